@@ -237,7 +237,7 @@ def test_an_oversize_step_of_scaling_is_marked_and_ends_with_1() -> None:
     small, large = run(*words, "32"), run(*words, "4096")
     assert (small.exit_code, large.exit_code) == (0, 1)
     assert "†" not in small.output
-    assert "memory †" in large.output
+    assert "memory size †" in large.output
     assert "† resnet50 on a100-sxm, weak scaling, nodes 1: does not fit: a100-sxm has 85.90 GB" in large.output
     rates = large.output.partition("of the whole system a day")[2].splitlines()
     assert "†" in next(line for line in rates if line.startswith("weak"))

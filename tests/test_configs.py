@@ -228,6 +228,10 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
         ),
         ({"model_type": None, "hidden_size": None}, "has no model_type"),
         ({"hidden_size": None}, "hidden_size is missing. Add it: a whole number of 1 or more."),
+        (
+            {"hidden_size": None, "vocab_size": None, "num_attention_heads": None},
+            "hidden_size, num_attention_heads and vocab_size are missing. Add them: whole numbers of 1 or more.",
+        ),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0. Give a whole number from 1 to 1,000,000,000."),
         ({"num_attention_heads": True}, "num_attention_heads is True."),
         ({"num_key_value_heads": 5}, "32 heads do not go with 5 heads of keys"),

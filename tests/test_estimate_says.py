@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from costs.op_tables import rnn
 from typer.testing import CliRunner
+from what_if_cases import made_model
 
 import fomkit
 from fomkit.cli.main import app
+from fomkit.plan.content import conditions_content
 from fomkit.profiles.locate import shipped_folder
 
 
@@ -39,6 +42,13 @@ def test_sizes_beside_the_batch_are_told() -> None:
     assert "\nsizes: seq 512\n" in said("estimate", "gpt2", "-t", "v100", "--set", "seq=512")
     assert "\nsizes: seq 1,024 (gpt2)\n" in said("estimate", "gpt2", "p1b3", "-t", "v100")
     assert "sizes:" not in said("estimate", "p1b3", "-t", "v100")
+
+
+@pytest.mark.parametrize(("directions", "is_said"), [(1.0, False), (2.0, True)])
+def test_that_both_ways_of_a_recurrent_layer_take_turns_is_a_condition(directions: float, is_said: bool) -> None:
+    layer = {"op": "lstm", **rnn("lstm", 16.0, 20.0, 64.0, input_size=32.0, directions=directions)}
+    found = conditions_content(fomkit.estimate(made_model(layer), "v100"))["occupancy"]["what"]
+    assert ("; both ways of a recurrent layer run one after the other; a run has" in found) == is_said
 
 
 def test_the_figure_of_one_model_is_its_ratio() -> None:

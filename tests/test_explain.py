@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,14 @@ def test_a_convolutions_output_is_a_named_part_with_its_formula() -> None:
     worked = work_out({**row, "pad_d": 0.0, "kind": "conv", "dtype": "fp32", "pass_name": "forward"})["flop"]
     assert worked.numbers == f"2*2*3*1*7*7*64*{112 * 112}/1"
     assert {"slid_over", "out_height"} <= worked.where.keys()
+
+
+def test_long_numbers_have_separators(root: Path) -> None:
+    content, _ = explained(root, "resnet50", "v100", EVERY)
+    text = format_evidence(content)
+    assert "norm 25,690,112 elements, 100,352 a row" in text
+    assert "13 · numel = 13 · 25,690,112 = 334.0 MFLOP" in text
+    assert not re.search(r"(?<![\d.])\d{8,}", text)
 
 
 def test_nearest_timings_stand_where_they_are_said_to(root: Path) -> None:

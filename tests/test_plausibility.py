@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.claims import claims_of, utilisation_at
-from fomkit.prediction.plausibility import check_facts
+from fomkit.prediction.plausibility import _FASTEST, check_facts
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
@@ -468,6 +469,60 @@ def test_facts_alone_are_held_against_machines_that_exist() -> None:
     assert message.startswith("all 5 peaks look too high, or the memory bandwidth of 900.0 GB/s too low, by")
     with pytest.raises(FomkitError, match=r"board: facts: the peak of fp32 .* Correct device.peak"):
         without_implausible(board(15e6, 900e9))
+
+
+@pytest.mark.parametrize(
+    ("vector", "byte_per_s", "narrow", "words"),
+    [
+        (
+            500e15,
+            1000e12,
+            None,
+            ["the peak of fp32 on the vector engine, 500.0 PFLOP/s", "the memory bandwidth, 1000"],
+        ),
+        (
+            100e12,
+            100e12,
+            None,
+            ["the memory bandwidth, 100.0 TB/s, is 12.5 × the highest of shipped machines, 8.000"],
+        ),
+        (
+            163e12,
+            50e12,
+            (160e15, 16e15),
+            ["the peak of bf16 on the matrix engine", "the peak of fp16 on the matrix"],
+        ),
+        (163e13, 79e12, (149e15, 149e15), []),
+    ],
+)
+def test_a_slip_of_all_facts_together_is_told_by_the_highest_of_machines(
+    vector: float, byte_per_s: float, narrow: tuple[float, float] | None, words: list[str]
+) -> None:
+    messages = found(board(vector, byte_per_s, narrow))[1]
+    assert len(messages) == len(words)
+    assert all(text.startswith(start) for text, start in zip(messages, words, strict=True))
+
+
+def test_what_no_device_can_reach_is_refused_but_of_a_what_if() -> None:
+    for rates, words in (((1.1e19, 1e17), "device.peak"), ((1e19, 1.1e18), "device.memory.bandwidth")):
+        with pytest.raises(FomkitError, match=f"board: facts: .*; no device reaches .* Correct {words}."):
+            check_facts(board(*rates).device, "board")
+        assert len(check_facts(board(*rates).device, "board", refuse=False)) == 2
+
+
+def test_no_shipped_machine_has_a_rate_above_those_that_are_said_to_be_the_highest() -> None:
+    """The rates as the profiles' files state them: loading all machines with their timings takes long."""
+    scale = {"G": 1e9, "T": 1e12, "P": 1e15}
+    found: dict[str, dict[str, float]] = {"vector": {}, "matrix": {}, "memory": {}}
+    for path in (ROOT / "machine_profiles").glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        for engine, rate, unit in re.findall(r"engine: (\w+).*? rate: ([\d.]+) ([GTP])FLOP/s", text):
+            found[engine][path.stem] = max(float(rate) * scale[unit], found[engine].get(path.stem, 0.0))
+        for rate, unit in re.findall(r"memory: {.*?bandwidth: ([\d.]+) ([GTP])B/s", text):
+            found["memory"][path.stem] = float(rate) * scale[unit]
+    for of, (rate, name) in _FASTEST.items():
+        assert len(found[of]) > 20
+        assert rate == pytest.approx(max(found[of].values())) == pytest.approx(found[of][name])
 
 
 @pytest.mark.parametrize(

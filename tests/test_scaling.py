@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Link
 from fomkit.core.model import Transformer
 from fomkit.ops.tables import column_names
+from fomkit.output.sweeps import format_scaling
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
@@ -528,12 +530,21 @@ def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
         scale(small, machine, ScalingSpec([]))
 
 
+def test_a_recipe_that_is_a_models_profile_already_is_told_what_to_do(tmp_path):
+    save_model(load_model("p1b3"), path := tmp_path / "p1b3.yaml")
+    with pytest.raises(
+        FomkitError, match=r"p1b3.yaml:1: is a model's profile already. Estimate it: fomkit estimate"
+    ):
+        load_recipe(path)
+
+
 def test_memory_limits(machine):
     big = load_model("gpt-22b")
     found = scale(big, machine, ScalingSpec([1], Layout(tensor=8, microbatch=4), ("weak",)))
     (point,) = found.curves[0].points
     assert point.fits is False
     assert point.limit == "memory"
+    assert re.search(r"\n +1 .* memory size †\n", format_scaling(scaling_content(found)))
     less = scale(
         big,
         machine,

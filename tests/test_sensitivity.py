@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import with_links
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
+from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.suites import load_suite
 from fomkit.whatif.cases import OneModel, figures_of
 from fomkit.whatif.sensitivity import STEP, Sensitivity
@@ -218,6 +219,14 @@ def test_what_an_op_would_shrink_is_what_explain_says() -> None:
     text = fomkit.sensitivity(model, machine).summary()
     assert text.count(command) == 1
     assert f"\nthe others: {command}\n" in text
+
+
+def test_a_profile_that_was_given_by_its_path_is_measured_by_its_path(tmp_path: Path) -> None:
+    save_model(replace(load_model("p1b3"), name="mine"), path := tmp_path / "my own.yaml")
+    found = fomkit.sensitivity(path, "v100").to_measure["measurements"]
+    command = next(one["command"] for one in found if one["kind"] == "op")
+    _, _, flag, given, *_ = shlex.split(command)
+    assert (flag, load_model(given).name) == ("--for", "mine")
 
 
 def test_a_known_launch_cost_is_an_estimate_without_its_spread() -> None:

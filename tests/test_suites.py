@@ -22,6 +22,7 @@ from fomkit.merit.calibrated import rest_of, target_step
 from fomkit.merit.fom import MEANS, implied_weights, take_mean
 from fomkit.merit.rated_lines import deviations
 from fomkit.merit.suites import given_machines, run_suite
+from fomkit.output.files import to_csv
 from fomkit.output.suites import format_suite
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
@@ -91,6 +92,43 @@ def test_the_lecture_is_frozen_and_a_million_models_take_days() -> None:
     assert content["threshold"] == {"threshold": 50, "probability": None, "verdict": "meets"}
     days = content["campaigns"][0]["days"]
     assert (round(days["titan"], 2), round(days["a"], 3)) == (133.78, 1.773)
+
+
+def test_given_times_without_a_spread_have_no_ends_in_json_csv_and_text(tmp_path: Path) -> None:
+    content = result_of(Path("lecture"), "a")
+    ends = [
+        *content["fom"]["ratios"].values(),
+        *content["fom"]["unit_per_day"]["target"].values(),
+        *(line["ratio_interval"] for line in content["lines"]),
+        *(rated["unit_per_day"] for line in content["lines"] for rated in line["machines"].values()),
+        content["fom"],
+    ]
+    assert {(end["low"], end["high"]) for end in ends} == {(None, None)}
+    assert all(end["value"] > 0 for end in ends)
+    header, *rows = [line.split(",") for line in to_csv(content["lines"]).splitlines()]
+    assert {row[header.index("ratio_interval.low")] for row in rows} == {""}
+    # A spread on one side is the ratio's.
+    one_sided = result_of(written(tmp_path, SPREAD))["lines"][0]
+    assert one_sided["machines"]["p100"]["unit_per_day"]["low"] is None
+    assert one_sided["ratio_interval"]["low"] < one_sided["ratio"] < one_sided["ratio_interval"]["high"]
+
+
+def test_a_lines_own_notes_are_told_once_for_all_that_share_them(tmp_path: Path) -> None:
+    short = P1B3.replace("epochs: 20}", "epochs: 20, samples: 150}")
+    content = result_of(written(tmp_path, short, short.replace("TWO", "THREE")))
+    left = "33% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    assert content["lines"][0]["machines"]["v100"]["notes"] == [left]
+    assert f"note: TWO, THREE on v100: {left}\n" in format_suite(content)
+    assert result_of(written(tmp_path, P1B3))["lines"][0]["machines"]["v100"]["notes"] == []
+
+
+def test_a_missing_line_adds_no_empty_columns_to_a_table(tmp_path: Path) -> None:
+    optional = "  - {name: GONE, basis: measured, party: lab, required: false, given: {p100: 10 h}}\n"
+    for lines in ([optional, P1B3], [P1B3, optional]):
+        header = to_csv(result_of(written(tmp_path, *lines))["lines"]).splitlines()[0].split(",")
+        assert "ratio_interval.low" in header
+        assert not {"ratio_interval", "machines.v100.unit_per_day"} & set(header)
+        assert header.index("ratio_interval.low") < header.index("machines.v100.unit_per_day.value")
 
 
 def test_machines_are_given_where_every_given_line_times_them(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def test_scopes_are_modules_with_their_ops(ops):
          "pool 9 elements, 4 B read, 2.5 B written"),
         ({"kind": "norm", "numel": 96.0, "row": 12.0, "read_byte": 4.0, "write_byte": 2.0, "inputs": 7.0},
          "norm 96 elements, 12 a row, 4 B read, 2 B written, 7 inputs"),
+        ({"kind": "copy", "numel": 205852672.0, "read_byte": 1646821376.0, "write_byte": 0.5},
+         "copy 205,852,672 elements, 1,646,821,376 B read, 0.5 B written"),
         ({"kind": "other"}, "other no sizes"),
         (
             {"kind": "rnn", "cell": "lstm", "batch": 16.0, "steps": 20.0, "input_size": 32.0, "hidden_size": 64.0,

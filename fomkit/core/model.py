@@ -233,6 +233,7 @@ class ModelProfile:
     `derived`: passes whose rows follow from the forward pass by rule; nobody traced them.
     `measured`: how long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
     `stated`: what was stated of it by `with_`, of which ``notes`` has one.
+    `asked_as`: name or path by which a command finds it; "" of one that was made in Python.
     """
 
     name: str
@@ -258,6 +259,7 @@ class ModelProfile:
     transformer: Transformer | None = None
     measured: MeasuredRun | None = None
     stated: Stated = field(default_factory=dict, repr=False, compare=False)
+    asked_as: str = field(default="", repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<model {self.name}: {self.title}; {len(self.ops):,} rows of ops>"

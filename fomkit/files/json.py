@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +103,32 @@ def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = Fals
 
 MOST = 10**9
 """Largest whole number of a field."""
+_STAND_IN = 40_320
+"""For a number that is missing, until all are known: usual heads and patches divide it."""
 
 
 @dataclass
 class Fields:
-    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names."""
+    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names.
+
+    `missing`: the least of each number that the file lacks, for which another stands until `check_missing`; None
+      where the first that is lacking is an error.
+    """
 
     where: str
     content: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
+    missing: dict[str, int] | None = None
+
+    def check_missing(self) -> None:
+        """Raise FomkitError with all numbers that the file lacks."""
+        if self.missing:
+            names, least = list(self.missing), max(self.missing.values())
+            if len(names) == 1:
+                raise FomkitError(self.where, f"{names[0]} is missing. Add it: a whole number of {least} or more.")
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
+            raise FomkitError(self.where, f"{listed} are missing. Add them: whole numbers of {least} or more.")
 
     def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
         """Read a whole number, by the first of these names that is there."""
@@ -120,7 +136,11 @@ class Fields:
         name = next((name for name in names if self.content.get(name) is not None), None)
         if name is None:
             if absent is None:
-                raise FomkitError(self.where, f"{names[0]} is missing. Add it: a whole number of {least} or more.")
+                if self.missing is None:
+                    replace(self, missing={names[0]: least}).check_missing()
+                else:
+                    self.missing[names[0]] = least
+                return _STAND_IN
             if why:
                 self.notes.append(f"{names[0]} is not in the file: {absent:,}, {why}")
             return absent

@@ -18,7 +18,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
-from fomkit.plan.content import Ends, as_content
+from fomkit.plan.content import MaybeEnds, as_content, stated_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
@@ -325,8 +325,8 @@ Merit = TypedDict("Merit", {
     "target": str, "weights": dict[str, float], "worst_basis": str, "excludes": list[str],
     "excludes_alone": Mapping[str, list[str]],
     "does_not_fit": list[str], "little_explained": list[str], "explained_shares": dict[str, float],
-    "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, Ends],
-    "rates": dict[str, float], "unit_per_day": dict[str, dict[str, Ends]],
+    "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, MaybeEnds],
+    "rates": dict[str, float], "unit_per_day": dict[str, dict[str, MaybeEnds]],
     "value_with_rates_cut_to_whole_units": float | None,
 })  # fmt: skip
 
@@ -351,7 +351,7 @@ def merit_content(
     """
     held = [one for one in explained if one.line in merit.ratios]
     return as_content(
-        Merit, merit.value, merit, scope=merit.target.scope, baseline=merit.baseline.machine,
+        Merit, stated_content(merit.value), merit, scope=merit.target.scope, baseline=merit.baseline.machine,
         target=merit.target.machine, worst_basis=worst_basis, excludes=excludes, excludes_alone=alone,
         does_not_fit=unfit, little_explained=[one.line for one in little_explained(held, merit.ratios)],
         explained_shares={one.line: one.share for one in held}, rates=merit.mean_rates,

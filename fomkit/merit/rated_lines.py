@@ -13,6 +13,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
 from fomkit.core.job import OPTIMIZED, Category, Conditions, Job, Suite, SuiteLine
 from fomkit.core.machine import Basis, Machine, Party
+from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import format_table
 from fomkit.plan.estimate import Estimate, estimate
@@ -140,6 +141,18 @@ class RatedLine:
         """Whether a device's memory holds its step."""
         behind = self.estimate or self.job
         return UNKNOWN_FIT if behind is None else behind.fit
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its estimate says of the run: samples that fill no batch, ops without a time, and the like.
+
+        What it says of the machine, and of a step that does not fit, a suite's result says once.
+        """
+        behind = self.estimate or self.job
+        if behind is None:
+            return ()
+        said = (*behind.machine.caveats, *verdict_on(behind.machine, named=False), behind.fit.message)
+        return tuple(text for text in behind.deviations if text not in said)
 
     @property
     def is_modelled(self) -> bool:

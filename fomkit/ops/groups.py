@@ -113,7 +113,7 @@ _COUNTED = {"numel": "elements", "row": "a row", "read_byte": "B read", "write_b
 def _any(row: Row) -> str:
     names = KINDS[str(row["kind"])].columns
     sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _is_known(row[name])}
-    words = (f"{size:.12g} {counted}" if isinstance(size, float) else str(size) for counted, size in sizes.items())
+    words = (f"{size:,.12g} {of}" if isinstance(size, float) else str(size) for of, size in sizes.items())
     return ", ".join(words) or "no sizes"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -150,6 +151,7 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
 
 
 def _with_dots(text: str) -> str:
+    text = re.sub(r"(?<![\w.])\d{4,}(?![\w.])", lambda found: f"{int(found[0]):,}", text)
     return text.replace("**", "^").replace("*", " · ")
 
 

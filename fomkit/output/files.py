@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -43,8 +44,19 @@ def _flat(one: Entry) -> dict[str, object]:
 
 def _as_table(rows: Sequence[Entry]) -> tuple[list[str], list[list[Any]]]:
     flat = [_flat(row) for row in rows]
-    header = list(dict.fromkeys(key for row in flat for key in row))
+    header = _columns(flat)
     return header, [[row.get(key) for key in header] for row in flat]
+
+
+def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """Name the columns of flat rows; what is unknown in one row and nested in another has its leaves alone."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    unknown = {key for key in keys if all(row.get(key) is None for row in rows)}
+    leaves: dict[str, list[str]] = {}
+    for key in keys:
+        wholes = (whole for whole in accumulate(key.split("."), "{}.{}".format) if whole in unknown)
+        leaves.setdefault(next(wholes, key), []).append(key)
+    return [leaf for key in keys for leaf in leaves.get(key, ()) if leaf != key or leaves[key] == [key]]
 
 
 def to_frame(rows: Sequence[Entry]) -> pd.DataFrame:

@@ -304,8 +304,8 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     _role_table(page, content)
     if content["peak"] is None:
         page.line(
-            "unknown: activations and the peak. Its profile has no order of the ops; "
-            "'fomkit profile FILE.py' writes one where PyTorch runs the step"
+            "unknown: activations and the peak. Its profile has no order of the ops, as that of a running program "
+            "has none; 'fomkit profile FILE.py' writes one, of a file with the model, its inputs and its loss"
         )
     else:
         peak = content["peak"]

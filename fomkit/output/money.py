@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
 from fomkit.core.model import CACHE
-from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
+from fomkit.core.units import KWH_J, UNITS, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
-from fomkit.output.values import UNFIT, job_lines, mark_of, run_notes, seconds
+from fomkit.output.values import NO_SPREAD, UNFIT, job_lines, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from fomkit.merit.footprint import Carbon
     from fomkit.merit.stack import Paid, PaidOnce, Term
-    from fomkit.plan.content import Ends, EnergyUsed, Estimated, Priced, Stated
+    from fomkit.plan.content import AnyEnds, EnergyUsed, Estimated, Priced, Stated
     from fomkit.verbs.cost import CostContent
     from fomkit.verbs.machine_view import EnergyStated
     from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Phase, Sum
@@ -29,15 +29,15 @@ def _joule(value: float) -> str:
     return f"{text} ({format_number(value / KWH_J, 3)} kWh)" if value >= KWH_J / 10 else text
 
 
-def format_energy(span: Ends) -> str:
+def format_energy(span: AnyEnds) -> str:
     """Write an energy with the ends of its interval.
 
     >>> format_energy({"value": 12.0, "low": 9.5, "high": 15.0})
     '12.0 J (9.50 J … 15.0 J)'
     """
-    if span["low"] == span["high"]:
-        return f"{_joule(span['value'])} (no spread stated)"
-    low, high = (format_quantity(span[end], "energy_j", 3) for end in ("low", "high"))
+    if span["low"] is None or span["high"] is None or span["low"] == span["high"]:
+        return f"{_joule(span['value'])} ({NO_SPREAD})"
+    low, high = (format_quantity(end, "energy_j", 3) for end in (span["low"], span["high"]))
     return f"{_joule(span['value'])} ({low} … {high})"
 
 
@@ -133,21 +133,21 @@ MANY_MONEY = 10_000.0
 NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
 
 
-def between(span: Ends | None, write: Callable[[float], str], unit: str = "") -> str:
+def between(span: AnyEnds | None, write: Callable[[float], str], unit: str = "") -> str:
     """Write a span as ``value (low … high) unit``; what has no spread says nothing of it."""
     if span is None:
         return "unknown"
-    low, value, high = (write(span[name]) for name in ("low", "value", "high"))
+    low, high = (None if end is None else write(end) for end in (span["low"], span["high"]))
     ends = "" if low == high else f" ({low} … {high})"
-    return f"{value}{ends}{' ' if unit else ''}{unit}"
+    return f"{write(span['value'])}{ends}{' ' if unit else ''}{unit}"
 
 
-def format_time(span: Ends | None) -> str:
+def format_time(span: AnyEnds | None) -> str:
     """Write a time with the ends of its interval."""
     return between(span, seconds)
 
 
-def format_money(span: Ends | None, currency: str) -> str:
+def format_money(span: AnyEnds | None, currency: str) -> str:
     """Write money with the ends of its interval; where one end is 10,000 or more, with four digits.
 
     >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
@@ -157,7 +157,7 @@ def format_money(span: Ends | None, currency: str) -> str:
     >>> format_money({"value": 10_349.7, "low": 9504.05, "high": 12_230.1}, "USD")
     '10,350 (9,504 … 12,230) USD'
     """
-    many = span is not None and span["high"] >= MANY_MONEY
+    many = span is not None and (span["high"] or span["value"]) >= MANY_MONEY
 
     def write(value: float) -> str:
         if many and value >= 1:
@@ -181,7 +181,7 @@ def price_text(price: Priced) -> str:
     return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
 
 
-def _length_text(span: Ends | None) -> str:
+def _length_text(span: AnyEnds | None) -> str:
     """Write a number of runs, epochs or steps, rounded up: at one less the share is still larger."""
     if span is None:
         return ""
@@ -257,7 +257,7 @@ def _carbon(page: Page, content: CostContent) -> None:
         _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
 
 
-def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: Ends | None, what: str) -> None:
+def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | None, what: str) -> None:
     """Write a carbon and what it was made with, or why nobody knows it."""
     grid = carbon["kg_per_kwh"]
     if kg is None or grid is None:
@@ -320,7 +320,20 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
 LACKING = "unknown, because not all phases have days"
 
 
-def _days_of(span: Ends | None) -> str:
+FEW_DAYS = 0.01
+"""Days below which a time is told in smaller units: zeros behind the point are hard to read."""
+
+
+def _days_of(span: AnyEnds | None) -> str:
+    """Write days; less than a hundredth of one as a time with its unit.
+
+    >>> _days_of({"value": 1.787e-05, "low": None, "high": None})
+    '1.544 s'
+    >>> _days_of({"value": 2.5, "low": 2.0, "high": 3.0})
+    '2.500 (2.000 … 3.000)'
+    """
+    if span is not None and span["value"] < FEW_DAYS:
+        return between(span, lambda value: seconds(value * UNITS["time_s"]["d"]))
     return between(span, lambda value: format_number(value, 4))
 
 
@@ -350,7 +363,7 @@ def _phase_table(page: Page, entry: MachinePhases) -> None:
     page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 
 
-def _in_all(entry: MachinePhases, name: Sum, write: Callable[[Ends], str]) -> str:
+def _in_all(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
     """Write a sum: with no interval where a phase in it states no spread, and as a bound where a phase is one."""
     span, exact = entry[name], entry["no_spread"][name]
     if span is None:
@@ -362,7 +375,7 @@ def _in_all(entry: MachinePhases, name: Sum, write: Callable[[Ends], str]) -> st
         who = "no phase states a spread"
         if len(names) < len(entry["phases"]):
             who = f"no spread is stated of {', '.join(names)}, {share} of it"
-        message = f"{write({**span, 'low': span['value'], 'high': span['value']})} (no interval: {who})"
+        message = f"{write(span)} (no interval: {who})"
     return f"{message}, a lower bound" if entry["lower_bound"] else message
 
 

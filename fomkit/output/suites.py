@@ -15,6 +15,7 @@ from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.merit.measured_steps import Merit
+    from fomkit.plan.content import MaybeEnds
     from fomkit.verbs import suite_content as view
     from fomkit.workbook.changes import Effect, Effects
     from fomkit.workbook.review import Changed, Group, Move, ReviewContent, Talk
@@ -35,8 +36,8 @@ def merit_caveats(merit: Merit) -> list[str]:
 
 def merit_interval(merit: Merit) -> str:
     """Write the interval of a figure of merit; "" where given times carry no spread."""
-    low, high = merit["low"], merit["high"]
-    return "" if low is None or high is None else format_interval({"low": low, "high": high}, None)
+    ends: MaybeEnds = {"value": merit["value"], "low": merit["low"], "high": merit["high"]}
+    return "" if merit["low"] is None else format_interval(ends, None)
 
 
 def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
@@ -129,6 +130,16 @@ def _add_lines(page: Page, content: view.SuiteContent) -> None:
     )
 
 
+def _line_notes(content: view.SuiteContent) -> Iterator[str]:
+    """Write what estimates behind lines say of their runs: what is the same of several lines once."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for line in content["lines"]:
+        for name, rated in line["machines"].items():
+            for message in rated["notes"]:
+                lines.setdefault((name, message), []).append(line["name"])
+    return (f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
+
+
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
     if "why" in threshold:
@@ -212,7 +223,7 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
         days = ", ".join(f"{name} {_rate_text(value, 5)}" for name, value in campaign["days"].items())
         units = f"{campaign['units']:,.8g} units of {campaign['line']}"
         page.line(f"campaign {campaign['name']}: {units}; days: {days}")
-    page.notes(content["notes"])
+    page.notes([*_line_notes(content), *content["notes"]])
     return page.text()
 
 

@@ -28,6 +28,10 @@ def _between(span: Ends) -> str:
     return f"{seconds(span['low'])} to {seconds(span['high'])}"
 
 
+LIMITS = {"memory": "memory size", "batch": "small batches"}
+"""What limits a step, where the word of the JSON could mean another thing, such as a bandwidth."""
+
+
 def _in_percent(span: Ends) -> str:
     ends = "" if span["low"] == span["high"] else f" ({span['low']:.1%} to {span['high']:.1%})"
     return f"{span['value']:.1%}{ends}"
@@ -38,7 +42,7 @@ def _curve_cells(point: PointContent) -> Iterator[str]:
     yield from (_seconds_of(point["step_s"]), _between(point["step_s"]))
     yield from (_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
     yield from (format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]))
-    yield point["limit"] + mark_of(point)
+    yield LIMITS.get(point["limit"], point["limit"]) + mark_of(point)
 
 
 def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:

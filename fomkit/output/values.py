@@ -10,7 +10,7 @@ from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import Entry
 
 if TYPE_CHECKING:
-    from fomkit.plan.content import Range
+    from fomkit.plan.content import AnyEnds, Range
 
 NO_SPREAD = "no spread stated"
 NARROW = "under 1 % wide"
@@ -39,13 +39,14 @@ def interval_words(level: float, span: Range | None, dimension: str | None) -> s
     return ends if ends == NO_SPREAD else f"{level_text(level)} interval {ends}"
 
 
-def format_interval(span: Range | None, dimension: str | None) -> str:
+def format_interval(span: Range | AnyEnds | None, dimension: str | None) -> str:
     """Write the ends of a span, in a unit or as plain numbers."""
     if span is None:
         return ""
-    if span["low"] == span["high"]:
+    first, last = span["low"], span["high"]
+    if first is None or last is None or first == last:
         return NO_SPREAD
-    low, high = (format_plain(span[end], dimension, 3) for end in ("low", "high"))
+    low, high = (format_plain(end, dimension, 3) for end in (first, last))
     if low == high:
         return NARROW
     if dimension is None:

@@ -23,12 +23,14 @@ from fomkit.prediction.rates import bounds
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.core.model import ModelProfile
     from fomkit.plan.estimate import Estimate
 
 
 Range = TypedDict("Range", {"low": float, "high": float})
 Ends = TypedDict("Ends", {"value": float, "low": float, "high": float})
 MaybeEnds = TypedDict("MaybeEnds", {"value": float, "low": float | None, "high": float | None})
+AnyEnds = Ends | MaybeEnds
 Stated = TypedDict("Stated", {"value": float, "low": float, "high": float, "basis": str, "source": str})
 Priced = TypedDict("Priced", {"value": float, "low": float, "high": float, "basis": str, "source": str,
                               "currency": str, "per": str, "date": str})  # fmt: skip
@@ -97,6 +99,8 @@ _NOTHING = object()
 def _put_as(kind: Any) -> Callable[[Any], Any]:
     """Give what puts a value in the form of a key's type; what is in its form already stays as it is."""
     of, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is MaybeEnds:
+        return lambda value: value if isinstance(value, Mapping) else stated_content(value)
     if typing.is_typeddict(kind):
         return lambda value: value if isinstance(value, Mapping) else as_content(kind, value)
     if type(None) in inner:  # where it is one of three types, it is in its form
@@ -143,6 +147,16 @@ def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Conte
 def span_content(span: Span) -> Ends:
     """Put a span in the form of the JSON output."""
     return as_content(Ends, span)
+
+
+def stated_content(span: Span) -> MaybeEnds:
+    """Put a span in the form of the JSON output, without ends where nobody stated a spread.
+
+    >>> stated_content(Span(2.0, 2.0, 2.0))
+    {'value': 2.0, 'low': None, 'high': None}
+    """
+    low, high = (span.low, span.high) if span.low < span.high else (None, None)
+    return {"value": span.value, "low": low, "high": high}
 
 
 def price_content(price: Price) -> Priced:
@@ -239,6 +253,11 @@ def _versions(estimate: Estimate, ops: Ops) -> Said:
     return "stated", f"{said}; timings of {of}; what other versions change is in no term"
 
 
+def _runs_both_ways(model: ModelProfile) -> bool:
+    """Tell whether a recurrent layer runs backwards too: timings are of one way, and libraries may join two."""
+    return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
+
+
 def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
     """Say how a time comes from the bandwidth and from the share of the rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
@@ -256,7 +275,8 @@ def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[
     own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
-    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}; {alone} to itself")
+    turns = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
+    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}{turns}; {alone} to itself")
 
 
 def _said_of_sizes(estimate: Estimate) -> Said:

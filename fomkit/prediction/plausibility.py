@@ -58,6 +58,15 @@ _FILL_S = (1e-4, 15.0)
 _ON_CHIP = 5e12
 """Bandwidth [byte/s] from which small memories are on the chip."""
 _LAUNCH_S = (2e-8, 1e-3)
+_FASTEST: Mapping[str, tuple[float, str]] = {
+    "vector": (163.4e12, "mi300x"), "matrix": (15e15, "gb300"), "memory": (8e12, "b200-sxm"),
+}  # fmt: skip
+"""The highest peaks [flop/s] and bandwidth [byte/s] of shipped machines, and a machine that has it."""
+_UNLIKE_ANY = 10.0
+"""Times these from which a rate is unlike any: a device's bandwidth grew tenfold in nine years (P100, B200)."""
+_NO_DEVICE = {"flop_per_s": 1e19, "byte_per_s": 1e18}
+"""Rates that no device can have: 100 kW of it, at a tenth of the energy of today's narrowest formats (0.1 pJ a
+flop) and of memories on the chip (1 pJ a byte)."""
 
 Slow = Sequence[tuple[Family, float]]
 """Each family with how many times as long as like machines it takes where it is slow, else NaN."""
@@ -272,7 +281,9 @@ def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str,
     """Give the facts that can hardly be together, as sentences; those of what-ifs are not to be refused."""
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
-    messages = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
+    beside = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
+    # What is told of peaks beside the bandwidth names the slip better.
+    messages = [*beside, *(text for text in _unlike_any(device, name, refuse=refuse) if not beside)]
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(
@@ -284,6 +295,27 @@ def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str,
         shown = format_quantity(launch_s, "time_s")
         messages.append(f"a launch of {shown} is unlike any machine's, which take 1 to 50 us; check launch.per_op")
     return tuple(messages)
+
+
+def _unlike_any(device: Device, name: str, *, refuse: bool) -> Iterator[str]:
+    """Compare each rate with the highest of shipped machines, however it lies beside the other facts."""
+    rates = [
+        (f"the peak of {peak.dtype} on the {peak.engine} engine", peak.engine, peak.rate, "flop_per_s", "peak")
+        for peak in device.peaks
+    ]
+    if device.byte_per_s is not None:
+        rates.append(("the memory bandwidth", "memory", device.byte_per_s, "byte_per_s", "memory.bandwidth"))
+    for what, of, rate, unit, key in rates:
+        fastest, where = _FASTEST[of]
+        if rate.value <= _UNLIKE_ANY * fastest or math.isinf(rate.value):
+            continue
+        most, stated = (format_quantity(one, unit) for one in (fastest, rate.value))
+        above = f"{_times(rate.value / fastest)} the highest of shipped machines, {most} ({where})"
+        text = f"{what}, {stated}, is {above}"
+        if refuse and rate.value > _NO_DEVICE[unit]:
+            limit = format_quantity(_NO_DEVICE[unit], unit)
+            raise FomkitError(f"{name}: facts", f"{text}; no device reaches {limit}. Correct device.{key}.")
+        yield f"{text}; check the unit of device.{key}"
 
 
 def _positive(fact: Fact | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -101,7 +102,7 @@ TRACED = (".py", ".onnx", ".json")
 
 def load_model(name: str | Path) -> ModelProfile:
     """Load a model profile by path or name."""
-    return _load(locate(str(name), FOLDER))
+    return replace(_load(locate(str(name), FOLDER)), asked_as=str(name))
 
 
 def _load(path: Path) -> ModelProfile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from pydantic import Field
 
@@ -14,6 +15,7 @@ from fomkit.files.yaml import load_document
 from fomkit.parallel.layout import check_split
 from fomkit.parallel.transformer import profile_table
 from fomkit.plan.transformer_step import NARROW
+from fomkit.profiles import models
 from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
 
 SCHEMA = "fomkit/transformer/1"
@@ -64,6 +66,9 @@ def transformer_profile(
 def load_recipe(path: Path) -> ModelProfile:
     """Read a recipe."""
     document = load_document(path)
+    if document.content.get("schema") == models.SCHEMA:
+        do = f"Estimate it: fomkit estimate {quote(str(path))} --target MACHINE"
+        raise document.error(("schema",), f"is a model's profile already. {do}, or give what it was made from.")
     check_schema(document, SCHEMA)
     record = check_record(document, RecipeRecord)
     shape = Transformer(**record.transformer.model_dump())

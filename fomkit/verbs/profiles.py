@@ -90,7 +90,8 @@ def as_model(
             raise FomkitError("inputs", "are those of a module. Leave them out: a profile or a file has its own.")
         if isinstance(given, ModelProfile):
             return given
-        return traced(Path(given)) if Path(given).suffix in TRACED else load_model(given)
+        is_code = Path(given).suffix in TRACED
+        return replace(traced(Path(given)), asked_as=str(given)) if is_code else load_model(given)
     if not (isinstance(given, Workload) or callable(given)):
         return load_model(as_name(given, "model"))  # which says what was expected
     return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)

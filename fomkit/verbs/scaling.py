@@ -47,9 +47,10 @@ from fomkit.verbs.profiles import as_machine, as_model
 SCHEMA = "fomkit/scaling/1"
 ASSUMED = (
     "links carry one collective at a time, at the stated rate for each device, and nothing else",
-    "a formula's time is taken as right within 0.7 to 2.3 times, as on NVLink from 1 MiB; between nodes nothing "
-    "was measured; through a host's bridge 23 times was seen; a measured collective's within the spread "
-    "of its repeats, or 0.91 to 1.06 where they are not told (80%)",
+    "a collective by a formula takes 0.7 to 2.3 times as long as it says (80%): so it was from 1 MiB on over "
+    "NVLink, and between nodes nobody measured it; devices without links of their own, which send through the "
+    "host's memory, took up to 23 times as long, and are to be measured (fomkit measure --network)",
+    "a measured collective takes what its repeats took, or 0.91 to 1.06 times that where they are not told (80%)",
     "every device is as fast as the others; a step waits for nothing but what is listed",
     "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",
 )

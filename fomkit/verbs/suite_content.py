@@ -21,6 +21,7 @@ from fomkit.plan.content import (
     BASES_BY_TRUST,
     Condition,
     Ends,
+    MaybeEnds,
     OfJob,
     Priced,
     Stated,
@@ -37,14 +38,15 @@ NOT_GIVEN = "not given"
 Verdict = TypedDict("Verdict", {"threshold": float, "probability": float | None, "verdict": str,
                                 "why": NotRequired[str]})  # fmt: skip
 Rated = TypedDict("Rated", {
-    "unit_per_day": Ends | None, "basis": str, "party": str, "class": str, "from": str, "kind": str,
+    "unit_per_day": MaybeEnds | None, "basis": str, "party": str, "class": str, "from": str, "kind": str,
     "precision": str | None, "fits": bool | None, "excludes": list[str] | None, "deviations": list[str],
-    "missing": str | None, "conditions": NotRequired[dict[str, Condition]], "job": NotRequired[OfJob | None],
+    "notes": list[str], "missing": str | None, "conditions": NotRequired[dict[str, Condition]],
+    "job": NotRequired[OfJob | None],
 })  # fmt: skip
 LineContent = TypedDict("LineContent", {
     "name": str, "unit": str, "runs_per_unit": float, "required": bool, "class": str, "basis": str, "party": str,
     "model": str | None, "relative": bool, "precisions_differ": bool, "fixed": Mapping[str, object],
-    "unit_per_day": dict[str, float | None], "ratio": float | None, "ratio_interval": Ends | None,
+    "unit_per_day": dict[str, float | None], "ratio": float | None, "ratio_interval": MaybeEnds | None,
     "weight": float | None, "excludes": list[str], "excludes_alone": dict[str, list[str]],
     "explained": float | None, "measured_run": str | None,
     "machines": dict[str, Rated],
@@ -147,8 +149,6 @@ def suite_content(result: SuiteResult) -> SuiteContent:
     if merit is not None:
         worst = max((one.basis for one in result.counted), key=BASES_BY_TRUST.index)
         block = merit_content(merit, worst, result.excludes, result.unfit, result.explained, result.alone)
-        if not result.has_interval:
-            block |= {"low": None, "high": None}
     missing: list[Missing] = [
         {"line": one.line.name, "machine": name, "required": one.line.required, "why": one.missing}
         for one, name in result.missing
@@ -181,10 +181,10 @@ def suite_content(result: SuiteResult) -> SuiteContent:
 
 AcceptedRow = TypedDict("AcceptedRow", {"where": str, "used": bool, "said": str})
 Accepted = TypedDict("Accepted", {
-    "name": str, "required": bool, "committed": Ends | None, "committed_from": str, "basis": str,
-    "excludes": list[str], "fits": bool | None, "party": str, "measured": Ends | None, "difference": float | None,
-    "spread_stated": bool, "probability": float | None, "verdict": str, "contradictory": bool,
-    "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
+    "name": str, "required": bool, "committed": MaybeEnds | None, "committed_from": str, "basis": str,
+    "excludes": list[str], "fits": bool | None, "party": str, "measured": MaybeEnds | None,
+    "difference": float | None, "spread_stated": bool, "probability": float | None, "verdict": str,
+    "contradictory": bool, "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
 })  # fmt: skip
 AcceptContent = TypedDict("AcceptContent", {
     "schema": str, "fomkit": str, "suite": str, "version": int, "machine": str, "interval": float,
@@ -221,24 +221,24 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
 SCHEMA = "fomkit/campaign-cost/1"
 Phase = TypedDict("Phase", {
     "name": str, "work": str, "mode": str, "runs": float, "runs_basis": str, "source": str, "basis": str | None,
-    "run_s": Ends | None, "unit_per_day": Ends | None, "days": Ends | None, "order_of_magnitude": int | None,
-    "money": Ends | None, "energy_j": Ends | None, "energy_scope": str | None, "energy_missing": list[str],
-    "kg": Ends | None, "fits": bool | None, "explained": float | None, "measured_run": str | None,
-    "excludes": list[str], "deviations": list[str], "conditions": NotRequired[dict[str, Condition]],
-    "missing": str,
+    "run_s": MaybeEnds | None, "unit_per_day": MaybeEnds | None, "days": MaybeEnds | None,
+    "order_of_magnitude": int | None, "money": MaybeEnds | None, "energy_j": MaybeEnds | None,
+    "energy_scope": str | None, "energy_missing": list[str], "kg": MaybeEnds | None, "fits": bool | None,
+    "explained": float | None, "measured_run": str | None, "excludes": list[str], "deviations": list[str],
+    "conditions": NotRequired[dict[str, Condition]], "missing": str,
 })  # fmt: skip
 CampaignCarbon = TypedDict("CampaignCarbon", {
-    "kg": Ends | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
+    "kg": MaybeEnds | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
     "pue": Stated | None, "notes": list[str],
 })  # fmt: skip
 NoSpread = TypedDict("NoSpread", {"phases": list[str], "share": float})
 Sum = Literal["days", "money", "energy_j"]
 MachinePhases = TypedDict("MachinePhases", {
     "target": str, "scope": str, "interval": float, "price": Priced | None, "currency": str | None,
-    "paid_units": float | None, "phases": list[Phase], "days": Ends | None, "money": Ends | None,
-    "energy_j": Ends | None, "order_of_magnitude": int | None, "no_spread": dict[Sum, NoSpread | None],
-    "little_explained": list[str], "lower_bound": list[str], "energy_scope": str | None,
-    "carbon": CampaignCarbon | None,
+    "paid_units": float | None, "phases": list[Phase], "days": MaybeEnds | None,
+    "money": MaybeEnds | None, "energy_j": MaybeEnds | None, "order_of_magnitude": int | None,
+    "no_spread": dict[Sum, NoSpread | None], "little_explained": list[str], "lower_bound": list[str],
+    "energy_scope": str | None, "carbon": CampaignCarbon | None,
 })  # fmt: skip
 CampaignsContent = TypedDict("CampaignsContent", {
     "schema": str, "fomkit": str, "campaign": str, "title": str, "machines": list[MachinePhases],
@@ -261,6 +261,14 @@ def _no_spread(phases: Sequence[PhaseCost], spans: Sequence[Span | None], total:
     return {"phases": list(exact), "share": share}
 
 
+def _sum_of(spans: Sequence[Span | None]) -> Span | None:
+    """Add up what phases take; without ends where one of them states no spread."""
+    total = add_known(spans)
+    if total is not None and any(span.low == span.high for span in spans if span is not None):
+        total = Span.exact(total.value)
+    return total
+
+
 def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
     return footprint(cost.energy_j, cost.energy_scope, grid)[1]
 
@@ -281,7 +289,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
     if grid.kg_per_j is None:
         return None
     lacking = [why for phase in phases for why in lacks(phase.energy_scope, phase.energy_missing, grid)]
-    kg = add_known([_kg(phase, grid) for phase in phases])
+    kg = _sum_of([_kg(phase, grid) for phase in phases])
     return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking))
 
 
@@ -299,7 +307,8 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
         MachinePhases, target=cost.machine.name, scope=scope, interval=cost.options.interval,
         price=None if price is None else price_content(price), currency=price and price.currency,
         paid_units=None if price is None else paid_units(price, cost.machine, scope),
-        phases=[_phase(each, grid) for each in phases], **sums, order_of_magnitude=_magnitude(sums["days"]),
+        phases=[_phase(each, grid) for each in phases],
+        **{name: _sum_of(spans) for name, spans in of_each.items()}, order_of_magnitude=_magnitude(sums["days"]),
         no_spread={name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
         little_explained=[each.line for each in cost.little_explained],
         lower_bound=[each.phase.name for each in phases if each.excludes], energy_scope=energy_scope,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Literal, NotRequired, TypedDict
 
 import pandas as pd
@@ -253,7 +254,7 @@ def ranked(found: Iterable[Measurable], without: Sequence[str] | None = None) ->
 def measure_command(model: ModelProfile, machine: Machine, options: Options) -> str:
     """Write the command that times the ops of a model at their sizes, on the machine that it is run on."""
     sizes = {**model.sizes, **options.wanted_sizes}
-    words = ["fomkit measure", f"--for {model.name}"]
+    words = ["fomkit measure", f"--for {quote(model.asked_as or model.name)}"]
     if "batch" in sizes:
         words.append(f"--batch {sizes.pop('batch')}")
     words += [f"--set {name}={size}" for name, size in sizes.items() if size != model.sizes.get(name)]

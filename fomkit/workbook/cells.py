@@ -11,13 +11,25 @@ from openpyxl import Workbook
 from openpyxl.comments import Comment
 from openpyxl.formatting.rule import Rule
 from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Side, differential
+from openpyxl.styles.numbers import NumberFormat
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.worksheet import Worksheet
 
 from fomkit.core.errors import printable
 from fomkit.files.csv import LIVE
-from fomkit.workbook.layout import AS_ISSUED, CHANGED, UNKNOWN, Column, Placed, Table
+from fomkit.workbook.layout import (
+    ANSWERS,
+    AS_ISSUED,
+    CHANGED,
+    GIVEN,
+    MERITS,
+    RATIOS,
+    UNKNOWN,
+    Column,
+    Placed,
+    Table,
+)
 
 MAX_TEXT = 32_767
 """Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
@@ -104,10 +116,28 @@ def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
 _STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
 
 
+_NO_SPREAD = NumberFormat(numFmtId=200, formatCode='"none stated"')
+"""A format of the ends of an interval that nobody stated; its number is none that other formats have."""
+
+
+def _mark_no_spread(sheet: Worksheet, placed: Placed) -> None:
+    """Show words for ends of intervals that are equal: somebody gave the times without a spread."""
+    for column in placed.table.columns:
+        if column.key.endswith("low"):
+            pair = column.key, f"{column.key.removesuffix('low')}high"
+            low, high = (f"${placed.table.letter(key)}{placed.first}" for key in pair)
+            dxf = differential.DifferentialStyle(numFmt=_NO_SPREAD)
+            for key in pair:
+                rule = Rule("expression", formula=[f"AND(ISNUMBER({low}),{low}={high})"], dxf=dxf)
+                sheet.conditional_formatting.add(placed.column(key), rule)
+
+
 def mark_table(sheet: Worksheet, placed: Placed) -> None:
-    """Colour the states of a table, and watch over its figures for input."""
+    """Colour the states of a table, say where no spread is stated, and watch over its figures for input."""
     if placed.last < placed.first:
         return
+    if placed.table in (GIVEN, MERITS, RATIOS, ANSWERS):
+        _mark_no_spread(sheet, placed)
     for column in placed.table.columns:
         if column.role == "state":
             for word, colour in _STATE_COLOURS.items():

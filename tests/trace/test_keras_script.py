@@ -227,6 +227,20 @@ model.fit(x, y, verbose=0)
     assert any("a loop whose trips depend on data" in one for one in profile.unsupported)
 
 
+def test_the_frames_of_a_ctc_loss_are_followed_through_the_functions_of_its_loops(
+    run: Callable[..., ModelProfile],
+) -> None:
+    """Sums over paths go forward and back through 12 frames, of 5 labels and as many blanks and one, twice."""
+    profile = run("""
+model = keras.Sequential([keras.Input((12, 8)), layers.Dense(7)])
+model.compile("sgd", keras.losses.CTC())
+model.fit(np.zeros((40, 12, 8)), np.ones((40, 5), "int32"), batch_size=4)
+""")
+    assert not profile.unsupported
+    kept = profile.ops[profile.ops["op"] == "TensorScatterUpdate"]
+    assert kept[kept["numel"].astype("str") == f"{2 * (5 + 1)}*batch"]["count"].tolist() == [2 * 12]
+
+
 def test_a_step_that_needs_values_is_told_with_its_line(run: Callable[..., ModelProfile]) -> None:
     text = """
 class Watchful(keras.Model):

@@ -90,8 +90,8 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("", r"is empty\. Give a Python file with a model"),
         (
             "import torch\nmodel = torch.nn.Linear(2, 3)\ninputs = torch.ones(5, 2)\nloss_fn = lambda o, i: "
-            "torch.nn.functional.ctc_loss(o[:, None], torch.ones(1, 2).long(), torch.ones(1), torch.ones(1))",
-            "_ctc_loss.*PyTorch cannot run this op without data: take another in its place",
+            "torch.linalg.lstsq(o, o).solution.sum()",
+            "linalg_lstsq.*PyTorch cannot run this op without data: take another in its place",
         ),
         ("model = 3", "(?s)'model' is of type int.*'inputs' is missing.*inputs = lambda batch"),
         (

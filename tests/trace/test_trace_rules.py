@@ -54,6 +54,19 @@ def test_every_rule_gives_the_dimensions_of_its_kind() -> None:
         assert names <= set(KINDS[one.kind].columns), op
 
 
+def test_a_ctc_loss_goes_from_frame_to_frame() -> None:
+    """50 frames of 4 samples, 20 labels: 41 states each, for each a probability and a sum read, a sum written."""
+    scores, rule = array(50, 4, 29), find_rule("aten::_ctc_loss")[1]
+    for labels in (array(4, 20, dtype="int64"), array(80, dtype="int64")):
+        sizes = {"log_probs": scores, "targets": labels}
+        forward = works_of(Call("aten::_ctc_loss", sizes, (array(4), array(4, 50, 41))), rule)
+        assert len(forward) == 50
+        assert {traffic(one) for one in forward} == {(4 * 41, None, 2, 2 * 4 * 41 * 4, 4 * 41 * 4)}
+        backward = works_of(Call("aten::_ctc_loss_backward", {"grad": array(4), **sizes}, (scores,)), rule)
+        assert backward[:-1] == forward
+        assert traffic(backward[-1]) == (50 * 4 * 29, None, 1, scores.byte, scores.byte)
+
+
 def test_the_table_names_ops_that_exist(torch: Any) -> None:
     unknown = {name for name in RULES if not hasattr(torch.ops.aten, name)}
     assert not unknown

@@ -204,6 +204,24 @@ def test_unsupported_ops_are_listed_and_stay_out(torch: Any) -> None:
     assert "3 unsupported" in profile.notes[0]
 
 
+def test_a_ctc_loss_which_pytorch_runs_on_data_alone_is_traced_without(torch: Any) -> None:
+    def loss(scores: Any, _: Any) -> Any:
+        batch, frames, _ = scores.shape
+        targets, lengths = torch.ones(batch, 5, dtype=torch.long), torch.full((batch,), frames)
+        return torch.nn.functional.ctc_loss(
+            scores.log_softmax(2).transpose(0, 1), targets, lengths, torch.full((batch,), 5)
+        )
+
+    profile = trace(torch, torch.nn.Linear(8, 7), 12, 8, loss=loss)
+    assert not profile.unsupported
+    rows = numbers(profile)
+    rows = rows[rows["op"].str.contains("ctc")]
+    assert rows[["kind", "pass_name", "count", "numel"]].to_numpy().tolist() == [
+        ["other", "forward", 12, 6 * 11], ["other", "backward", 12, 6 * 11],
+        ["pointwise", "backward", 1, 12 * 6 * 7],
+    ]  # fmt: skip
+
+
 def test_work_under_inference_mode_and_no_grad_is_the_same(torch: Any) -> None:
     class Inference(torch.nn.Module):
         def __init__(self) -> None:

@@ -57,6 +57,24 @@ def test_sheets_names_and_set_up(issued: Path) -> None:
     assert value("unit_per_day_TC1") == pytest.approx(values.unit_per_day["TC1", "acme-1"].value)
 
 
+def test_ends_that_nobody_stated_are_shown_as_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "lecture.xlsx"
+    fomkit.write_workbook(fomkit.fom("lecture", "a"), path)
+    summary = openpyxl.load_workbook(path)["Summary"]
+    words = {
+        (str(area.sqref), rule.formula[0])
+        for area, rules in summary.conditional_formatting._cf_rules.items()
+        for rule in rules
+        if rule.dxf.numFmt is not None and rule.dxf.numFmt.formatCode == '"none stated"'
+    }
+    header = next(
+        row for row in summary.iter_rows() if row[0].value == "workload" and row[4].value == "ratio, low"
+    )
+    first = header[0].row + 1
+    low = f"AND(ISNUMBER($E{first}),$E{first}=$F{first})"
+    assert {(f"{letter}{first}:{letter}{first + 2}", low) for letter in "EF"} <= words
+
+
 def test_names_are_no_addresses_and_each_stands_once() -> None:
     assert name_of("unit_per_day", "V100") == "unit_per_day_V100"
     assert unique_names(iter([("a_b", "x"), ("A_B", "y"), ("a_b", "z")])) == {

@@ -385,13 +385,17 @@ def read_architecture(path: Path) -> Architecture:
     if parts := sorted({"text_config", "vision_config", "audio_config"} & content.keys()):
         what = f"{name} has several parts ({', '.join(parts)})"
         raise FomkitError(where, f"{what}. Give one of them as a file of its own, with its model_type.")
-    file = Fields(where, content)
-    if name in _OTHERS:
-        return _with_unused(_OTHERS[name](file), file)
-    if name not in _KINDS:
+    file = Fields(where, content, missing={})
+    if name not in KNOWN:
         what = f"model_type is {name!r}, whose layers are not known here."
         raise FomkitError(where, f"{what} {_nearest(name, file)}")
-    return _with_unused(_of_decoder(file, name), file)
+    try:
+        found = _OTHERS[name](file) if name in _OTHERS else _of_decoder(file, name)
+    except FomkitError:
+        file.check_missing()  # which may be why the others do not fit
+        raise
+    file.check_missing()
+    return _with_unused(found, file)
 
 
 def _nearest(name: str, file: Fields) -> str:

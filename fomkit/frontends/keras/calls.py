@@ -7,6 +7,7 @@ runtime before it runs, inside loops too, so it is not counted here.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,27 @@ Tensor = Any
 
 LOOPS = ("While", "StatelessWhile")
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+def _graph_of(function: Any, inside: Graph, given: Sequence[Tensor]) -> Graph:
+    """Give the graph of a function; of a defined one, as TensorFlow's own losses have, it is built once.
+
+    One that only calls another with its own first arguments, as a loop's body does there, is that other one.
+    """
+    if not hasattr(function, "graph"):
+        from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+        shapes, definition = [tensor.shape for tensor in given], deepcopy(function.definition)
+        for attributes in definition.arg_attr.values():
+            attributes.attr.pop("_output_shapes", None)  # which may be unknown, and would be taken first
+        with inside.as_default():
+            made = function_def_to_graph(definition, input_shapes=shapes, include_library_functions=True)
+        calls = [op for op in made.get_operations() if op.type not in ("Placeholder", "Identity")]
+        inner = made._get_function(calls[0].type) if len(calls) == 1 else None
+        handed = zip(calls[0].inputs, made.inputs, strict=False) if inner is not None else ()
+        is_wrapper = inner is not None and all(one.name == other.name for one, other in handed)
+        function.graph = _graph_of(inner, made, calls[0].inputs) if is_wrapper else made
+    return function.graph
 
 
 @dataclass(frozen=True)
@@ -36,7 +58,7 @@ class Place:
         while at is not None:
             found = at.graph._get_function(name)
             if found is not None:
-                return Place(found.graph, caller, self)
+                return Place(_graph_of(found, at.graph, caller.inputs), caller, self)
             at = at.outside
         raise LookupError(f"{caller.type} {caller.name}: its function {name} is not in the graph")
 
@@ -322,15 +344,14 @@ def trips(loop: Operation, place: Place) -> int:
     condition, body = place.enter(loop, "cond"), place.enter(loop, "body")
     found = []
     for op in _comparisons(condition.graph.outputs[0]):
-        if op.type not in ("Less", "LessEqual"):
-            continue
-        counter = condition.arguments.get(_through(op.inputs[0]).op.name)
+        up = {"Less": 1, "LessEqual": 1, "Greater": -1, "GreaterEqual": -1}.get(op.type, 0)
+        counter = condition.arguments.get(_through(op.inputs[0]).op.name) if up else None
         step = None if counter is None else _step_of_variable(body, counter)
-        if counter is None or not step or step < 0:
+        if counter is None or not step or step * up < 0:
             continue
         start, bound = _bound_value(loop.inputs[counter], place), _bound_value(op.inputs[1], condition)
         if start is not None and bound is not None:
-            last = bound + (op.type == "LessEqual")
+            last = bound + up * op.type.endswith("Equal")
             found.append(max(-int(-(last - start) // step), 0))
     if not found:
         raise Uncounted(f"the trips of the loop {loop.name} depend on data")

@@ -325,7 +325,7 @@ class GraphLines:
         """Give the line of an op with its executions, as `TracedOp.lines`; none where nobody knows."""
         graph, name = id(ran.place.graph), ran.op.name
         if pass_name == FORWARD:
-            stack = ((frame.filename, frame.lineno, frame.name) for frame in reversed(ran.op.traceback))
+            stack = ((frame.filename, frame.lineno, frame.name) for frame in reversed(ran.op.traceback or ()))
             line = self._code.of_stack(stack) or self._of_layer(scope.path)
             self._of_names[graph, name] = line
             # A gradient may be named after the scope only: …/dense/ReluGrad for …/dense/Relu.

@@ -337,6 +337,34 @@ def reduction(call: Call) -> list[Work]:
     return [Work("reduction", found, call.dtype)]
 
 
+def alignment_states(targets: Sequence[int], batch: int) -> int:
+    """Count the states of a CTC loss at a time: the labels of a target, with a blank around each.
+
+    `targets`: shape of the labels, those of a sample in a row, or all after each other: of equal lengths then.
+
+    >>> alignment_states((4, 10), 4), alignment_states((40,), 4)
+    (21, 21)
+    """
+    return 2 * (targets[1] if len(targets) > 1 else -(-targets[0] // max(batch, 1))) + 1
+
+
+def alignment(call: Call) -> list[Work]:
+    """Rule of a CTC loss, forward and back: sums over the paths of a sample's labels through its frames.
+
+    Each of the T frames needs the sums of the frame before (Graves et al., ICML 2006, eq. 6 and 10), so it is T
+    executions one after the other, of batch × (2·L + 1) states: a probability and a sum read, a sum written.
+    Backward writes the gradient of all scores besides. Frames are as long as told, none is padding.
+    """
+    scores = call.array("log_probs")
+    frames, batch, _ = scores.shape
+    numel = batch * alignment_states(call.array("targets").shape, batch)
+    moved: Dimensions = {"read_byte": 2 * numel * scores.item_byte, "write_byte": numel * scores.item_byte}
+    works = [Work("other", {"numel": numel, "inputs": 2, **moved}, scores.dtype)] * frames
+    if "grad" in call.arguments:
+        works.append(Work("pointwise", traffic(scores.numel, [scores], [scores]), scores.dtype))
+    return works
+
+
 def split_gradients(op: TracedOp) -> list[TracedOp]:
     """Split a recurrent backward row in two; data needs no gradient, so its product is not in the row's sizes."""
     if op.kind != "rnn" or op.pass_name != BACKWARD:

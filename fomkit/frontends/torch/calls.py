@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.frontends.lowering.aten import find_rule
-from fomkit.frontends.lowering.calls import Array, Call, Rule, format_name, pointwise
+from fomkit.frontends.lowering.calls import Array, Call, Rule, alignment_states, format_name, pointwise
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 from fomkit.frontends.step import Route
 
@@ -168,7 +168,7 @@ _MAY_BE_HEAVY = re.compile(
 def has_bound(name: str) -> bool:
     """Tell whether an op without a rule takes little more than its traffic; of other libraries nobody knows.
 
-    >>> has_bound("aten::unique_dim"), has_bound("aten::_ctc_loss"), has_bound("mine::anything")
+    >>> has_bound("aten::unique_dim"), has_bound("aten::_cudnn_ctc_loss"), has_bound("mine::anything")
     (True, False, False)
     """
     library, _, own = name.partition("::")
@@ -267,6 +267,25 @@ def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.M
     return model, stand_ins
 
 
+@cache
+def _without_data() -> Any:
+    """Register, once, what ops give on tensors without data that PyTorch runs on data alone."""
+    make: Any = torch.library.Library
+    library = make("aten", "IMPL", "Meta")
+
+    def loss(scores: torch.Tensor, targets: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        frames, batch = scores.shape[:2]
+        return scores.new_empty(batch), scores.new_empty(batch, frames, alignment_states(targets.shape, batch))
+
+    def gradient(_: torch.Tensor, scores: torch.Tensor, *__: Any, **___: Any) -> torch.Tensor:
+        return torch.empty_like(scores)
+
+    for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
+        for overload in ("", ".Tensor"):
+            library.impl(f"{name}{overload}", kernel)
+    return library
+
+
 @contextmanager
 def shape_only(route: Route) -> Iterator[None]:
     """Create tensors without data inside the block, and leave PyTorch's global settings as they were."""
@@ -277,6 +296,7 @@ def shape_only(route: Route) -> Iterator[None]:
             FakeTensorMode(allow_non_fake_inputs=True) if route == "fake" else torch.device("meta")
         )
         stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
+        _without_data()
         try:
             yield
         finally:

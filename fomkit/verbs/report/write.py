@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import get_args
 
 import pandas as pd
@@ -58,7 +59,8 @@ SCALING_TITLE = "More devices"
 LINK = "--link system,5us,25GB/s,each"
 FEWEST = 3
 """Numbers of devices from which a curve tells more than its table."""
-LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device"}
+LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
+          "memory": "a memory too small to hold it"}  # fmt: skip
 MOST_NODES = 64
 """Nodes that are looked at where nobody says how many; the machine's own number where it is smaller."""
 
@@ -116,8 +118,8 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
     machine has, 64 at most.
     """
-    machine = estimate.machine
-    hint = f"Ask with: fomkit scaling {estimate.model.name} -t {machine.name} --nodes 1..64 {LINK}"
+    machine, model = estimate.machine, estimate.model
+    hint = f"Ask with: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
     if nodes is None and not machine.links:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
                        f"between devices or nodes, so nothing is said of more of them. {hint}")  # fmt: skip
