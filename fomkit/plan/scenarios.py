@@ -15,6 +15,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope, nearest_parameter, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
+from fomkit.ops.columns import alike
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
@@ -27,7 +28,6 @@ from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
 from fomkit.plan.step import DeviceTimes, Ops, StepTime, device_times, same_ops, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
-from fomkit.prediction.gp import alike
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
 Array = NDArray[np.float64]
