@@ -258,7 +258,7 @@ def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precis
 
 
 def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
-    """Ops of many are told by polynomials along the batch; without asking again for some, a step is off by 1e-11."""
+    """Polynomials along the batch tell ops of many; were none asked for again, a step would be off by 1e-11."""
     study = prepare_study(fomkit.model("vgg16"), with_fits(fomkit.machine("p100")), Options())
     points = pd.DataFrame({"batch": np.arange(64.0, 700.0)})
     whole = scenarios(study, points)
