@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,16 +55,6 @@ class Posterior(NamedTuple):
     variance: Matrix
     nearest: Places
     distance: Matrix
-
-    @classmethod
-    def empty(cls, count: int) -> Posterior:
-        """Make room for so many queries."""
-        return cls(np.empty(count), np.empty(count), np.empty(count, np.intp), np.empty(count))
-
-    def put(self, part: Part, nearest: Places, distance: Matrix) -> None:
-        """Keep what is predicted of some queries."""
-        for column, values in zip(self, (part.mean, part.variance, nearest, distance), strict=True):
-            column[part.at] = values
 
 
 class Precomputed(NamedTuple):
@@ -324,9 +314,21 @@ def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count
 
 def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, its noise included."""
-    found = Posterior.empty(len(query))
-    for part in posterior_parts(precomputed, query, NO_GRID, 1):
-        found.put(part, *nearest_of(*part.nearest(1)))
+    parts = [
+        (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
+        for part in posterior_parts(precomputed, query, NO_GRID, 1)
+    ]
+    return Posterior(*in_order(parts))
+
+
+def in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
+    """Put columns of parts, of which the first are places, after each other by these; these are left out."""
+    if len(parts) == 1:
+        return list(parts[0][1:])
+    at, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    found = [np.empty_like(column) for column in columns]
+    for one, column in zip(found, columns, strict=True):
+        one[at] = column
     return found
 
 

@@ -280,33 +280,33 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
     return found
 
 
-def _corrected(rows: Rows, query: Matrix, family: Family) -> tuple[gp.Posterior, gp.Posterior, Matrix | None]:
-    """Give what the process says of rows, the same with the nearest of the own timings, and `errors_nearby`."""
+def _corrected(
+    rows: Rows, query: Matrix, family: Family
+) -> tuple[gp.Posterior, tuple[Places, Matrix], Matrix | None]:
+    """Give what the process says of rows, the nearest of the own timings and how far it is, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
     sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
-    found, typical = gp.Posterior.empty(len(rows)), np.empty(len(rows)) if len(sizes) >= ENOUGH else None
-    own = gp.Posterior.empty(len(rows)) if len(fit.elsewhere) else found
-    every = len(places) == len(family.fitted.target)
-    count, grid = (ERRORS if every and typical is not None else 1), rows.grid() if every else gp.NO_GRID
+    every, told = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
+    count, grid, parts = ERRORS if every and told else 1, rows.grid() if every else gp.NO_GRID, []
     for part in gp.posterior_parts(family.fitted, query, grid, count):
         distance, near = part.nearest(count)
-        found.put(part, *gp.nearest_of(distance, near))
-        tried = part.distance if every else part.distance[:, places]
-        if own is not found:
-            own.put(part, tried.argmin(1), tried.min(1))
-        if typical is not None and every:
-            typical[part.at] = typical_error(distance, sizes.take(near), float(sizes.mean()))
-        elif typical is not None:
-            typical[part.at] = errors_nearby(tried, sizes)
-    return found, own, typical
+        tried, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
+        own, usual = (tried.argmin(1), tried.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
+        if told and every:
+            usual = typical_error(distance, sizes.take(near), float(sizes.mean()))
+        elif told:
+            usual = errors_nearby(tried, sizes)
+        parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
+    *found, own_nearest, own_distance, typical = gp.in_order(parts)
+    return gp.Posterior._make(found), (own_nearest, own_distance), typical if told else None
 
 
 def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
     """Predict rows by a fit: ``query`` is what the fit sees of them (`see`)."""
     fit, count = family.fit, len(family.training)
-    found, own, typical = _corrected(rows, query, family)
+    found, (nearest, apart), typical = _corrected(rows, query, family)
     spread = _deviation(found, typical, share_of_own=bool(len(fit.spread)))
-    nearest, apart, anywhere = own.nearest, own.distance, found.distance
+    anywhere = found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
