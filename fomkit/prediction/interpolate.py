@@ -283,7 +283,7 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
 def _corrected(
     rows: Rows, query: Matrix, family: Family
 ) -> tuple[gp.Posterior, tuple[Places, Matrix], Matrix | None]:
-    """Give what the process says of rows, the nearest of the own timings and how far it is, and `errors_nearby`."""
+    """Give what the process says of rows, their nearest own timings with the distances, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
     sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
     every, told = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
