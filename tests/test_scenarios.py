@@ -260,6 +260,16 @@ def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precis
         np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-11)
 
 
+def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
+    """Polynomials along the batch tell ops of many; were none asked for again, a step would be off by 1e-11."""
+    study = prepare_study(fomkit.model("vgg16"), with_fits(fomkit.machine("p100")), Options())
+    points = pd.DataFrame({"batch": np.arange(64.0, 700.0)})
+    whole = scenarios(study, points)
+    few = pd.concat([scenarios(study, points[start : start + 40]) for start in range(0, len(points), 40)])
+    names = ["step_s", "step_s_low", "step_s_high"]
+    np.testing.assert_allclose(whole[names], few[names], rtol=1e-12)
+
+
 def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> None:
     """What rests on its table keeps its time, and is no NaN, where no rate of the format is known."""
     machine = fomkit.machine("p100")

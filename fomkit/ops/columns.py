@@ -45,6 +45,57 @@ def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
     return np.array(list(map(known.__getitem__, listed)), np.intp), list(known)
 
 
+DIGITS = 10
+"""Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
+MIDDLE = 5e-3
+"""How near the middle between two, in units of the last digit, is close: 5e-13 of a value at least."""
+
+
+def significant(values: Matrix) -> Matrix:
+    """Round to `DIGITS` significant digits; 0 and NaN stay.
+
+    How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
+    of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
+
+    >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
+    [0.3333333333, 6.666666667e-07, 0.0]
+    """
+    return rounded(values)[0]
+
+
+def rounded(values: Matrix) -> tuple[Matrix, Flags]:
+    """Give the `significant` digits, and which values lie so near the middle between two that more bits count."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
+        scaled = values * scale
+        whole = np.round(scaled)
+        found = whole / scale
+        return np.where(np.isfinite(found), found, values), np.abs(scaled - whole) > 0.5 - MIDDLE
+
+
+def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
+    """Give the first of the rows that agree in all columns, and for each row the number of its first.
+
+    >>> first, number = alike([np.array([2.0, 2.0, 1.0, 2.0]), np.array([0, 1, 0, 0])])
+    >>> first.tolist(), number.tolist()
+    ([0, 1, 2], [0, 1, 2, 0])
+    """
+    if len(columns[0]) > FEW:
+        numbers_of = np.zeros(len(columns[0]), np.intp)
+        for column in columns:
+            own = pd.factorize(column, use_na_sentinel=False)[0]
+            numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
+    else:
+        table = np.ascontiguousarray(np.array(columns, np.float64).T)
+        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
+        table += 0.0  # and no 0 below 0
+        cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
+        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
+    # Numbers are given by first appearance.
+    before = np.concatenate(([-1], np.maximum.accumulate(numbers_of)[:-1]))
+    return np.flatnonzero(numbers_of > before), numbers_of
+
+
 class Words(NamedTuple):
     """A text column: each row's number of its word, and the words, each once; "" where the column is empty."""
 

@@ -275,13 +275,18 @@ def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make:
     return found
 
 
+def compiled_ops(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
+    """Collect the ops of a step on a machine as built (`step_ops`), once for all sizes."""
+    make = partial(step_ops, model, machine, formats, sizes)
+    return _kept("compiled ops", model, machine, (str(formats), machine.device), make)
+
+
 def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
-    """Collect the ops of a step on a machine as built, once for all sizes."""
+    """Do what `compiled_ops` does, at these sizes alone where casts of weights depend on one."""
     cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
     if formats.casts_weights and cached(model.ops, None, "sized update", partial(has_sized_update, model.ops)):
         return step_ops(replace(model, ops=resize_ops(model.ops, sizes, model.name)), machine, formats, sizes)
-    make, known = partial(step_ops, model, machine, formats, sizes), (str(formats), machine.device)
-    return _kept("compiled ops", model, machine, known, make)
+    return compiled_ops(model, machine, sizes, formats)
 
 
 def _timed(

@@ -15,19 +15,19 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope, nearest_parameter, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
+from fomkit.ops.columns import alike
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
-from fomkit.plan.estimate import estimate
+from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
-from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
+from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, StepTime, device_times, same_ops, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
-from fomkit.prediction.gp import alike
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
 Array = NDArray[np.float64]
@@ -245,7 +245,7 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
     machine = prepared(given)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
-    step = step_ops(model, machine, formats)
+    step = compiled_ops(model, given, choose_sizes(model, {}), formats)
     at_once = runs_at_once(model, machine, scope)
     pairs = same_rates(step.rows)
     return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats, pairs)
@@ -365,11 +365,13 @@ def _cases(
 
 
 def _check(study: Study, timed: Timed) -> None:
-    idle = int(timed.executions.sum(0).argmin())
-    check_work(study.step.rows.assign(count=timed.executions[:, idle]), study.model.name)
-    if study.options.allow_uncovered:
+    executions, lacking = timed.executions.sum(0), np.isnan(timed.times[0]).any(0)
+    if not executions.all():
+        idle = timed.executions[:, int(executions.argmin())]
+        check_work(study.step.rows.assign(count=idle), study.model.name)
+    unsure = lacking.any() or study.model.unsupported or study.model.bounded
+    if study.options.allow_uncovered or not unsure:
         return
-    lacking = np.isnan(timed.times[0]).any(0)
     at = int(lacking.argmax())
     priced = study.step.rows.assign(time_s=timed.times[0, :, at], count=timed.executions[:, at])
     where = f"{study.model.name} on {study.machine.name}"

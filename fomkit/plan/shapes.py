@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Columns, Words
+from fomkit.ops.columns import FEW, Columns, Words, alike
 from fomkit.ops.families.formula import DEFAULTS, columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CHOOSERS, CostGroup, cost_columns, cost_groups, recurrent_calls
@@ -27,7 +27,6 @@ from fomkit.plan.step import StepRows, ops_in
 from fomkit.prediction.cascade import CALL, PART, prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
-from fomkit.prediction.gp import FEW, alike
 from fomkit.prediction.rates import fresh_seconds, with_fresh
 
 Array = NDArray[np.float64]

@@ -18,9 +18,9 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, latest
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import ModelProfile
+from fomkit.ops.columns import alike
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
-from fomkit.prediction.gp import alike
 
 Array = NDArray[np.float64]
 

@@ -42,22 +42,30 @@ FEW, ALONE, BETWEEN = 120, 0.1, 0.2
 by themselves); spreads of ln(time) between products beside each other, and between machines."""
 
 
-def errors_nearby(distance: Matrix, errors: Matrix, cells: Places | None = None) -> Matrix:
-    """Give the typical size of the left-out errors near each query, the nearest weighing most.
-
-    A tenth of the mean error of all is added: eight small errors may be chance.
+def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
+    """Give the typical size of the left-out errors near each query (`typical_error`).
 
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
-    `errors` (n,); `cells`: of the `ERRORS` nearest (`gp.nearest_rows`), where they are known.
+    `errors` (n,).
     """
-    size, count = np.abs(errors), distance.shape[1]
-    at = gp.nearest_rows(distance, min(ERRORS, count)) if cells is None else cells
+    cells, count, sizes = (
+        gp.nearest_rows(distance, min(ERRORS, distance.shape[1])),
+        distance.shape[1],
+        np.abs(errors),
+    )
+    near = cells - count * np.arange(len(cells))[:, None]
+    return typical_error(distance.take(cells), sizes.take(near), float(sizes.mean()))
+
+
+def typical_error(distance: Matrix, sizes: Matrix, usual: float) -> Matrix:
+    """Give the typical size of left-out errors (q, `ERRORS`) at these distances, the nearest weighing most.
+
+    A tenth of the ``usual`` size of all is added: eight small errors may be chance.
+    """
     # A distance below a tenth of a length says no more: both ops are nearly the same.
-    off = distance.take(at) + 0.1
+    off = distance + 0.1
     weight = 1 / (off * off * off)
-    at = at - count * np.arange(len(at))[:, None]
-    typical = np.einsum("ij,ij->i", weight, size.take(at)) / weight.sum(1)
-    return np.asarray(typical + 0.1 * size.mean() + 1e-6)
+    return np.asarray(np.einsum("ij,ij->i", weight, sizes) / weight.sum(1) + 0.1 * usual + 1e-6)
 
 
 class Known(Protocol):

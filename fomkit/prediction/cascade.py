@@ -192,23 +192,26 @@ def _drawn(rows: Rows, machine: Machine) -> Flags:
     return are(rows, "op", *DRAWS - timed) & (machine.device.units is not None)
 
 
-@estimates.opened_by(_drawn)
-def random_numbers(rows: Rows, machine: Machine, interval: float, *, moved: Estimator) -> Answers:
-    """Predict ops that draw random numbers by what moves as much, and what drawing adds (an `Estimator`).
-
-    It answers where ``moved`` does.
-    """
-    known, units = moved(rows, machine, interval), machine.device.units
-    numel = rows.number("numel")[estimates.places_of(known.index, rows.index)]
-    ratio, least, most = 1 + DRAW_S * numel / (value_of(units) * known.time_s)
-    wider = half_width(interval) / half_width(DEFAULT_LEVEL)
-    times = transfer.widen(known.times, (ratio / least) ** wider, (most / ratio) ** wider) * ratio
+def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float) -> Answers:
+    """Add what drawing takes to ops that draw random numbers, which are told as what moves as much."""
+    places = estimates.places_of(found.index, rows.index)
+    at = np.flatnonzero(_drawn(rows, machine)[places])
+    if not len(at):
+        return found
+    numel, units = rows.number("numel")[places[at]], value_of(machine.device.units)
+    ratio, least, most = 1 + DRAW_S * numel / (units * found.time_s[at])
+    wider, times = half_width(interval) / half_width(DEFAULT_LEVEL), found.times.copy()
+    times[:, at] = transfer.widen(times[:, at], (ratio / least) ** wider, (most / ratio) ** wider) * ratio
+    drawn = dict(zip(at.tolist(), ratio.tolist(), strict=True))
 
     def evidence(place: int) -> str:
-        as_much = f"what moves as much ({known.source.at(place)}, {known.evidence(place)})"
-        return f"{ratio[place]:.2f} × {as_much}, for its random numbers"
+        if place not in drawn:
+            return found.evidence(place)
+        as_much = f"what moves as much ({found.source.at(place)}, {found.evidence(place)})"
+        return f"{drawn[place]:.2f} × {as_much}, for its random numbers"
 
-    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
+    source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
+    return Answers(found.index, times, source, found.limit, evidence)
 
 
 @estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))
@@ -223,8 +226,7 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
-    Products with packed weights come first, by what is known of them with whole ones; so do ops that draw random
-    numbers, by what is known of those that move as much.
+    Products with packed weights come first, by what is known of them with whole ones.
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
@@ -246,10 +248,8 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
     whole = partial(_climb, steps=(*timed, formats, prior.estimate))
     by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
-    moved = partial(_climb, steps=(*timed, partial(transfer.moved_data, table=table), prior.estimate))
     before = (
         partial(transfer.packed_weights, table=whole),
-        partial(random_numbers, moved=moved),
         *timed,
         formats,
         partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
@@ -345,6 +345,7 @@ def price(
         before, after = (tuple(partial(_for_sums, estimator=one) for one in some) for some in (before, after))
 
     def counted(found: Answers) -> Answers:
+        found = random_numbers(rows, found, machine, interval)
         if not in_sums:
             return found
         kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))

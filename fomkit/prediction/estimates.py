@@ -30,7 +30,7 @@ from fomkit.ops.columns import (
     unchanging,
     words_of,
 )
-from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts, significant
+from fomkit.prediction.gp import NO_GRID, Flags, Indices, Matrix, Places, Texts
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -41,14 +41,15 @@ class Rows:
     `index` (n,): the rows, by their index in the table, which is of whole numbers; of several, by their place.
     `at`: which rows of the table; None for all of them in order.
     `read`: columns in place of the table's, of all its rows; what is a function is called when it is asked for.
+    `many`: at how many sizes each op of the table stands.
     """
 
     def __init__(self, columns: Columns, at: Places | None, given: Mapping[str, Matrix | Words],
                  read: dict[str, Any], many: int = 1) -> None:  # fmt: skip
-        self._columns, self._at, self._given, self._read, self._many = columns, at, given, read, many
+        self._columns, self._at, self._given, self._read, self.many = columns, at, given, read, many
 
     def __len__(self) -> int:
-        return len(self._columns) * self._many if self._at is None else len(self._at)
+        return len(self._columns) * self.many if self._at is None else len(self._at)
 
     @property
     def _places(self) -> Places:
@@ -57,16 +58,24 @@ class Rows:
     @cached_property
     def _of_table(self) -> Places | slice:
         """Of which row of the table each is."""
-        if self._many == 1:
+        if self.many == 1:
             return slice(None) if self._at is None else self._at
         if self._at is None:
-            return np.repeat(np.arange(len(self._columns)), self._many)
-        return self._at // self._many
+            return np.repeat(np.arange(len(self._columns)), self.many)
+        return self._at // self.many
+
+    def grid(self) -> Places:
+        """Give the places of the rows at the sizes at which all of their ops are, op by op (ops, sizes)."""
+        if self.many == 1:
+            return NO_GRID
+        of, size = np.divmod(self._places, self.many)
+        ops = np.count_nonzero(np.diff(of)) + 1
+        return np.flatnonzero((np.bincount(size, minlength=self.many) == ops)[size]).reshape(ops, -1)
 
     @property
     def index(self) -> Indices:
         """The rows, by their index in the table."""
-        return self._columns.index[self._of_table] if self._many == 1 else self._places
+        return self._columns.index[self._of_table] if self.many == 1 else self._places
 
     def _chosen(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
         return column if self._at is None else column[self._at]
@@ -102,7 +111,7 @@ class Rows:
             return self._columns.derived(column, default, least)[self._of_table]
         name = f"{column}, {default}, {least}"
         if name not in self._read:
-            whole = Rows(self._columns, None, {}, self._read, self._many).number(column)
+            whole = Rows(self._columns, None, {}, self._read, self.many).number(column)
             self._read[name] = unchanging(derive(whole, default, least))
         return self._chosen(self._read[name])
 
@@ -112,7 +121,7 @@ class Rows:
         if isinstance(given, Words):
             return given
         found = self._columns.text(column)
-        return found if self._at is None and self._many == 1 else found.taken(self._of_table)
+        return found if self._at is None and self.many == 1 else found.taken(self._of_table)
 
     def are(self, column: str, *words: str) -> Flags:
         """Tell which rows hold one of some words."""
@@ -136,7 +145,7 @@ class Rows:
             for name, column in self._given.items()
         }
         return Rows(self._columns, at if self._at is None else self._at[at], given, self._read,
-                    self._many)  # fmt: skip
+                    self.many)  # fmt: skip
 
     def assign(self, **columns: Matrix | Words | float | str) -> Rows:
         """Give the same rows with other columns; one number or word holds for all rows."""
@@ -145,7 +154,7 @@ class Rows:
             if isinstance(column, str):
                 column = one_word(column, len(self))
             given[name] = np.full(len(self), column) if isinstance(column, float) else column
-        return Rows(self._columns, self._at, given, self._read, self._many)
+        return Rows(self._columns, self._at, given, self._read, self.many)
 
     def frame(self, names: Sequence[str]) -> pd.DataFrame:
         """Give some columns as a table, with the rows' own index."""
@@ -306,9 +315,9 @@ class Answers(Mapping[int, Timed]):
 
         return Answers(self.index, self.times, self.source, self.limit, evidence)
 
-    def rounded(self) -> Answers:
-        """Give the answers with times of `DIGITS` significant digits."""
-        return Answers(self.index, significant(self.times), self.source, self.limit, self.evidence)
+    def timed(self, times: Matrix) -> Answers:
+        """Give the answers with other times (3, q)."""
+        return Answers(self.index, times, self.source, self.limit, self.evidence)
 
 
 NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)

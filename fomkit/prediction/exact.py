@@ -18,13 +18,13 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.columns import Words, words_of
+from fomkit.ops.columns import Words, alike, words_of
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Rows, Table, are, numbers
 from fomkit.prediction.families import VIEWS, flag
-from fomkit.prediction.gp import Flags, Matrix, Places, alike
+from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.rates import own_times
 
 MEASURED = ("", "measured")

@@ -11,11 +11,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.measurement import Surface, TypicalTables
-from fomkit.ops.columns import FEW as FEW
 from fomkit.ops.columns import Flags as Flags
 from fomkit.ops.columns import Indices as Indices
 from fomkit.ops.columns import Matrix as Matrix
@@ -39,47 +37,7 @@ STRIP, STRIPS = 16, 16
 """Rows of a strip of a triangular matrix, and most strips, else rows are several times as many: strips leave out
 most of the products of which a triangle needs none, and libraries multiply sixteen rows at once."""
 
-DIGITS = 10
-"""Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
-NONE = np.empty(0)
-
-
-def significant(values: Matrix) -> Matrix:
-    """Round to `DIGITS` significant digits; 0 and NaN stay.
-
-    How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
-    of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
-
-    >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
-    [0.3333333333, 6.666666667e-07, 0.0]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
-        rounded = np.round(values * scale) / scale
-    return np.where(np.isfinite(rounded), rounded, values)
-
-
-def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
-    """Give the first of the rows that agree in all columns, and for each row the number of its first.
-
-    >>> first, number = alike([np.array([2.0, 2.0, 1.0, 2.0]), np.array([0, 1, 0, 0])])
-    >>> first.tolist(), number.tolist()
-    ([0, 1, 2], [0, 1, 2, 0])
-    """
-    if len(columns[0]) > FEW:
-        numbers_of = np.zeros(len(columns[0]), np.intp)
-        for column in columns:
-            own = pd.factorize(column, use_na_sentinel=False)[0]
-            numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
-    else:
-        table = np.ascontiguousarray(np.array(columns, np.float64).T)
-        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
-        table += 0.0  # and no 0 below 0
-        cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
-        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
-    # Numbers are given by first appearance.
-    before = np.concatenate(([-1], np.maximum.accumulate(numbers_of)[:-1]))
-    return np.flatnonzero(numbers_of > before), numbers_of
+NONE, NO_GRID = np.empty(0), np.empty((0, 0), np.intp)
 
 
 class Hyper(NamedTuple):
@@ -244,10 +202,10 @@ def nearest_rows(distance: Matrix, count: int) -> Places:
     return np.flatnonzero(near).reshape(-1, count)
 
 
-def nearest_of(distance: Matrix, cells: Places) -> tuple[Places, Matrix]:
-    """Give the nearest of the rows in these cells (`nearest_rows`), and how far it is (q)."""
-    cell = cells[np.arange(len(cells)), distance.take(cells).astype(np.float32).argmin(1)]
-    return cell - np.arange(0, distance.size, distance.shape[1]), distance.take(cell)
+def nearest_of(distance: Matrix, rows: Places) -> tuple[Places, Matrix]:
+    """Give the nearest of some rows of each query (q, count), by their distances, and how far it is (q)."""
+    cell = np.arange(len(rows)), distance.astype(np.float32).argmin(1)
+    return rows[cell], distance[cell]
 
 
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
@@ -264,22 +222,114 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
         yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
 
 
+class Part(NamedTuple):
+    """What is predicted of some queries, and the distances from them to rows among which their nearest are.
+
+    `at`, `mean`, `variance` (q,): places of the queries, and what is predicted of them.
+    `distance` (q, c): to ``rows`` (q, c), which rise; where these are None, to all rows in order.
+    """
+
+    at: Places
+    mean: Matrix
+    variance: Matrix
+    distance: Matrix
+    rows: Places | None
+
+    def nearest(self, count: int) -> tuple[Matrix, Places]:
+        """Give the distances to the nearest rows, and these rows (q, count)."""
+        cells = nearest_rows(self.distance, count)
+        if self.rows is not None:
+            return self.distance.take(cells), self.rows.take(cells)
+        return self.distance.take(cells), cells - self.distance.shape[1] * np.arange(len(cells))[:, None]
+
+
+OCTAVE, NODES = 48, 16
+"""Sizes of an op within a power of two from which it is told by a polynomial, and the degree of that."""
+STRAIGHT = SMOOTH = 1e-13
+"""How far features may lie off a line; the most of a polynomial's last coefficients, as much as sums round to."""
+FARTHER = 1 + 1e-6
+"""How much farther rows are that are never among the nearest, not even by seven digits."""
+_ORDERS = np.arange(NODES + 1)
+_ENDS = np.where(_ORDERS % NODES, 1.0, 0.5)
+_SERIES = np.cos(np.pi / NODES * np.outer(_ORDERS, _ORDERS)) * np.outer(_ENDS, _ENDS) * 2 / NODES
+_SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
+"""Coefficients of Chebyshev's polynomials by the values at their extrema, and where these lie between 0 and 1."""
+
+
+def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -> Part:
+    """Predict ops at the sizes of a power of two (n, q, p), each by a polynomial along the line on which it lies.
+
+    All rows are asked at `NODES` + 1 places of a line alone (Trefethen, Approximation Theory and Approximation
+    Practice, ch. 3 and 8). Where a timed op lies beside the line, so that no polynomial is `SMOOTH`, and where a
+    feature leaves the line, nothing is said. Squares of distances from a line to two rows differ by what is linear
+    along it: a row that is farther at both ends than ``count`` others is not among the nearest in between.
+    """
+    ends = query[:, [0, -1]]
+    step = (ends[:, 1] - ends[:, 0])[:, None]
+    axis = int(np.abs(step[0, 0]).argmax())
+    share = (query[0, :, axis] - ends[0, 0, axis]) / step[0, 0, axis]
+    off = query - ends[:, :1]
+    off -= share[:, None] * step
+    straight = (np.abs(off, out=off) <= STRAIGHT).all(2)
+    asked = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
+    told = [(apart.copy(), *of) for apart, *of in posterior_blocks(precomputed, asked)]
+    shape = (len(query), len(_SHARES), -1)
+    apart, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*told, strict=True))
+    series = np.stack([mean[..., 0], variance[..., 0]]) @ _SERIES
+    smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(query)), variance[..., 0].min(1)])
+    good = straight & smooth.all(0)[:, None]
+    mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
+    near = np.argpartition(apart[:, NODES // 2], count - 1, 1)[:, None, :count]
+    apart = apart[:, [0, -1]]
+    among = (apart <= FARTHER * np.take_along_axis(apart, near, 2).max(2, keepdims=True)).any(1)
+    rows = np.argsort(~among, 1, kind="stable")[:, None, : among.sum(1).max()]
+    first, last = np.moveaxis(np.take_along_axis(apart, rows, 2) ** 2, 1, 0)[:, :, None]
+    square, share = ((step / precomputed.hyper.length) ** 2).sum(2, keepdims=True), share[:, None]
+    apart = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
+    return Part(at[good], mean[good], variance[good], apart[good], np.broadcast_to(rows, apart.shape)[good])
+
+
+def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
+    """Predict the target at each query (q, p), a part of them at a time; see `posterior`.
+
+    `grid` (ops, sizes): places of queries that may lie on a line for each op; `count`: of rows whose nearest are
+    asked for.
+    """
+    rest = np.ones(len(query), bool)
+    if grid.shape[1] >= OCTAVE and precomputed.strips:
+        along = query[grid[0]] - query[grid[0, 0]]
+        along = along[:, np.abs(along[-1]).argmax()]
+        cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
+        for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
+            if end - start >= OCTAVE:
+                at = grid[:, start:end]
+                part = _on_lines(precomputed, query[at], at, count)
+                rest[part.at] = False
+                yield part
+    places, end = rest.nonzero()[0], 0
+    for distance, mean, variance in posterior_blocks(precomputed, query if rest.all() else query[places]):
+        start, end = end, end + len(mean)
+        yield Part(places[start:end], mean, variance, distance, None)
+
+
 def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, its noise included."""
-    return joined(
-        [
-            Posterior(mean, variance, *nearest_of(distance, nearest_rows(distance, 1)))
-            for distance, mean, variance in posterior_blocks(precomputed, query)
-        ]
-    )
+    parts = [
+        (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
+        for part in posterior_parts(precomputed, query, NO_GRID, 1)
+    ]
+    return Posterior(*in_order(parts))
 
 
-def joined(parts: Sequence[Posterior]) -> Posterior:
-    """Put what is predicted of some queries after each other."""
+def in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
+    """Put columns of parts, of which the first are places, after each other by these; these are left out."""
     if len(parts) == 1:
-        return parts[0]
-    empty = Posterior(np.empty(0), np.empty(0), np.empty(0, np.intp), np.empty(0))
-    return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))
+        return list(parts[0][1:])
+    at, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    found = [np.empty_like(column) for column in columns]
+    for one, column in zip(found, columns, strict=True):
+        one[at] = column
+    return found
 
 
 SURFACE_VARIANCE, SURFACE_NOISE = 0.3, 0.02

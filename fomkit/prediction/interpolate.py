@@ -14,7 +14,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, op_half_width
 from fomkit.core.machine import Machine
-from fomkit.ops.columns import Words
+from fomkit.ops.columns import Words, rounded, significant
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp
@@ -22,11 +22,12 @@ from fomkit.prediction.beside_facts import (
     ERRORS,
     MIN_CORRELATION,
     errors_nearby,
+    typical_error,
     with_facts,
     with_growth,
     with_vectors,
 )
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, places_of
 from fomkit.prediction.exact import op_flags
 from fomkit.prediction.families import (
     VIEWS,
@@ -279,26 +280,33 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
     return found
 
 
+def _corrected(
+    rows: Rows, query: Matrix, family: Family
+) -> tuple[gp.Posterior, tuple[Places, Matrix], Matrix | None]:
+    """Give what the process says of rows, their nearest own timings with the distances, and `errors_nearby`."""
+    fit, places = family.fit, cross_validated_rows(len(family.training))
+    sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
+    every, told = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
+    count, grid, parts = ERRORS if every and told else 1, rows.grid() if every else gp.NO_GRID, []
+    for part in gp.posterior_parts(family.fitted, query, grid, count):
+        distance, near = part.nearest(count)
+        tried, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
+        own, usual = (tried.argmin(1), tried.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
+        if told and every:
+            usual = typical_error(distance, sizes.take(near), float(sizes.mean()))
+        elif told:
+            usual = errors_nearby(tried, sizes)
+        parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
+    *found, own_nearest, own_distance, typical = gp.in_order(parts)
+    return gp.Posterior._make(found), (own_nearest, own_distance), typical if told else None
+
+
 def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
     """Predict rows by a fit: ``query`` is what the fit sees of them (`see`)."""
     fit, count = family.fit, len(family.training)
-    places, parts, own_rows, typical = cross_validated_rows(count), [], [], []
-    errors = fit.errors / fit.spread if len(fit.spread) else fit.errors
-    for distance, mean, variance in gp.posterior_blocks(family.fitted, query):
-        tried = distance if distance.shape[1] == len(places) else distance[:, places]
-        told_nearby = len(errors) >= ENOUGH
-        cells = gp.nearest_rows(distance, ERRORS if told_nearby and tried is distance else 1)
-        parts.append(gp.Posterior(mean, variance, *gp.nearest_of(distance, cells)))
-        if told_nearby:
-            typical.append(errors_nearby(tried, errors, cells if tried is distance else None))
-        if len(fit.elsewhere):
-            own_rows.append((tried.argmin(1), tried.min(1)))
-    found = gp.joined(parts)
-    nearby = np.concatenate(typical) if typical else None
-    spread = _deviation(found, nearby, share_of_own=bool(len(fit.spread)))
-    nearest, apart, anywhere = found.nearest, found.distance, found.distance
-    if own_rows:
-        nearest, apart = (np.concatenate(column) for column in zip(*own_rows, strict=True))
+    found, (nearest, apart), typical = _corrected(rows, query, family)
+    spread = _deviation(found, typical, share_of_own=bool(len(fit.spread)))
+    anywhere = found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
@@ -430,6 +438,13 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     nearest timed op correlates by `MIN_CORRELATION` or more, else extrapolated. Quantiles are those of left-out
     shape groups.
     """
+    rows = as_rows(rows)
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
     with one_thread():
-        return join_answers(list(_served(as_rows(rows), machine, interval))).rounded()
+        found = join_answers(list(_served(rows, machine, interval)))
+        times, unsure = rounded(found.times)
+        if rows.many >= gp.OCTAVE and unsure.any():  # a polynomial's last bits may round otherwise
+            again = rows.take(places_of(found.index[unsure.any(0)], rows.index))
+            few = join_answers(list(_served(again, machine, interval)))
+            times[:, places_of(few.index, found.index)] = significant(few.times)
+    return found.timed(times)

@@ -15,8 +15,9 @@ from zlib import crc32
 
 import numpy as np
 
+from fomkit.ops.columns import alike
 from fomkit.prediction.estimates import Answers, Rows, are, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places, alike
+from fomkit.prediction.gp import Flags, Matrix, Places
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")

@@ -23,7 +23,7 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.columns import choose_words
+from fomkit.ops.columns import choose_words, significant
 from fomkit.prediction import tiles
 from fomkit.prediction.estimates import (
     Answers,
@@ -37,7 +37,7 @@ from fomkit.prediction.estimates import (
     same_texts,
 )
 from fomkit.prediction.families import conv_output
-from fomkit.prediction.gp import Flags, Matrix, Places, Texts, significant
+from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, rates
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation

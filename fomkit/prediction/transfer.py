@@ -18,13 +18,13 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, STANDS_IN
-from fomkit.ops.columns import Words, words_of
+from fomkit.ops.columns import Words, alike, words_of
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
-from fomkit.prediction.gp import Flags, Matrix, alike
+from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.prior import VECTOR, utilisation_of
 from fomkit.prediction.rates import Bounds, bounds, held
 from fomkit.prediction.typical import TypicalUtilisations

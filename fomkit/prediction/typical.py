@@ -20,7 +20,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.columns import Words, one_word
+from fomkit.ops.columns import Words, one_word, significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, middle, numbers, same_texts
@@ -32,7 +32,6 @@ from fomkit.prediction.gp import (
     Texts,
     heights,
     side_by_side,
-    significant,
     surfaces,
 )
 from fomkit.prediction.rates import narrower, rates, value_of

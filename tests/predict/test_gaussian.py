@@ -167,3 +167,70 @@ def test_a_feature_that_no_row_varies_lengthens_nothing():
     both = calibration.fit_hyper(np.column_stack([places, np.ones(40)]), wave, noise)
     assert both.length[0] == pytest.approx(alone.length[0], rel=1e-3)
     assert both.length[1] == pytest.approx(2.0, rel=1e-3)
+
+
+def growing(*starts: float, bent: int | None = None) -> np.ndarray:
+    """Give three features of ops at batches 64 to 400; the second grows with the batch too, one op's is bent."""
+    batch = np.log2(np.arange(64.0, 401.0))
+    ops = [np.column_stack([batch, batch + start, np.full(len(batch), start)]) for start in starts]
+    if bent is not None:
+        ops[1][bent, 2] += 2.0
+    return np.concatenate(ops)
+
+
+@pytest.fixture
+def timed():
+    rng = np.random.default_rng(5)
+    known = rng.random((60, 3)) * [4.0, 5.0, 4.0]
+    hyper = Hyper(np.array([2.0, 3.0, 2.5]), 0.5, 1e-3)
+    return gp.precompute(known, np.sin(known).sum(1), np.full(60, 1e-4), hyper)
+
+
+def parts_of(precomputed, query, ops):
+    """Give what is said by polynomials and by all rows, each as one part."""
+    parts = list(gp.posterior_parts(precomputed, query, np.arange(len(query)).reshape(ops, -1), 8))
+    return [part for part in parts if part.rows is not None], [part for part in parts if part.rows is None]
+
+
+def check_the_same(precomputed, query, parts):
+    whole = gp.posterior(precomputed, query)
+    apart = gp.distances(query, precomputed.scaled * precomputed.hyper.length, precomputed.hyper.length)
+    for part in parts:
+        np.testing.assert_allclose(part.mean, whole.mean[part.at], atol=1e-12)
+        np.testing.assert_allclose(part.variance, whole.variance[part.at], rtol=1e-12)
+        distance, rows = part.nearest(8)
+        np.testing.assert_array_equal(rows, np.sort(np.argsort(apart[part.at], 1)[:, :8], 1))
+        np.testing.assert_allclose(distance, np.take_along_axis(apart[part.at], rows, 1), rtol=1e-12)
+
+
+def test_ops_at_many_batches_are_told_by_polynomials_and_no_otherwise_than_by_all_rows(timed):
+    query = growing(0.5, 2.0, 3.0)
+    smooth, rest = parts_of(timed, query, 3)
+    assert sum(len(part.at) for part in smooth) == len(query)
+    assert not rest
+    check_the_same(timed, query, smooth + rest)
+
+
+def test_a_query_off_its_line_is_told_by_all_rows(timed):
+    query = growing(0.5, 2.0, 3.0, bent=20)
+    smooth, rest = parts_of(timed, query, 3)
+    assert 337 + 20 in np.concatenate([part.at for part in rest])
+    assert 337 + 21 in np.concatenate([part.at for part in smooth])
+    check_the_same(timed, query, smooth + rest)
+
+
+def test_where_a_timed_op_lies_beside_the_line_no_polynomial_tells(timed):
+    query = growing(0.5)
+    near = query[[40]] + [0.0, 0.001, 0.0]
+    known = np.concatenate([timed.scaled * timed.hyper.length, near])
+    target = np.append(timed.target, 3.0)
+    smooth, rest = parts_of(gp.precompute(known, target, np.full(61, 1e-4), timed.hyper), query, 1)
+    assert 40 in np.concatenate([part.at for part in rest])
+    assert 200 in np.concatenate([part.at for part in smooth])
+
+
+def test_rows_of_one_op_that_are_no_line_are_told_by_all_rows(timed):
+    query = growing(0.5)[np.random.default_rng(0).permutation(337)]
+    smooth, rest = parts_of(timed, query, 1)
+    assert not smooth
+    check_the_same(timed, query, rest)

@@ -295,7 +295,9 @@ def test_each_query_has_its_own_nearest_rows_whatever_the_others_have() -> None:
     for query, places in ((0, range(8)), (1, range(8)), (2, range(8)), (3, range(1, 9)), (4, range(12, 20))):
         assert (found[query] - 20 * query).tolist() == list(places)
     for count in (1, 8):
-        nearest, least = gp.nearest_of(distance[[1, 2, 4]], gp.nearest_rows(distance[[1, 2, 4]], count))
+        three = distance[[1, 2, 4]]
+        part = gp.Part(np.arange(3), np.zeros(3), np.zeros(3), three, None)
+        nearest, least = gp.nearest_of(*part.nearest(count))
         assert (nearest.tolist(), least.tolist()) == ([0, 0, 19], [1.0, 0.0, 0.0])
 
 
