@@ -48,11 +48,8 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
     `errors` (n,).
     """
-    cells, count, sizes = (
-        gp.nearest_rows(distance, min(ERRORS, distance.shape[1])),
-        distance.shape[1],
-        np.abs(errors),
-    )
+    sizes, count = np.abs(errors), distance.shape[1]
+    cells = gp.nearest_rows(distance, min(ERRORS, count))
     near = cells - count * np.arange(len(cells))[:, None]
     return typical_error(distance.take(cells), sizes.take(near), float(sizes.mean()))
 
