@@ -50,8 +50,8 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     """
     sizes, count = np.abs(errors), distance.shape[1]
     cells = gp.nearest_rows(distance, min(ERRORS, count))
-    near = cells - count * np.arange(len(cells))[:, None]
-    return typical_error(distance.take(cells), sizes.take(near), float(sizes.mean()))
+    # Cells count on from one query to the next.
+    return typical_error(distance.take(cells), sizes.take(cells % count), float(sizes.mean()))
 
 
 def typical_error(distance: Matrix, sizes: Matrix, usual: float) -> Matrix:
