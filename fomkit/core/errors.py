@@ -1,7 +1,7 @@
-"""The one family of errors that fomkit shows to people.
+"""Errors that fomkit shows to people, and how a result finds the text, page or figure that shows it.
 
-How a result is shown: what calculates imports no text, page or figure, but asks for the view of its class. The
-views stand in `fomkit.verbs.views`; `fomkit.verbs` registers them.
+What calculates imports nothing that prints: `Shown` asks for the view of its class, and `fomkit.verbs` registers
+the views (`fomkit.verbs.views`).
 """
 
 from __future__ import annotations

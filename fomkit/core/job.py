@@ -1,6 +1,6 @@
-"""The job noun, a unit of work as it is run on however many devices; the suite noun, lines of such work.
+"""The job, a unit of work as it runs on any number of devices; the suite, lines of such work; the campaign.
 
-Beside the lines of a suite: their conditions, what was stated of them, what a ratio's sides leave out, campaigns.
+A line also has its conditions, and what was stated of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The measurement noun: what somebody timed of a whole model on a machine, and under which conditions.
+"""What was measured: steps of whole models with their conditions, and what a machine's timings tell as a whole.
 
-Beside it, what timings tell: whether they can be, and what of its rates each timed machine reached.
+The second is whether timings can be true (`Plausibility`), and what share of its rates each timed machine reached
+(`TypicalTables`).
 """
 
 from __future__ import annotations

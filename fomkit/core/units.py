@@ -1,6 +1,6 @@
-"""Text with units at the edges, SI floats inside: the only place where prefixes and ``2**30`` live.
+"""Quantities as text and as SI floats: the only place where prefixes and ``2**30`` live; and number formats.
 
-Number formats: how many bytes an element takes and which framework spellings mean it.
+Of a number format it is told how many bytes an element takes, and on which engine its products run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Running a user's code in a child process: a time limit, a memory limit, and one proof of success.
 
-The memory that a process and the ones it started really take, as Linux tells it. The child's side of a request:
-what it is asked, and the result file that it leaves.
+`run_child` is the parent's side; `take_request` and `Answer` are the child's: what it is asked, and the file that
+it leaves. The memory that is limited is what the process and those it started really take, as Linux tells it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The one way in which a stranger's file is opened: regular files only, and gzip under a cap of size and ratio.
+"""CSV files of strangers, from the open file to the cell, each step under a cap.
 
-The text of a stranger's CSV file as rows of cells: decoded, unpacked and split under caps. Single cells of CSV
-files: strict numbers, and text that no spreadsheet program runs as a formula.
+Only regular files are opened; gzip is unpacked up to a size and a ratio; text is decoded and split into rows.
+Cells become strict numbers, or text that no spreadsheet program runs as a formula.
 """
 
 from __future__ import annotations

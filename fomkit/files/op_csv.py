@@ -1,6 +1,6 @@
-"""CSV text into tables with declared columns: numbers or expressions in dimension cells, text as it stands.
+"""Tables of ops and timings from CSV and back: the columns are those that `fomkit.ops.tables` declares.
 
-Tables into CSV text: numbers that read back exactly, text that stays text.
+Cells of dimensions are numbers or expressions; numbers read back exactly, and text stays text.
 """
 
 from __future__ import annotations

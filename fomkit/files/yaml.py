@@ -1,6 +1,6 @@
-"""YAML read the strict way: what looks like a number is one, nothing is guessed, every mistake has a line.
+"""YAML, read strictly and written: what looks like a number is one, nothing is guessed, each mistake has a line.
 
-Content as YAML text that `load_document` reads back the same.
+What `format_document` writes, `load_document` reads back the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The tables that flow through fomkit: their columns, units and meaning.
 
 The same names stand in CSV files, formulas, YAML and reports. A dimension that a kind of op does not have is
-empty (NaN); unknown is empty too, never 0, -1 or "?".
-
-One order for the rows of a table, so that no number hangs on how somebody sorted a file. The cells of its column
-of code lines.
+empty (NaN); unknown is empty too, never 0, -1 or "?". Rows have one order (`in_order`), so that no number hangs on
+how somebody sorted a file.
 """
 
 from __future__ import annotations

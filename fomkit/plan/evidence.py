@@ -1,6 +1,6 @@
-"""The longest ops of a step, what the time of each rests on (``fomkit/explain/1``), and all of them as a table.
+"""Why a step takes as long as it does: its longest ops and what the time of each rests on (``fomkit/explain/1``).
 
-The timings that lie nearest to an op: where they stand, how far off they are, what they took.
+Beside an op stand the timings that lie nearest to it: where they are, how far off, and what they took.
 """
 
 from __future__ import annotations

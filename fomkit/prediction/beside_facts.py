@@ -1,8 +1,8 @@
-"""Products that lie far from what a table timed, drawn to facts that the table's own rows correct.
+"""Products far from everything that a table timed: what its fit says there, drawn towards the facts.
 
-Products larger than all that a table timed: the largest that it knows, and how facts say that time grows.
-
-What a fit missed of the rows nearest to an op, left out, which says how far off it may be there.
+How far depends on how much the fit missed of the nearest rows when these were left out (`typical_error`), and the
+table's own rows correct the facts first. Products larger than all timed ones start from the largest that the table
+knows and grow as facts say (`with_growth`).
 """
 
 from __future__ import annotations

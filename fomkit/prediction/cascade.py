@@ -1,6 +1,6 @@
 """The predict stage: from COSTED to TIMED, each row by the best evidence there is.
 
-Times of ops that are made of others: sums over their parts.
+`estimator_cascade` lists the estimators in the order in which they are asked; ops made of others are sums of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What timings claim beside the facts: flop/s over the peak and byte/s over the bandwidth, and how much can be.
+"""What timings claim: rates above the peak and the bandwidth that facts state, and how much above can be.
 
-The slip that explains best why timings and facts do not fit: of the times, of peaks, of the bandwidth.
+Where timings and facts do not fit, `best_slips` finds the slip that explains it best: in the unit of the times, of
+a peak or of the bandwidth.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What other machines' tables tell of a small one: one Gaussian process over all machines that timed a family.
+"""What other machines know: of ops that few timings here tell of, of the original of a changed machine; and links.
 
-Machines time the same few ops, so what one shows of an op the others did not time holds for its likes, and where
-they agree each helps to find which sizes matter. Left-out convolutions that others timed are off by 7 % in the
-middle instead of 13 (four fifths of a machine's own rows known).
+One Gaussian process serves all machines that timed a family (`condition`). They time the same few ops, so what one
+shows of an op that the others lack holds for those like it. Of convolutions that others timed, left-out rows are
+off by 7 % in the middle instead of 13 (four fifths of a machine's own rows known).
 
-Times on a machine that nobody built: what is known of the one it changes, at the same utilisation.
-
-Estimator: a collective on links that the machine states, priced as in a step of many devices.
+A machine with changed rates keeps the utilisation of the original (`rescale_answers`). A collective on links that
+the machine states is priced as in a step of many devices (`estimate_collective`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What every estimator takes and gives back, and how it reads a table.
+"""The interface of estimators: the rows that they are asked for, the answers that they give, and shared caches.
 
-Rows of a table as plain columns: each is read when somebody asks for it, and choosing rows copies none.
-
-Results kept while the table they were made from is in use: profiles never change, so neither do they.
+`Rows` is a table as plain columns: a column is read when somebody asks for it, and choosing rows copies none.
+`cached` keeps a result while the table that it was made from is in use: profiles never change, so neither do they.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a collective takes on a machine: its measured table inside a node, else links and formulas.
+"""What a collective takes on a machine.
 
-What a collective takes by a machine's own table of such, inside a node, by transport.
+Inside a node the machine's own table of collectives comes first (`table_time`); else its links and the formulas of
+`fomkit.prediction.links` (`Network`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gaussian-process regression with one length per feature, in numpy: exact up to `LIMIT` rows, local above.
 
-The utilisation that each timed machine reached, as a smooth surface over features of its ops.
+From `Line` on: what share of its rates each timed machine reached, as surfaces over features of its ops.
 """
 
 from __future__ import annotations

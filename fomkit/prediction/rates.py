@@ -1,12 +1,11 @@
-"""The rates that bound a machine's times: stated peaks and bandwidth, else what its table sustained.
+"""The rates that bound an op on a machine, and what in a timing is not the op itself.
 
-What a table of timings tells about the clock that made it.
+Rates are stated peaks and bandwidth, else what the machine's table sustained. A timing holds the fixed cost of its
+harness, and is cut to the step of its clock.
 
-Fresh pages: what the system adds to an op whose result the allocator does not keep the memory of.
-
-Above a size (glibc: 32 MiB at most) freed memory goes back to the system, so each new tensor is handed out page
-by page. What that takes is a figure of the machine; timings of such ops are kept without it (``harness_s``), and
-it is added where a time is given, whichever rule gave it.
+Fresh pages: above a size (glibc: 32 MiB at most) freed memory goes back to the system, so each new tensor is
+handed out page by page. What that takes is a figure of the machine; timings of such ops are kept without it
+(``harness_s``), and it is added where a time is given, whichever rule gave it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Estimator: the table knows the op in another pass, and the two passes usually differ by a known ratio.
+"""Estimators for an op that the table lacks where it has the same work done another way.
 
-Estimators: the table lacks the op, but has one that does the same work another way.
+The other way is another pass, storage order or number format, or an op that moves as much; the two usually differ
+by a known ratio.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Campaigns on disk: phases of a workflow, each so many runs of a model or units of a suite's line.
+"""Campaigns and curves of epochs on disk, and which file a name means.
 
-Epochs to a target by batch, from a CSV table of the user's own.
-
-Which profile a name means: a model or a machine, told apart by what the file says of itself.
+A campaign's phases are runs of a model, or units of a suite's line. A curve tells the epochs to a target by batch.
+A name is found among models, suites, campaigns and machines by what each file says of itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Machine profiles on disk: facts in YAML, timings in CSV; of shipped ones the fits beside them in JSON.
+"""Machine profiles on disk: facts in YAML, timings in CSV, and fits of these timings in JSON.
 
-Fits of timings on disk: JSON that names the timings it was made from, and is ignored for others.
-
-A name is no proof: whoever changes a fit can name the same timings. So fits are read from two places only, those
-that came with fomkit and the user's own cache (`fomkit.profiles.machines`, `fomkit.profiles.evidence`).
+Fits name the timings that they were made from and are ignored for others. A name is no proof, for whoever changes
+a fit can name the same timings: so fits are read from two places only, those that came with fomkit and the user's
+own cache (`fomkit.profiles.evidence`).
 """
 
 from __future__ import annotations

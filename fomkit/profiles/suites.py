@@ -1,9 +1,8 @@
-"""Suites on disk: lines of work, a baseline, a scope and a mean.
-
-The frozen baseline of a suite: its rates, and a hash over all that they stand for.
+"""Suites on disk, and their frozen baselines: lines of work, a machine as baseline, a scope and a mean.
 
 A figure of merit is a ratio to a baseline; one that moves when the file or fomkit changes cannot be agreed on. So
-a version of a suite keeps its baseline's rates, and whoever changes a line or the baseline makes a new version.
+a version of a suite keeps its baseline's rates and a hash over all that they stand for; whoever changes a line or
+the baseline makes a new version.
 """
 
 from __future__ import annotations

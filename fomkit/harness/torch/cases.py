@@ -1,15 +1,10 @@
-"""Single ops as something to run and something to check: what a case is, and the cells it is made of.
+"""What the timing of a single op needs: the op as a case to run and to check, a stopwatch, and statistics.
 
-With the other files of `fomkit.workbook.vendor.PARTS` this is the script of a pack: it runs where there is
-nothing but Python and PyTorch, so it imports nothing of fomkit.
+Stopwatches are events on a GPU, or the process's own time on one CPU thread; they also see to it that an op finds
+cold operands. Repeats of one timing give the median, how well it is known, and the outliers.
 
-What repeats of one timing tell: the median, how well it is known, and what lies outside.
-
-Part of the script of a pack, so it imports nothing of fomkit.
-
-Stopwatches: events on a GPU, the process's own time on one CPU thread; and how an op gets cold operands.
-
-Part of the script of a pack, so it imports nothing of fomkit.
+With the other files of `fomkit.workbook.vendor.PARTS` this is the script of a vendor's pack. It runs where there
+is nothing but Python and PyTorch, so it imports nothing of fomkit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The report of an estimate: everything that is known of it, put together and written as a file.
+"""The report of an estimate: everything that is known of it, gathered, and written as one HTML file.
 
-What more devices bring, where the machine's links and nodes are known; what the answer hangs on, and what to
-measure to know it better; where the numbers come from.
+It tells what more devices bring, where links and nodes are known; what the answer depends on most; what to measure
+to know it better; and where the numbers come from.
 """
 
 from __future__ import annotations
