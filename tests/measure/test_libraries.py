@@ -98,7 +98,7 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     monkeypatch.setattr("fomkit.bench.run.design", one_of_each)
     monkeypatch.setattr("fomkit.bench.run.FIT_S", {"quick": 0.0})
-    monkeypatch.setattr("fomkit.bench.run.SQUARES", (128,))
+    monkeypatch.setattr("fomkit.bench.run.SQUARES", (256,))
     # What shows the bandwidth, and what makes operands cold: here neither need be larger than a host's cache.
     stream = {**TENSORFLOW.stream, "numel": f"{2**22}", "read_byte": f"{8 * 2**22}", "write_byte": f"{4 * 2**22}"}
     monkeypatch.setitem(LIBRARIES, "tensorflow", replace(TENSORFLOW, stream=stream))
