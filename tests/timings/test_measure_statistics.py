@@ -88,13 +88,13 @@ def test_a_gpu_is_timed_by_its_events_and_by_no_clock_of_the_host(monkeypatch: p
 
 
 def test_one_thread_is_timed_by_process_time_and_several_by_wall(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     read: list[str] = []
     for name in ("process_time", "perf_counter"):
         monkeypatch.setattr(cases.time, name, lambda name=name: read.append(name) or 0.0)
     for threads, clock in ((1, "process_time"), (2, "perf_counter")):
         read.clear()
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(cases.torch, "get_num_threads", lambda threads=threads: threads)
         cases.make_watch("cpu")
         assert set(read) == {clock}
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fomkit.harness.torch import cases
-from fomkit.harness.torch.cases import CannotTimeError, Cells, Watch, by_clock, first_of, size_of, summarise
+from fomkit.harness.torch.cases import CannotTimeError, Cells, Later, Watch, by_clock, first_of, size_of, summarise
 from fomkit.harness.torch.times import SAMPLE_S, Effort, Times, repeat
 
+tf: Any = Later("tensorflow")
 COPIES = 64
 """How often a short op stands in the function that is timed, at most."""
 TOLD_APART = 0.02
@@ -36,8 +37,6 @@ class GraphCase(NamedTuple):
 
 def tf_dtype(cells: Cells) -> Any:
     """Give TensorFlow's number format of a row."""
-    import tensorflow as tf
-
     formats = {
         "fp64": tf.float64, "fp32": tf.float32, "fp16": tf.float16, "bf16": tf.bfloat16, "int64": tf.int64,
         "int32": tf.int32, "bool": tf.bool,
@@ -49,8 +48,6 @@ def tf_dtype(cells: Cells) -> Any:
 
 def made(shape: Sequence[int], cells: Cells) -> Any:
     """Make a tensor of random values in the row's number format."""
-    import tensorflow as tf
-
     dtype = tf_dtype(cells)
     # TensorFlow itself waits 10 s for memory before it says that there is none.
     memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
@@ -63,8 +60,6 @@ def made(shape: Sequence[int], cells: Cells) -> Any:
 
 def exact(value: Any) -> Any:
     """Give a tensor of floating-point numbers in double precision, anything else as it is."""
-    import tensorflow as tf
-
     return tf.cast(value, tf.float64) if value.dtype.is_floating else value
 
 
@@ -81,7 +76,6 @@ def same_in_double(op: Callable[..., Any], operands: Sequence[Any]) -> GraphCase
 
 def compiled(case: GraphCase, copies: int) -> Callable[[], Any]:
     """Compile a function that runs the op so many times, one after the other; 0 gives the call alone."""
-    import tensorflow as tf
 
     def run(*operands: Any) -> Any:
         result, before = tf.constant(0), list[Any]()
@@ -178,8 +172,6 @@ POSITIVE = ("Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt", "RealDiv", "RsqrtGrad
 
 def raw(name: str) -> Any:
     """Give an op by TensorFlow's name."""
-    import tensorflow as tf
-
     found = getattr(tf.raw_ops, name, None)
     if found is None:
         raise CannotTimeError(f"this TensorFlow has no op {name}")
@@ -187,8 +179,6 @@ def raw(name: str) -> Any:
 
 
 def _random_values(cells: Cells, name: str, numel: int | None = None) -> Any:
-    import tensorflow as tf
-
     values = made([size_of(cells, "numel") if numel is None else numel], cells)
     return tf.abs(values) + 0.5 if name in POSITIVE and values.dtype.is_floating else values
 
@@ -201,8 +191,6 @@ def _of_one(cells: Cells) -> GraphCase:
 
 def _two(cells: Cells) -> GraphCase:
     """Make a function of a tensor and another: as long, one row, or a number, by the bytes that are read."""
-    import tensorflow as tf
-
     name, numel = cells["op"], size_of(cells, "numel")
     function, first = raw(name), _random_values(cells, name)
     rest = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
@@ -217,8 +205,6 @@ def _two(cells: Cells) -> GraphCase:
 
 
 def _bias(cells: Cells) -> GraphCase:
-    import tensorflow as tf
-
     numel, function = size_of(cells, "numel"), raw("BiasAdd")
     row = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
     if row < 1 or numel % row:
@@ -235,8 +221,6 @@ def _back(cells: Cells) -> GraphCase:
 
 
 def _select(cells: Cells) -> GraphCase:
-    import tensorflow as tf
-
     values, function = _random_values(cells, ""), raw("SelectV2")
     chosen = tf.random.uniform(values.shape) < 0.5
     return same_in_double(lambda mask, one, other: function(condition=mask, t=one, e=other),
@@ -244,8 +228,6 @@ def _select(cells: Cells) -> GraphCase:
 
 
 def _filled(cells: Cells) -> GraphCase:
-    import tensorflow as tf
-
     function, numel, value = raw("Fill"), size_of(cells, "numel"), tf.ones((), tf_dtype(cells))
     return GraphCase(lambda one: function(dims=[numel], value=one), (value,),
                      lambda result: error_of(result, tf.ones([numel])))  # fmt: skip
@@ -259,8 +241,6 @@ def _join(cells: Cells) -> GraphCase:
 
 def _transpose(cells: Cells) -> GraphCase:
     """Make a transposition as attention asks for it: rows of 64 in another order."""
-    import tensorflow as tf
-
     numel, function = size_of(cells, "numel"), raw("Transpose")
     if numel % 512:
         raise CannotTimeError("its elements are no rows of 64 in another order, and no other order is known")
@@ -278,8 +258,6 @@ NAMED: Mapping[str, Maker] = {
 
 def stream(cells: Cells) -> GraphCase:
     """Make a sum in place, which shows the bandwidth: no result takes memory of its own."""
-    import tensorflow as tf
-
     variable, more = tf.Variable(made([size_of(cells, "numel")], cells)), _random_values(cells, "")
     before = variable.numpy()[:1000]
 

@@ -25,6 +25,7 @@ from fomkit.harness.tensorflow.traffic import (
     made,
     raw,
     same_in_double,
+    tf,
     tf_dtype,
     time_graph,
 )
@@ -37,8 +38,6 @@ AXES = {"d": "depth", "h": "height", "w": "width"}
 
 def product(cells: Cells) -> GraphCase:
     """Make a product, or a batch of products; the first rows are computed again."""
-    import tensorflow as tf
-
     b, m, n, k = (size_of(cells, name) for name in ("b", "m", "n", "k"))
     flip, turn = (size_of(cells, name, 0) == 1 for name in ("trans_a", "trans_b"))
     if cells.get("layout"):
@@ -70,8 +69,6 @@ class _Convolution(NamedTuple):
 
     def run(self, place: int, **operands: Any) -> Any:
         """Run it: 0 forward, 1 back to its inputs, 2 back to its weights."""
-        import tensorflow as tf
-
         return getattr(tf.raw_ops, self.family[place])(**operands, **self.how)
 
 
@@ -183,8 +180,6 @@ def _softmax(cells: Cells) -> GraphCase:
 
 
 def _cross_entropy(cells: Cells) -> GraphCase:
-    import tensorflow as tf
-
     function, data = raw("SparseSoftmaxCrossEntropyWithLogits"), _grid(cells)
     labels = tf.random.uniform((data.shape[0],), 0, data.shape[1], dtype=tf.int32)
     return same_in_double(lambda values, of: function(features=values, labels=of), [data, labels])
@@ -198,22 +193,16 @@ def _channel_values(cells: Cells) -> Any:
 
 
 def _moments(values: Any) -> tuple[Any, Any]:
-    import tensorflow as tf
-
     mean = tf.reduce_mean(values, (0, 1, 2))
     return mean, tf.math.rsqrt(tf.reduce_mean(tf.square(values - mean), (0, 1, 2)) + EPSILON)
 
 
 def _norm_of(data: Any) -> Any:
-    import tensorflow as tf
-
     ones, none = tf.ones((data.shape[-1],)), tf.zeros((0,))
     return raw("FusedBatchNormV3")(x=data, scale=ones, offset=0 * ones, mean=none, variance=none, epsilon=EPSILON)
 
 
 def _batch_norm(cells: Cells) -> GraphCase:
-    import tensorflow as tf
-
     data = _channel_values(cells)
     gain, bias = (made([data.shape[-1]], {**cells, "dtype": "fp32"}) for _ in range(2))
     function, none = raw("FusedBatchNormV3"), tf.zeros((0,))
@@ -230,8 +219,6 @@ def _batch_norm(cells: Cells) -> GraphCase:
 
 
 def _batch_norm_back(cells: Cells) -> GraphCase:
-    import tensorflow as tf
-
     data, gradient = _channel_values(cells), _channel_values(cells)
     gain, reserved = made([data.shape[-1]], {**cells, "dtype": "fp32"}), _norm_of(data)[3:6]
     function = raw("FusedBatchNormGradV3")
@@ -251,15 +238,11 @@ def _batch_norm_back(cells: Cells) -> GraphCase:
 
 
 def _places(cells: Cells, table: int) -> Any:
-    import tensorflow as tf
-
     return tf.random.uniform((max(size_of(cells, "numel") // size_of(cells, "row"), 1),), 0, table, dtype=tf.int32)
 
 
 def _lookup(cells: Cells) -> GraphCase:
     """Make a lookup in a variable, or in a tensor, whose length is not stated."""
-    import tensorflow as tf
-
     row, each = size_of(cells, "row"), tf_dtype(cells).size
     table = int(min(50_000, TABLE_BYTE / each / row))
     values, places = made([table, row], cells), _places(cells, table)
@@ -333,8 +316,6 @@ def make_case(cells: Cells) -> GraphCase:
 
 def checked_case(cells: Cells) -> tuple[GraphCase, float]:
     """Make the op of a row, run it once, and give it with the error of its result."""
-    import tensorflow as tf
-
     tf.random.set_seed(0)
     case = make_case(cells)
     error = case.check(case.op(*case.operands))
@@ -350,8 +331,6 @@ LAYERS, WIDTH, ROUNDS, OPS = 40, 8, 30, 4
 
 def introduce(threads: int) -> Answer:
     """Tell the software, with TensorFlow told its threads before it makes any."""
-    import tensorflow as tf
-
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -363,7 +342,7 @@ def introduce(threads: int) -> Answer:
     name = told[1].strip() if told else platform.machine()
     set_threads, python = tf.config.threading.get_intra_op_parallelism_threads(), platform.python_version()
     about = f"{name}; {threads} threads; Python {python}; ops of compiled graphs"
-    facts = {"library_version": str(tf.__version__), "python": python, "threads": int(set_threads)}
+    facts = {"library_version": str(tf.version.VERSION), "python": python, "threads": int(set_threads)}
     return {**facts, "about": about, "cuda": ""}
 
 
@@ -372,8 +351,6 @@ def host_cost(watch: Watch) -> Answer:
 
     Nothing of it is besides an op's timing: there, too, one op follows the other in a graph.
     """
-    import tensorflow as tf
-
     tiny = {"dtype": "fp32"}
     weight = made((WIDTH, WIDTH), tiny)
 
@@ -394,8 +371,6 @@ def host_cost(watch: Watch) -> Answer:
 
 def time_op(request: Mapping[str, Any], watch: Watch) -> Answer:
     """Time one op, or the host's cost of one; what cannot be timed comes back with its reason."""
-    import tensorflow as tf
-
     try:
         if "cells" not in request:
             return host_cost(watch)

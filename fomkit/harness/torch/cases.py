@@ -11,10 +11,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from math import comb
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
+
+class Later:
+    """A package that is imported when the first of its names is asked for: tables are checked without it."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # which tools ask of everything
+            raise AttributeError(name)
+        found = getattr(import_module(self._package), name)
+        setattr(self, name, found)  # so that what is timed looks it up as fast as in the package
+        return found
+
+
+torch: Any = Later("torch")
 Cells = Mapping[str, str]
 CHECKED_ROWS = 64
 """Rows of a product that are computed again; all would take longer than the timing."""
@@ -64,8 +81,6 @@ def item_byte(cells: Cells) -> int:
 
 def torch_dtype(cells: Cells) -> Any:
     """Give the framework's number format of a row."""
-    import torch
-
     item_byte(cells)
     return getattr(torch, FORMATS[cells["dtype"]][0])
 
@@ -78,8 +93,6 @@ def error_of(found: Any, truth: Any) -> float:
 
 def made(shape: Sequence[int], cells: Cells, device: str) -> Any:
     """Make a tensor of random values in the row's number format."""
-    import torch
-
     dtype = torch_dtype(cells)
     if dtype.is_floating_point:
         return torch.randn(tuple(shape), device=device, dtype=dtype)
@@ -233,8 +246,6 @@ def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     `device`: ``cpu`` or ``cuda``; `cache_byte`: bytes that go through the caches to make operands cold; 0 leaves
     them warm.
     """
-    import torch
-
     clock = time.perf_counter
     if device == "cuda":
         measure = by_events(torch.cuda)

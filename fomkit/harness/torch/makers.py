@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fomkit.harness.torch.cases import CannotTimeError, Case, Cells, error_of, item_byte, size_of, torch_dtype
+from fomkit.harness.torch.cases import (
+    CannotTimeError,
+    Case,
+    Cells,
+    error_of,
+    item_byte,
+    size_of,
+    torch,
+    torch_dtype,
+)
 from fomkit.harness.torch.products import (
     attention,
     check_attention,
@@ -58,8 +67,6 @@ def _lengths(cells: Cells) -> list[int]:
 
 
 def _optimizer(cells: Cells, lengths: Sequence[int], device: str) -> Callable[[Any], tuple[Any, list[Any]]]:
-    import torch
-
     name, options = RULES[cells["rule"]]
     how = {"foreach": cells["impl"] == "foreach"}
     if cells["impl"] == "fused":
@@ -80,8 +87,6 @@ def _optimizer(cells: Cells, lengths: Sequence[int], device: str) -> Callable[[A
 
 def update(cells: Cells, device: str) -> Case:
     """Make an optimizer's update; its check computes the longest tensor alone, from the same start."""
-    import torch
-
     lengths = _lengths(cells)
     longest = lengths.index(max(lengths))
     optimizer, parameters = _optimizer(cells, lengths, device)(torch_dtype(cells))

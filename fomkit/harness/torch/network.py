@@ -26,10 +26,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fomkit.harness.torch.cases import CannotTimeError, by_clock, by_events, summarise
+from fomkit.harness.torch.cases import CannotTimeError, Later, by_clock, by_events, summarise, torch
 from fomkit.harness.torch.times import Effort
 from fomkit.harness.torch.worker import Answer, first_line, talk
 
+distributed: Any = Later("torch.distributed")
 SEND, STREAM, SERVER = "send_recv", "send_stream", "parameter_server"
 FITTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives that a machine's fit tells apart (`fomkit.prediction.families`)."""
@@ -133,8 +134,6 @@ def _there_and_back(team: Team, send: Callable[[int], Any], take: Callable[[int]
 
 
 def _floats(byte: float, team: Team, value: float) -> Any:
-    import torch
-
     return torch.full((max(1, int(byte) // FLOAT_BYTE),), value, device=team.device)
 
 
@@ -144,8 +143,6 @@ def _is(tensor: Any, value: float) -> Callable[[], bool]:
 
 def _distributed(*names: str) -> Callable[..., Any]:
     """Give the first of these functions that this PyTorch has: it renames them, and warns of the older name."""
-    from torch import distributed
-
     found: Callable[..., Any] = next(getattr(distributed, name) for name in names if hasattr(distributed, name))
     return found
 
@@ -224,8 +221,6 @@ class _Payload:
     """A payload's buffers on one rank, sent and taken one by one, or as one string of bytes."""
 
     def __init__(self, sizes: list[int], team: Team, *, pickled: bool) -> None:
-        import torch
-
         self._team, self._pickled = team, pickled
         self.mine = [_floats(size, team, 5.0) for size in sizes]
         self.theirs = [_floats(size, team, 0.0) for size in sizes]
@@ -236,8 +231,6 @@ class _Payload:
         return pack([one.cpu().numpy().tobytes() for one in self.mine])
 
     def _pieces(self) -> list[Any]:
-        import torch
-
         if not self._pickled:
             return self.mine
         # A copy, since the tensor must be one that may be written to.
@@ -247,8 +240,6 @@ class _Payload:
         _wait([_distributed("isend")(piece, rank) for piece in self._pieces()])
 
     def take(self, rank: int) -> None:
-        import torch
-
         places = [self._taken] if self._pickled else self.theirs
         _wait([_distributed("irecv")(place, rank) for place in places])
         if self._pickled:
@@ -308,8 +299,6 @@ MOST_RUNS = 1_000
 
 def missing_backend(backend: str) -> str:
     """Say why a backend of ``torch.distributed`` cannot be used here; "" where it can."""
-    from torch import cuda, distributed
-
     if not distributed.is_available():
         return "this PyTorch was built without torch.distributed"
     known = {
@@ -320,7 +309,7 @@ def missing_backend(backend: str) -> str:
         return f"no backend is called {backend}; there are {', '.join(known)}"
     if not known[backend]():
         return f"this PyTorch was built without {backend}"
-    return "no CUDA device is visible" if backend == "nccl" and not cuda.is_available() else ""
+    return "no CUDA device is visible" if backend == "nccl" and not torch.cuda.is_available() else ""
 
 
 class Rank:
@@ -339,9 +328,6 @@ class Rank:
         """Meet the other ranks and tell what all of them are: hosts, device, version; or ``missing`` why not."""
         if reason := missing_backend(self.backend):
             return {"missing": reason}
-        import torch
-        from torch import distributed
-
         if self.device != "cpu":
             # A launcher may show each rank one device only, which then has the number 0.
             self.device = f"cuda:{int(self._setup['local_rank']) % torch.cuda.device_count()}"
@@ -359,29 +345,22 @@ class Rank:
                 "missing": "two ranks share one GPU, which NCCL does not do; it needs as many as there are ranks"
             }
         hosts, devices = [host for host, *_ in names], [device for _, device, _ in names]
-        return {"hosts": hosts, "devices": devices, "library_version": str(torch.__version__)}
+        return {"hosts": hosts, "devices": devices, "library_version": str(torch.version.__version__)}
 
     def _device_names(self) -> tuple[str, str]:
         """Name the GPU, and give what tells it from others of its host; "" and "" on a CPU, which ranks share."""
-        from torch import cuda
-
         if self.device == "cpu":
             return "", ""
-        mark = getattr(cuda.get_device_properties(self.device), "uuid", self.device)
-        return str(cuda.get_device_name(self.device)), str(mark)
+        mark = getattr(torch.cuda.get_device_properties(self.device), "uuid", self.device)
+        return str(torch.cuda.get_device_name(self.device)), str(mark)
 
     def leave(self) -> None:
         """Part from the others."""
-        from torch import distributed
-
         if distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
 
     def _slowest(self, values: list[float]) -> list[float]:
         """Give the largest of each value over the ranks; they wait for each other here."""
-        import torch
-        from torch import distributed
-
         shared = torch.tensor(values, dtype=torch.float64)
         distributed.all_reduce(shared, distributed.ReduceOp.MAX, group=self._control)
         return [float(one) for one in shared]
@@ -406,8 +385,6 @@ class Rank:
             return {"reason": first_line(problem), "broken": True}
 
     def _timed(self, exchange: Exchange, effort: Effort) -> Answer:
-        import torch
-
         exchange.run()
         if self._slowest([float(not exchange.check())])[0]:
             return {"reason": "its result is wrong, so its time says nothing"}
@@ -434,8 +411,6 @@ def main() -> None:
 
     def handle(request: Mapping[str, Any]) -> Answer:
         if "backend" in request:
-            import torch
-
             torch.set_num_threads(int(request["threads"]))
             state["rank"] = Rank(request)
             try:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-from fomkit.harness.torch.cases import CHECKED_ROWS, CannotTimeError, Case, Cells, error_of, size_of, torch_dtype
+from fomkit.harness.torch.cases import (
+    CHECKED_ROWS,
+    CannotTimeError,
+    Case,
+    Cells,
+    error_of,
+    size_of,
+    torch,
+    torch_dtype,
+)
 
 
 def check_product(cells: Cells) -> None:
@@ -30,8 +39,6 @@ def check_convolution(cells: Cells) -> None:
 
 def product(cells: Cells, device: str) -> Case:
     """Make a product, or a batch of products; some of its rows are computed again."""
-    import torch
-
     b, m, n, k = (size_of(cells, name) for name in ("b", "m", "n", "k"))
     dtype = torch_dtype(cells)
 
@@ -54,8 +61,6 @@ def product(cells: Cells, device: str) -> Case:
 
 def sparse_product(cells: Cells, device: str) -> Case:
     """Make a product whose left factor is mostly zeros, by compressed rows."""
-    import torch
-
     m, n, k = (size_of(cells, name) for name in ("m", "n", "k"))
     dense = torch.randn((m, k), device=device, dtype=torch_dtype(cells))
     dense *= torch.rand((m, k), device=device) < float(cells["density"])
@@ -81,15 +86,11 @@ class _Convolution(NamedTuple):
     groups: int
 
     def forward(self, data: Any, filters: Any) -> Any:
-        import torch
-
         return torch.ops.aten.convolution(
             data, filters, None, self.stride, self.pad, self.dilation, False, [0] * len(self.pad), self.groups
         )
 
     def backward(self, of: Any, data: Any, filters: Any, mask: list[bool], groups: int) -> Any:
-        import torch
-
         made = torch.ops.aten.convolution_backward(
             of, data, filters, None, self.stride, self.pad, self.dilation, False, [0] * len(self.pad), groups, mask
         )
@@ -97,8 +98,6 @@ class _Convolution(NamedTuple):
 
 
 def _convolution_parts(cells: Cells, device: str) -> _Convolution:
-    import torch
-
     axes = ("d", "h", "w") if size_of(cells, "depth", 1) > 1 or size_of(cells, "kernel_d", 1) > 1 else ("h", "w")
     names = {"d": "depth", "h": "height", "w": "width"}
     groups, how = size_of(cells, "groups", 1), {"device": device, "dtype": torch_dtype(cells)}
@@ -122,8 +121,6 @@ def _convolution_parts(cells: Cells, device: str) -> _Convolution:
 
 def convolution(cells: Cells, device: str) -> Case:
     """Make a convolution; its checks compute the first sample, or the first output channel of the weights."""
-    import torch
-
     one = _convolution_parts(cells, device)
     data, filters, groups = one.inputs, one.weights, one.groups
     if cells["pass_name"] == "forward":
@@ -163,8 +160,6 @@ def recurrent(cells: Cells, device: str) -> Case:
     alone. A recurrence without its product with the input has an input of `NARROW` features there.
     """
     import copy
-
-    import torch
 
     layers = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "vanilla": torch.nn.RNN}
     hidden, steps = size_of(cells, "hidden_size"), size_of(cells, "steps")
@@ -219,8 +214,6 @@ def check_attention(cells: Cells) -> None:
 
 def attention(cells: Cells, device: str) -> Case:
     """Make an attention; its checks compute the first head of the first sample."""
-    import torch
-
     batch, heads = size_of(cells, "batch"), size_of(cells, "heads")
     shared = heads // size_of(cells, "kv_heads", heads)
     width, dtype, causal = size_of(cells, "head_dim"), torch_dtype(cells), size_of(cells, "causal", 0) == 1

@@ -13,7 +13,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Case, Cells, Watch, make_watch, summarise
+from fomkit.harness.torch.cases import (
+    TOLERANCES,
+    CannotTimeError,
+    Case,
+    Cells,
+    Watch,
+    make_watch,
+    summarise,
+    torch,
+)
 from fomkit.harness.torch.makers import make_case
 
 LEAST_REPEATS, MOST_REPEATS = 6, 100
@@ -30,8 +39,6 @@ def _say(text: str) -> None:
 
 
 def _device_name(device: str) -> str:
-    import torch
-
     if device == "cuda":
         return str(torch.cuda.get_device_name())
     try:
@@ -60,8 +67,6 @@ def _clocks(device: str) -> str:
 
 def describe(device: str) -> str:
     """Name the device, its clocks and the software, for the note of every row."""
-    import torch
-
     threads = "" if device == "cuda" else f"; {torch.get_num_threads()} threads"
     software = f"CUDA {torch.version.cuda}; Python {platform.python_version()}"
     return f"{_device_name(device)}{threads}; {_clocks(device)}; {software}"
@@ -163,8 +168,6 @@ def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
     Raises CannotTimeError when it cannot be made, or its result is not that of double precision: a fast wrong
     kernel is no timing.
     """
-    import torch
-
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = cells["dtype"] == "tf32"
     torch.manual_seed(0)
     case = make_case(cells, device)
@@ -176,8 +179,6 @@ def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
 
 def _timed(cells: Cells, watch: Watch, device: str, about: str) -> dict[str, str]:
     """Give a row with its time, after the result was held against double precision."""
-    import torch
-
     case, error = checked_case(cells, device)
     found = summarise(time_case(case, watch, Effort()).warm)
     return {
@@ -188,14 +189,12 @@ def _timed(cells: Cells, watch: Watch, device: str, about: str) -> dict[str, str
         "repeats": str(found.repeats),
         "harness": HARNESS,
         "library": "torch",
-        "library_version": str(torch.__version__),
+        "library_version": str(torch.version.__version__),
         "note": f"{about}; warm; checked to {error:.1e}",
     }
 
 
 def _all_timed(rows: list[dict[str, str]], device: str, about: str) -> Iterator[dict[str, str]]:
-    import torch
-
     watch = make_watch(device)
     for number, cells in enumerate(rows, start=1):
         what = f"{number} of {len(rows)} {cells['kind']} {cells['dtype']} {cells['pass_name']}".rstrip()
@@ -229,8 +228,6 @@ def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Time the rows of a table and write those that could be timed; 1 where some could not, 2 without a table."""
-    import torch
-
     parser = argparse.ArgumentParser(description="Times the ops of a table with PyTorch and checks their results.")
     parser.add_argument("cases", type=Path, help="table of ops, for example cases.csv")
     parser.add_argument("-o", "--output", type=Path, default=Path("timed.csv"), help="table to write")

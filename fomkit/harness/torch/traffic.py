@@ -15,6 +15,7 @@ from fomkit.harness.torch.cases import (
     made,
     same_in_double,
     size_of,
+    torch,
     torch_dtype,
 )
 
@@ -60,8 +61,6 @@ def short_name(cells: Cells) -> str:
 
 
 def _function(name: str) -> Any:
-    import torch
-
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         raise CannotTimeError(f"this PyTorch has no op {name}")
@@ -83,8 +82,6 @@ def _one(cells: Cells, device: str) -> Case:
 
 def _two(cells: Cells, device: str) -> Case:
     """Make a function of a tensor and another: as long, one row, or a number, by the bytes that are read."""
-    import torch
-
     name, numel = short_name(cells), size_of(cells, "numel")
     function = _function(name)
     first = _values(cells, device, name)
@@ -135,16 +132,12 @@ def _dropout(cells: Cells, device: str) -> Case:
 
 
 def _dropout_back(cells: Cells, device: str) -> Case:
-    import torch
-
     function, gradient = _function("native_dropout_backward"), _values(cells, device, "")
     mask = torch.rand(gradient.shape, device=device) < 0.9
     return same_in_double(lambda *pair: function(*pair, 1 / 0.9), [gradient, mask])
 
 
 def _where(cells: Cells, device: str) -> Case:
-    import torch
-
     values = _values(cells, device, "")
     chosen = torch.rand(values.shape, device=device) < 0.5
     full = float(cells["read_byte"]) > 2 * values.numel()
@@ -154,8 +147,6 @@ def _where(cells: Cells, device: str) -> Case:
 
 def _decay(cells: Cells, device: str) -> Case:
     """Make a decay of weights: all gradients at once, by the model's own tensors where they are told."""
-    import torch
-
     lengths = [int(part) for part in cells.get("lengths", cells["numel"]).split()]
     gradients, weights = ([made([length], cells, device) for length in lengths] for _ in range(2))
 
@@ -170,8 +161,6 @@ def _decay(cells: Cells, device: str) -> Case:
 
 def _clone(cells: Cells, device: str) -> Case:
     """Make a copy as attention asks for it: rows of 64 in another order; any other length as it lies."""
-    import torch
-
     data = _values(cells, device, "")
     if data.numel() % 512 == 0:
         data = data.reshape(-1, 8, 64).transpose(0, 1)
@@ -179,23 +168,17 @@ def _clone(cells: Cells, device: str) -> Case:
 
 
 def _fill(cells: Cells, device: str) -> Case:
-    import torch
-
     numel, dtype = size_of(cells, "numel"), torch_dtype(cells)
     return same_in_double(lambda: torch.zeros(numel, device=device, dtype=dtype), [])
 
 
 def _join(cells: Cells, device: str) -> Case:
-    import torch
-
     count, numel = max(1, size_of(cells, "inputs", 2)), size_of(cells, "numel")
     parts = [made([8, -(-numel // count // 8)], cells, device) for _ in range(count)]
     return same_in_double(lambda *all_parts: torch.cat(all_parts, 1), parts)
 
 
 def _pad(cells: Cells, device: str) -> Case:
-    import torch
-
     each = torch_dtype(cells).itemsize
     read, written = (round(float(cells[f"{word}_byte"]) / each) for word in ("read", "write"))
     return same_in_double(
@@ -218,8 +201,6 @@ def _widths(cells: Cells) -> tuple[int, int] | None:
 
 def _cast(cells: Cells, device: str) -> Case:
     """Make a copy from one number format into another: the row's, and fp32 or fp64 by the other's bytes."""
-    import torch
-
     widths = _widths(cells)
     if widths is None:
         raise CannotTimeError(NO_CAST)
@@ -274,8 +255,6 @@ def elementwise(cells: Cells, device: str) -> Case:
     A copy from one number format into another is a cast, a copy of several tensors joins them, and one that reads
     more than it writes is the function of so many tensors.
     """
-    import torch
-
     name = short_name(cells)
     if name:
         return NAMED[name](cells, device)

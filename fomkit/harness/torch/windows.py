@@ -17,6 +17,7 @@ from fomkit.harness.torch.cases import (
     made,
     same_in_double,
     size_of,
+    torch,
 )
 from fomkit.harness.torch.traffic import Maker, short_name
 
@@ -32,8 +33,6 @@ def _grid(cells: Cells, device: str) -> Any:
 
 def _sum(cells: Cells, device: str) -> Case:
     """Make a sum: of a gradient over the batch, the first axis; forward over the last."""
-    import torch
-
     data = _grid(cells, device)
     if cells["pass_name"].startswith("backward"):
         data = data.reshape(data.shape[1], data.shape[0])
@@ -51,15 +50,11 @@ def _bias_gradient(cells: Cells, device: str) -> Case:
 
 
 def _mean_square(cells: Cells, device: str) -> Case:
-    import torch
-
     values = [made([size_of(cells, "numel")], cells, device) for _ in range(2)]
     return same_in_double(torch.nn.functional.mse_loss, values)
 
 
 def _picked_loss(cells: Cells, device: str) -> Case:
-    import torch
-
     samples = size_of(cells, "numel")
     values = made([samples, 16], cells, device)
     target = torch.randint(0, 16, (samples,), device=device)
@@ -67,23 +62,17 @@ def _picked_loss(cells: Cells, device: str) -> Case:
 
 
 def _softmax(cells: Cells, device: str) -> Case:
-    import torch
-
     function = torch.log_softmax if "log" in short_name(cells) else torch.softmax
     return same_in_double(lambda values: function(values, -1), [_grid(cells, device)])
 
 
 def _softmax_back(cells: Cells, device: str) -> Case:
-    import torch
-
     function = getattr(torch.ops.aten, short_name(cells))
     gradient, values = _grid(cells, device), torch.softmax(_grid(cells, device), -1)
     return same_in_double(lambda one, other: function(one, other, -1, other.dtype), [gradient, values])
 
 
 def _layer_norm(cells: Cells, device: str) -> Case:
-    import torch
-
     row = size_of(cells, "row")
     weights = [made([row], cells, device) for _ in range(2)]
     return same_in_double(
@@ -93,8 +82,6 @@ def _layer_norm(cells: Cells, device: str) -> Case:
 
 
 def _layer_norm_back(cells: Cells, device: str) -> Case:
-    import torch
-
     row, data = size_of(cells, "row"), _grid(cells, device)
     weights = [made([row], cells, device) for _ in range(2)]
     _, mean, deviation = torch.ops.aten.native_layer_norm(data, [row], *weights, 1e-5)
@@ -115,8 +102,6 @@ def _channels(cells: Cells, device: str) -> Any:
 
 
 def _batch_norm(cells: Cells, device: str) -> Case:
-    import torch
-
     data = _channels(cells, device)
     weights = [made([data.shape[1]], cells, device).abs() for _ in range(4)]
     return same_in_double(
@@ -125,8 +110,6 @@ def _batch_norm(cells: Cells, device: str) -> Case:
 
 
 def _batch_norm_back(cells: Cells, device: str) -> Case:
-    import torch
-
     data, gradient = _channels(cells, device), _channels(cells, device)
     weights = [made([data.shape[1]], cells, device).abs() for _ in range(3)]
     _, mean, deviation = torch.ops.aten.native_batch_norm(
@@ -177,8 +160,6 @@ def _windows(cells: Cells) -> _Windows:
 
 
 def _pool(cells: Cells, device: str) -> Case:
-    import torch
-
     one, name = _windows(cells), short_name(cells)
     data = made(one.shape, cells, device)
     function: Any = torch.ops.aten.max_pool2d_with_indices if "max" in name else torch.ops.aten.avg_pool2d
@@ -203,8 +184,6 @@ def _pool(cells: Cells, device: str) -> Case:
 
 
 def _embedding(cells: Cells, device: str) -> Case:
-    import torch
-
     row, numel = size_of(cells, "row"), size_of(cells, "numel")
     each = item_byte(cells)
     back = short_name(cells).endswith("backward")
@@ -250,8 +229,6 @@ def check_rows(cells: Cells) -> None:
 
 def over_rows(cells: Cells, device: str) -> Case:
     """Make an op over rows: the named one, else a softmax, a layer normalisation or a sum, forward."""
-    import torch
-
     name = short_name(cells)
     if name in OVER:
         return OVER[name](cells, device)

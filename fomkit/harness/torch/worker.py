@@ -16,7 +16,7 @@ from functools import partial
 from statistics import median
 from typing import Any, TextIO
 
-from fomkit.harness.torch.cases import CannotTimeError, Watch, make_watch
+from fomkit.harness.torch.cases import CannotTimeError, Watch, make_watch, torch
 from fomkit.harness.torch.makers import make_case
 from fomkit.harness.torch.times import Effort, checked_case, describe, time_case, time_run
 
@@ -41,8 +41,6 @@ CHAIN: Sequence[Mapping[str, str]] = (
 
 def _chain_s(device: str) -> float:
     """Time a training step of many tiny layers, without an update, by layer [s]."""
-    import torch
-
     layers = [torch.nn.Linear(WIDTH, WIDTH, device=device) for _ in range(LAYERS)]
     data = torch.randn(WIDTH, WIDTH, device=device)
 
@@ -50,7 +48,7 @@ def _chain_s(device: str) -> float:
         values = data
         for layer in layers:
             values = torch.tanh(layer(values)) * values + values
-        values.sum().backward()  # type: ignore[no-untyped-call]
+        values.sum().backward()
 
     # What the host does in the meantime is asked for, so on a GPU it is the host's clock that tells it.
     one_thread = device == "cpu" and torch.get_num_threads() == 1
@@ -104,8 +102,6 @@ def fresh_pages(watch: Watch, limits: range = POWERS) -> dict[str, float]:
     Gives a dict: ``above_byte``, the size from which each new tensor has fresh pages (a power of two), and
     ``s_per_byte``, what a byte of them takes; empty where tensors cost no more when they are new.
     """
-    import torch
-
     torch.empty(PRIMED_BYTE // 4)
     found = []
     for power in limits:
@@ -146,11 +142,9 @@ def first_line(problem: BaseException) -> str:
 
 def introduce(device: str) -> Answer:
     """Tell the software and, on a GPU, the device that runs it."""
-    import torch
-
     facts: Answer = {
-        "library_version": str(torch.__version__), "python": platform.python_version(), "about": describe(device),
-        "threads": int(torch.get_num_threads()), "cuda": str(torch.version.cuda or ""),
+        "library_version": str(torch.version.__version__), "python": platform.python_version(),
+        "about": describe(device), "threads": int(torch.get_num_threads()), "cuda": str(torch.version.cuda or ""),
     }  # fmt: skip
     if device == "cuda":
         one = torch.cuda.get_device_properties(0)
@@ -162,8 +156,6 @@ def introduce(device: str) -> Answer:
 
 def time_op(request: Mapping[str, Any], device: str, watch: Watch) -> Answer:
     """Time one op; what cannot be timed comes back with its reason."""
-    import torch
-
     try:
         case, error = checked_case(request["cells"], device)
         other = make_case(request["cells"], device) if watch.measure(case.run, 1) < LONG_S else None
@@ -199,8 +191,6 @@ def main() -> None:
     state: dict[str, Any] = {}
 
     def handle(request: Mapping[str, Any]) -> Answer:
-        import torch
-
         if "threads" in request:
             if request["device"] == "cuda" and not torch.cuda.is_available():
                 return {"reason": "says that PyTorch finds no CUDA device"}
