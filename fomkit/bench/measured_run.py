@@ -18,16 +18,7 @@ import pandas as pd
 
 from fomkit.bench.model_steps import Timed, time_file
 from fomkit.core.errors import FomkitError
-from fomkit.core.measurement import (
-    NO_ROW,
-    NO_WORK,
-    SHARED,
-    Clock,
-    MeasuredOps,
-    MeasuredRun,
-    Measurement,
-    Unjoined,
-)
+from fomkit.core.measurement import NO_ROW, NO_WORK, SHARED, Clock, MeasuredOps, MeasuredRun, Measurement, Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import round_quantity
 from fomkit.frontends.lowering.calls import UPDATE

@@ -205,10 +205,7 @@ def _integral_ends(samples: Sequence[Sample], start_s: float | None, end_s: floa
 
 
 def integrate(
-    samples: Sequence[Sample],
-    start_s: float | None = None,
-    end_s: float | None = None,
-    error_w: float = 0.0,
+    samples: Sequence[Sample], start_s: float | None = None, end_s: float | None = None, error_w: float = 0.0
 ) -> Integral:
     """Integrate readings of power by the trapezoid rule.
 

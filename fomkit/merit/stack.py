@@ -278,10 +278,7 @@ def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
                 Lengths(*(add_known(each) for each in zip(*(one.lengths for one in fixed), strict=True))),
             )
         )
-    return {
-        "terms": [as_content(Term, _row(one), one) for one in found],
-        "together": together,
-    }
+    return {"terms": [as_content(Term, _row(one), one) for one in found], "together": together}
 
 
 FORWARD = "forward"

@@ -201,11 +201,7 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
 
 
 def _rolled_up(
-    study: Study,
-    here: _Shapes,
-    batches: Array | None,
-    cases: Iterable[_Case],
-    launches_s: Array | None,
+    study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], launches_s: Array | None
 ) -> pd.DataFrame:
     """Roll the ops (n, s) of each scenario up."""
     rows, level = study.step.rows, study.options.interval

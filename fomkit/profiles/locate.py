@@ -218,16 +218,7 @@ _KEPT_S = 90 * 86_400
 """Age [s] of an entry that goes when another is written; files change, and nobody asks for what they were."""
 _SETTLED_NS = 100_000_000
 """What is made of files that changed so shortly before [ns], or since, is not kept: others may have been read."""
-_DAMAGE = (
-    OSError,
-    FomkitError,
-    ArithmeticError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    RuntimeError,
-)
+_DAMAGE = (OSError, FomkitError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RuntimeError)
 _NOUNS = ("fomkit.core.machine", "fomkit.core.measurement", "fomkit.core.model")
 _NUMBERS, _COLUMNS = ("<f8", "<i4", "<i8"), ("float64", "object", "str")
 _PLAIN = (float, str, int, bool, type(None))

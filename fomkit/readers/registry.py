@@ -45,11 +45,7 @@ from fomkit.readers.tables.deepbench import (
     recognise_deepbench,
     recognise_deepbench_log,
 )
-from fomkit.readers.tables.foreign import (
-    ImportedTimings,
-    read_timings_table,
-    recognise_timings_table,
-)
+from fomkit.readers.tables.foreign import ImportedTimings, read_timings_table, recognise_timings_table
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
 

@@ -78,11 +78,7 @@ def _tornado(found: Sensitivity) -> object:
     return tornado_of(found)
 
 
-@command(
-    "varying parameters",
-    judges_fit=True,
-    draw=_tornado,
-)
+@command("varying parameters", judges_fit=True, draw=_tornado)
 def sensitivity(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, *, suite: str | Path | None = None,
     baseline: str | Path | Machine | None = None, batch: int | None = None,
@@ -360,11 +356,7 @@ def sweep(
     return _run_into(spec, path, scheduler, resume=resume, keep=keep)
 
 
-@command(
-    "working out",
-    judges_fit=True,
-    metavar={"once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"},
-)
+@command("working out", judges_fit=True, metavar={"once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"})
 def cost(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *,
     baseline: str | Path | Machine | None = None, batch: int | None = None,

@@ -237,8 +237,7 @@ def _compare_all(
 
 
 @command(
-    "trying changes",
-    shows={"tried": ("--all", "List too what was tried and rejected, and what does not apply.")},
+    "trying changes", shows={"tried": ("--all", "List too what was tried and rejected, and what does not apply.")}
 )
 def advise(
     model: str | Path | ModelProfile,

@@ -307,11 +307,7 @@ def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
 _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_every"), "TIME")
 
 
-@command(
-    "scaling",
-    judges_fit=True,
-    metavar={"nodes": "N,N|N..N", "once": "NAME=SHARE|TIME", **_TIMES},
-)
+@command("scaling", judges_fit=True, metavar={"nodes": "N,N|N..N", "once": "NAME=SHARE|TIME", **_TIMES})
 def scaling(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *, nodes: str | Sequence[int] = "1..4096",
     mode: Literal["strong", "weak", "both"] = "both", batch: int | None = None, whole_batch: int | None = None,

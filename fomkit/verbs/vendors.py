@@ -112,12 +112,7 @@ def accept(
     return Answer(content, content["lines"], format_acceptance)
 
 
-@command(
-    "estimating",
-    arguments={"models": "MODEL..."},
-    metavar={"output": "FOLDER"},
-    plain=True,
-)
+@command("estimating", arguments={"models": "MODEL..."}, metavar={"output": "FOLDER"}, plain=True)
 def pack(
     models: Sequence[str | Path | ModelProfile],
     machine: str | Path | Machine,

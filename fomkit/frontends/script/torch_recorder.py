@@ -174,10 +174,7 @@ def watch_loaders(
             full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
             return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
 
-    with (
-        watched(data.DataLoader, __iter__=started),
-        watched(dataloader._BaseDataLoaderIter, __next__=fetched),
-    ):
+    with watched(data.DataLoader, __iter__=started), watched(dataloader._BaseDataLoaderIter, __next__=fetched):
         yield
 
 

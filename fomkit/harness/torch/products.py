@@ -244,7 +244,4 @@ def attention(cells: Cells, device: str) -> Case:
         (truth,) = torch.autograd.grad(exact(*parts), parts[0], gradient[:1, :1].double())
         return error_of(result[0][:1, :1], truth[:1, :1].double())
 
-    return Case(
-        lambda: torch.autograd.grad(output, (query, key, value), gradient, retain_graph=True),
-        check,
-    )
+    return Case(lambda: torch.autograd.grad(output, (query, key, value), gradient, retain_graph=True), check)

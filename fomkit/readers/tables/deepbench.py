@@ -57,7 +57,7 @@ CORRECTIONS = (
     Correction("gemm", "n", 8935.0, 7133.0, "Nvidia TitanX"),
 )
 HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
-    ("conv", "matrix"): (("in_channels", "out_channels"), 8),
+    ("conv", "matrix"): (("in_channels", "out_channels"), 8)
 }
 """By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing it."""
 HARNESS_CONSTANTS: Mapping[tuple[str, str], Mapping[str, str]] = {("conv", "int8"): {"layout": "nhwc"}}
