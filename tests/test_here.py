@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from fomkit.bench.design import design
 from fomkit.bench.libraries import shape_of
+from fomkit.bench.model_steps import repeated
 from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.measurement import MeasuredRun, Repeated, StepEnergy, StepTimes
+from fomkit.core.measurement import MeasuredRun, StepEnergy, StepTimes
 from fomkit.output.comparisons import format_proof
 from fomkit.plan.coverage import Spread
 from fomkit.profiles.models import load_model
@@ -41,7 +42,7 @@ def time_step(one: Traced, threads: int, precision: str) -> MeasuredRun:
     if one.model.name == "tc1":
         raise FomkitError(str(one.source), "does not fit into the memory here.")
     time_s = TIMED_S[one.model.name] / threads**0.5 / (1.5 if precision else 1.0)
-    found = Repeated.of([time_s * (1 + 0.001 * number) for number in range(10)])
+    found = repeated([time_s * (1 + 0.001 * number) for number in range(10)])
     why = ("energy: not measured, /sys/…/energy_uj: no permission to read",)
     return MeasuredRun("process", "cpu", "Example 9000", threads, {}, 3, StepTimes(10, process=found), notes=why)
 

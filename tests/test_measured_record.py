@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fomkit.bench.model_steps import repeated
 from fomkit.core.errors import FomkitError
-from fomkit.core.measurement import Repeated, StepEnergy
+from fomkit.core.measurement import StepEnergy
 from fomkit.profiles.models import load_model, save_model
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "profiles.md"
@@ -96,13 +97,13 @@ def test_what_cannot_be_is_refused_with_its_line(old, new, told, write) -> None:
 )
 def test_the_interval_of_a_median_has_the_ranks_of_the_sign_test(repeats, rank) -> None:
     """Ranks for 95 %: W. J. Conover, Practical Nonparametric Statistics, by the binomial distribution."""
-    found = Repeated.of([float(number) for number in range(1, repeats + 1)])
+    found = repeated([float(number) for number in range(1, repeats + 1)])
     expected = (None, None) if rank is None else (rank, repeats + 1 - rank)
     assert (found.low_s, found.high_s) == expected
 
 
 def test_one_repeat_has_no_spread_of_its_own() -> None:
-    found = Repeated.of([0.25])
+    found = repeated([0.25])
     assert (found.median_s, found.p25_s, found.p75_s, found.low_s) == (0.25, 0.25, 0.25, None)
 
 

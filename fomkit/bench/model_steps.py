@@ -13,16 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from fomkit.bench.power import ReadEnergy
 from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
+from fomkit.core.units import round_quantity
 from fomkit.files.child_process import MEASURED, MEASURED_KERAS, error_in, run_child, told_error
 from fomkit.frontends.drafting import Request, run_file_request
 from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
+from fomkit.harness.torch.cases import order_statistics
 from fomkit.readers.profilers.xplane import JoinedNodes
 
 TIME_LIMIT_S = 300.0
@@ -61,12 +64,31 @@ class Timed:
         return sum(one.time_s for one in self.spent) if self.joined is None else self.joined.whole_s
 
 
+def repeated(times_s: Sequence[float]) -> Repeated:
+    """Sum up the times of repeats [s], in six digits.
+
+    >>> found = repeated([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
+    >>> found.median_s, found.p25_s, found.p75_s, found.low_s, found.high_s
+    (3.5, 2.25, 4.75, 1.0, 6.0)
+    >>> repeated([1.0, 2.0, 3.0]).low_s is None
+    True
+    """
+    ordered = sorted(round_quantity(one, "time_s") for one in times_s)
+    several, ranks = len(ordered) > 1, order_statistics(len(ordered))
+    p25, middle, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
+    tenths = quantiles(ordered, n=10, method="inclusive") if several else ordered * 9
+    low, high = (ordered[rank - 1] for rank in ranks) if ranks else (None, None)
+    percentiles = (middle, p25, p75, tenths[0], tenths[-1])
+    middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
+    return Repeated(middle, p25, p75, low, high, p10, p90)
+
+
 def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
     """Sum up the samples of a step, each of them a time [s] by clock."""
     clocks = {
         name: [sample[name] for sample in samples] for name in ("process", "wall", "device") if name in samples[0]
     }
-    return StepTimes(len(samples), **{name: Repeated.of(times) for name, times in clocks.items()})
+    return StepTimes(len(samples), **{name: repeated(times) for name, times in clocks.items()})
 
 
 def _wall_over_processor(timed: Timed, covered: float) -> float:

@@ -6,13 +6,9 @@ The second is whether timings can be true (`Plausibility`), and what share of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import comb
-from statistics import quantiles
 from typing import TYPE_CHECKING, Literal, NamedTuple
-
-from fomkit.core.units import round_quantity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,44 +89,6 @@ class Repeated:
         if self.low_s is None or self.high_s is None:
             return self.p25_s, self.p75_s
         return self.low_s, self.high_s
-
-    @classmethod
-    def of(cls, times_s: Sequence[float]) -> Repeated:
-        """Sum up the times of repeats [s], in six digits.
-
-        >>> found = Repeated.of([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
-        >>> found.median_s, found.p25_s, found.p75_s, found.low_s, found.high_s
-        (3.5, 2.25, 4.75, 1.0, 6.0)
-        >>> Repeated.of([1.0, 2.0, 3.0]).low_s is None
-        True
-        """
-        ordered = sorted(round_quantity(one, "time_s") for one in times_s)
-        several = len(ordered) > 1
-        p25, middle, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
-        tenths = quantiles(ordered, n=10, method="inclusive") if several else ordered * 9
-        place = _rank_of_interval(len(ordered))
-        low, high = (None, None) if place is None else (ordered[place], ordered[-1 - place])
-        percentiles = (middle, p25, p75, tenths[0], tenths[-1])
-        middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
-        return cls(middle, p25, p75, low, high, p10, p90)
-
-
-MEDIAN_LEVEL = 0.95
-"""Level of the interval of a median."""
-
-
-def _rank_of_interval(repeats: int) -> int | None:
-    """Give how many repeats lie outside of each end of the median's interval; None where even all are too few.
-
-    Each repeat is above the true median as often as below it, whatever their distribution (binomial).
-    """
-    outside, found = 0.0, None
-    for place in range(repeats // 2):
-        outside += 2 * comb(repeats, place) / 2**repeats
-        if outside > 1 - MEDIAN_LEVEL:
-            break
-        found = place
-    return found
 
 
 @dataclass(frozen=True)
