@@ -104,16 +104,23 @@ def _with_profile_name(row: Mapping[str, Any], what: str, name: str | None) -> M
     return {**row, what: name, "note": note}
 
 
-def all_measured() -> tuple[MeasuredRuns, tuple[str, ...]]:
-    """Read the tables of measurements that ship or lie beside the user, and say which files are none."""
-    rows: list[Measurement] = []
-    unread = []
+def every_table() -> tuple[tuple[Measurement, ...], list[str], list[FomkitError]]:
+    """Read the tables of measurements that ship or lie beside the user: rows, tables read, why others are not."""
+    rows, names, errors = list[Measurement](), list[str](), list[FomkitError]()
     for name in profile_names("measurements"):
         try:
             rows += read_measurements(locate(name, "measurements"))
+            names.append(name)
         except FomkitError as error:
-            unread.append(f"not read, so nothing is held against it: {error}")
-    return MeasuredRuns(tuple(rows), load_machine), tuple(unread)
+            errors.append(error)
+    return tuple(rows), names, errors
+
+
+def all_measured() -> tuple[MeasuredRuns, tuple[str, ...]]:
+    """Give what is measured, by all tables, and say which files are none."""
+    rows, _, errors = every_table()
+    unread = (f"not read, so nothing is held against it: {error}" for error in errors)
+    return MeasuredRuns(rows, load_machine), tuple(unread)
 
 
 _TIMES = frozenset(

@@ -72,13 +72,7 @@ def _linked(
     return stated, with_links(machine, more, node_devices)
 
 
-def _tornado(found: Sensitivity) -> object:
-    from fomkit.verbs.views import tornado_of
-
-    return tornado_of(found)
-
-
-@command("varying parameters", judges_fit=True, draw=_tornado)
+@command("varying parameters", judges_fit=True, draw=lambda found: found.chart())
 def sensitivity(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, *, suite: str | Path | None = None,
     baseline: str | Path | Machine | None = None, batch: int | None = None,

@@ -280,10 +280,6 @@ def advise(
     return _advise(as_model(model), as_machine(machine), options)
 
 
-def _timed_csv(found: Prediction) -> str:
-    return format_as_given(found.ops, "TIMED")
-
-
 def _frame_of_ops(table: object) -> DataFrame:
     """Give a table of ops."""
     import pandas as pd
@@ -300,7 +296,7 @@ def _frame_of_ops(table: object) -> DataFrame:
 @command(
     "predicting",
     arguments={"table": "OPS.csv"},
-    writes={".csv": _timed_csv},
+    writes={".csv": lambda found: format_as_given(found.ops, "TIMED")},
     prints=".csv",
     unanswered=lambda content: bool(content["unpriced"]),
     excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),

@@ -18,9 +18,7 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.op_tables import composition_table, memory_table, pareto_table
 from fomkit.plan.options import Options
-from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.measurements import read_measurements
 from fomkit.validation.cells import Cell as Measured
 from fomkit.validation.cells import make_cells
 from fomkit.validation.verdicts import CellVerdict, cell_verdicts
@@ -37,18 +35,6 @@ _CLAIMS = {
     "start-up bound": "neither: fixed costs beside the device", "host bound": "neither: it waits for the host",
     "unexplained": "neither, and nothing here says why",
 }  # fmt: skip
-
-
-def known_measurements() -> tuple[tuple[Measurement, ...], tuple[str, ...], tuple[str, ...]]:
-    """Read every table of measurements that can be named: its rows, the tables read, and why others were not."""
-    rows, names, messages = list[Measurement](), list[str](), list[str]()
-    for name in profile_names("measurements"):
-        try:
-            rows += read_measurements(locate(name, "measurements"))
-            names.append(name)
-        except FomkitError as error:
-            messages.append(f"a table of measurements was left out: {error}")
-    return tuple(rows), tuple(names), tuple(messages)
 
 
 def _judged_cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[CellVerdict, ...]:

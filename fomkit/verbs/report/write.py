@@ -34,9 +34,10 @@ from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
+from fomkit.readers.measurements import every_table
 from fomkit.verbs.answer import checked
 from fomkit.verbs.compare import Comparison
-from fomkit.verbs.report.step import all_ops, composition, known_measurements, measured, memory, roofline
+from fomkit.verbs.report.step import all_ops, composition, measured, memory, roofline
 from fomkit.verbs.report.words import (
     amount,
     claim_of,
@@ -375,8 +376,9 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
     estimates = (*result.estimates, *result.baseline)
     check_few(len(estimates))
     check_one_device(estimates, "a report")
-    shipped, files, messages = known_measurements()
-    known = ((*shipped, *result.rows), (*files, *(["yours"] if result.rows else [])), messages)
+    shipped, files, errors = every_table()
+    left_out = tuple(f"a table of measurements was left out: {error}" for error in errors)
+    known = ((*shipped, *result.rows), (*files, *(["yours"] if result.rows else [])), left_out)
     references = {one.model.name: one for one in result.baseline}
     chapters = []
     for place, one in enumerate(estimates):
