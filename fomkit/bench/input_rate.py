@@ -15,13 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fomkit.bench.record import begun_machine, read_facts, read_moment, write_machine
+from fomkit.bench.record import begun_machine, median_span, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.files.child_process import Program, error_in, run_child, take_request, told_error
 from fomkit.frontends.model_file import explain_exception, run_file
-from fomkit.harness.torch.cases import MEDIAN_LEVEL, CannotTimeError, Summary, summarise
+from fomkit.harness.torch.cases import CannotTimeError, Summary, summarise
 from fomkit.plan.step import INPUT
 
 BLOCK_S = 5e-3
@@ -246,11 +245,7 @@ class InputMeasured:
     @property
     def fact(self) -> Fact:
         """Time [s] of one batch with the 80 % interval of its median; the range of fewer than 6 counts as 95 %."""
-        found = self.per_batch
-        low, high = found.low_s, found.high_s
-        ends = (min(self.times) if low is None else low, max(self.times) if high is None else high)
-        time = at_level(Span(found.median_s, *ends, MEDIAN_LEVEL), DEFAULT_LEVEL)
-        middle, low, high = (float(f"{one:.4g}") for one in (time.value, time.low, time.high))
+        middle, low, high = (float(f"{one:.4g}") for one in median_span(self.times).ends)
         return Fact(middle, low, high, "measured", f"measured here: {self.what}")
 
     def lines(self) -> list[str]:

@@ -331,7 +331,7 @@ def energy_of(journal: Journal, device: str) -> Energy | None:
             high = max(high, min(alone, limit) if limit else alone)
         source = f"{first['source']} around {len(marks)} timings; timed repeats are {share:.0%} of that time"
         average = AveragePower(TIMED_OPS, Fact(value, low, high, "measured", source), scope, devices=1)
-    limit = Fact(first["limit_w"], first["limit_w"], first["limit_w"], "published", first["source"]) if (
+    limit = Fact.exact(first["limit_w"], "published", first["source"]) if (
         first["limit_w"] and scope == "chip") else None  # fmt: skip
     return Energy(scope, 1, None, idle_w, (), None, (average,) if average else (), limit)
 

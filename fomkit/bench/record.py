@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import prod
@@ -230,11 +230,16 @@ class Subject:
         return self.host.cache_byte.get(2, 0.0)
 
 
+def median_span(times: Sequence[float]) -> Span:
+    """Give the median of repeats [s] with its 80 % interval; the range of fewer than 6 counts as 95 %."""
+    found = summarise(times)
+    low, high = found.low_s or min(times), found.high_s or max(times)
+    return at_level(Span(found.median_s, low, high, MEDIAN_LEVEL), DEFAULT_LEVEL)
+
+
 def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
     """Make a rate [1/s] of work and repeats, with the interval of the median."""
-    found = summarise(in_step(answer))
-    slow, fast = found.high_s or max(in_step(answer)), found.low_s or min(in_step(answer))
-    time = at_level(Span(found.median_s, fast, slow, MEDIAN_LEVEL), DEFAULT_LEVEL)
+    time = median_span(in_step(answer))
     return Fact(work / time.value, work / time.high, work / time.low, "measured", source)
 
 
@@ -252,10 +257,6 @@ def _best_rates(journal: Journal, source: str) -> tuple[Peak, ...]:
     return tuple(Peak(dtype, engine, rate) for (dtype, engine), rate in best.items())
 
 
-def _exact_fact(value: float, source: str) -> Fact:
-    return Fact(value, value, value, "measured", source)
-
-
 def device_of(journal: Journal, subject: Subject) -> Device:
     """Make the device: peak rates and bandwidth as reached, capacity as told, the launch cost as timed."""
     memory, host, fresh, way = map(journal.last, ("bandwidth", "host", "allocator", "from_host"))
@@ -263,12 +264,12 @@ def device_of(journal: Journal, subject: Subject) -> Device:
     source = f"measured here, {subject.framework} {subject.facts['library_version']}"
     return Device(
         peaks=_best_rates(journal, source),
-        capacity_byte=_exact_fact(capacity, source) if capacity else None,
+        capacity_byte=Fact.exact(capacity, "measured", source) if capacity else None,
         byte_per_s=rate_fact(memory["byte"], memory["answer"], source) if memory else None,
-        launch_s=_exact_fact(host["op_s"], source) if host else None,
-        fresh_byte_per_s=_exact_fact(1 / fresh["s_per_byte"], source) if fresh else None,
+        launch_s=Fact.exact(host["op_s"], "measured", source) if host else None,
+        fresh_byte_per_s=Fact.exact(1 / fresh["s_per_byte"], "measured", source) if fresh else None,
         fresh_above_byte=fresh["above_byte"] if fresh else None,
-        host_byte_per_s=_exact_fact(way["pinned"], f"{source}; pageable {way['pageable']:.3g} byte/s")
+        host_byte_per_s=Fact.exact(way["pinned"], "measured", f"{source}; pageable {way['pageable']:.3g} byte/s")
         if way
         else None,
     )

@@ -59,6 +59,11 @@ class Fact:
     basis: Basis
     source: str
 
+    @classmethod
+    def exact(cls, value: float, basis: Basis, source: str) -> Fact:
+        """Make one without a spread."""
+        return cls(value, value, value, basis, source)
+
     def span(self, level: float = DEFAULT_LEVEL) -> Span:
         """Give it as a span; its own interval is one of 80 %."""
         return at_level(Span(self.value, self.low, self.high, DEFAULT_LEVEL), level)

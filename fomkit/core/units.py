@@ -68,6 +68,12 @@ _MONEY = re.compile(_NUMBER + r"([^\s/]*)\s*(?:/\s*(\w+))?\s*")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
+def in_si(number: float, size: float) -> float:
+    """Give a number of units of a size in SI units."""
+    # Dividing by a whole number keeps "10 us" the float 1e-05; multiplying by 1e-6 would not.
+    return number * size if size >= 1 else number / round(1 / size)
+
+
 def parse_quantity(text: object, dimension: str, where: str, name: str) -> float:
     """Read a quantity with its unit, for example ``900 GB/s``, into SI units.
 
@@ -95,9 +101,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
     if not math.isfinite(number) or number < 0:
         raise FomkitError(where, f"{name} is '{text}'. A finite value of 0 or more was expected.")
-    size = units[unit]
-    # Dividing by a whole number keeps "10 us" the float 1e-05; multiplying by 1e-6 would not.
-    value = number * size if size >= 1 else number / round(1 / size)
+    value = in_si(number, units[unit])
     if value and not LEAST <= value <= MOST:
         raise FomkitError(where, f"{name} is '{text}', which nothing built is near to. Check number and unit.")
     return value
@@ -272,8 +276,7 @@ def exact_quantity(value: float, dimension: str) -> str:
     for unit, size in UNITS[dimension].items():
         scaled = float(f"{value / size:.12g}")
         text = f"{scaled:g} {unit}" if f"{scaled:g}" == f"{scaled:.12g}" else f"{scaled!r} {unit}"
-        back = scaled * size if size >= 1 else scaled / round(1 / size)
-        exact = unit in readable and back == value and 0.1 <= scaled < 10_000
+        exact = unit in readable and in_si(scaled, size) == value and 0.1 <= scaled < 10_000
         if exact and len(text) < len(best):
             best = text
     return best

@@ -46,7 +46,7 @@ def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
 
     >>> from fomkit.core.machine import Fact
     >>> rate = 4.56 / 3600
-    >>> price = Price(Fact(rate, rate, rate, "published", "DAWNBench"), "USD", "node", "2018-04-01")
+    >>> price = Price(Fact.exact(rate, "published", "DAWNBench"), "USD", "node", "2018-04-01")
     >>> round(money(price, Span.exact(243.9995 * 3600)).value, 2)
     1112.64
     """

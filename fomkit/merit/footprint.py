@@ -38,7 +38,7 @@ def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
 
     10 kWh at 0.4 kg/kWh in a building of PUE 1.5:
 
-    >>> grid, pue = (Fact(one, one, one, "published", "example") for one in (0.4 / 3.6e6, 1.5))
+    >>> grid, pue = (Fact.exact(one, "published", "example") for one in (0.4 / 3.6e6, 1.5))
     >>> round(carbon_kg(Span.exact(3.6e7), grid, pue).value, 9)
     6.0
     """

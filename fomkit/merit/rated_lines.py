@@ -29,14 +29,9 @@ def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditio
     """Give what a line fixes: what it states, and its model profile's own values where it states nothing."""
     if model is None:
         return wanted
-    return Conditions(
-        batch=wanted.batch if wanted.batch is not None else model.batch,
-        precision=wanted.precision,
-        epochs=wanted.epochs if wanted.epochs is not None else model.run.epochs,
-        samples=wanted.samples if wanted.samples is not None else model.data.train_samples,
-        quality=wanted.quality,
-        sizes={**{name: size for name, size in model.sizes.items() if name != "batch"}, **wanted.sizes},
-    )
+    sizes = {name: size for name, size in model.sizes.items() if name != "batch"}
+    own = Conditions(model.batch, None, model.run.epochs, model.data.train_samples, sizes=sizes)
+    return changed_conditions(own, wanted)
 
 
 def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
@@ -44,14 +39,8 @@ def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
 
     The quality is what the proposal shows; what the line asks for is not shown by being asked for.
     """
-    return Conditions(
-        batch=proposed.batch if proposed.batch is not None else fixed.batch,
-        precision=proposed.precision or fixed.precision,
-        epochs=proposed.epochs if proposed.epochs is not None else fixed.epochs,
-        samples=proposed.samples if proposed.samples is not None else fixed.samples,
-        quality=proposed.quality,
-        sizes={**fixed.sizes, **proposed.sizes},
-    )
+    stated = {name: value for name, value in vars(proposed).items() if value not in (None, "")}
+    return replace(fixed, **{**stated, "quality": proposed.quality, "sizes": {**fixed.sizes, **proposed.sizes}})
 
 
 def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1
                 f"--once {one.name}", f"is stated by {machine.name} already. Leave it out, or give another name."
             )
         time, share = (
-            None if value is None else Fact(value, value, value, "assumed", STATED)
+            None if value is None else Fact.exact(value, "assumed", STATED)
             for value in (one.time_s, None if one.share is None else one.share / rest * job_over_epochs)
         )
         added.append(Overhead(one.name, "run", time, share))

@@ -156,6 +156,13 @@ def _shapes(ops: pd.DataFrame) -> list[str]:
     return [label if form == common.iloc[0] else f"{label}, {form}" for label, form in pairs]
 
 
+def column_texts(table: pd.DataFrame, column: str) -> pd.Series[str]:
+    """Give a column of words, "" where nothing is said; a column that is not there says nothing."""
+    if column not in table.columns:
+        return pd.Series("", table.index, dtype="str")
+    return table[column].astype("str").fillna("")
+
+
 def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
     """Name the group of each row.
 
@@ -166,10 +173,7 @@ def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
         return pd.Series(_shapes(ops), ops.index, dtype="str")
     if by == "scope":
         return pd.Series(scope_labels(ops), ops.index, dtype="str")
-    column = {"pass": "pass_name", "code": "code_line"}.get(by, by)
-    if column not in ops.columns:
-        return pd.Series("", ops.index, dtype="str")
-    return ops[column].astype("str").fillna("")
+    return column_texts(ops, {"pass": "pass_name", "code": "code_line"}.get(by, by))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,11 +135,7 @@ def facts_only(name: str, path: Path) -> Machine | None:
         return None
     row = rows[rows["Device"] == found].iloc[0]
     source = f"NeuSight 6945927, {path.name}: {found}"
-
-    def fact(value: float) -> Fact:
-        return Fact(value, value, value, "published", source)
-
-    peaks = []
+    fact, peaks = partial(Fact.exact, basis="published", source=source), []
     for engine, columns in _PEAKS.items():
         rates = [row[column] for column in columns if not np.isnan(row[column])]
         peaks += [Peak("fp32", engine, fact(rates[0] * 1e9), "fp32")] if rates else []

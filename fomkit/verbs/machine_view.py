@@ -14,6 +14,7 @@ from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import BATCH, ModelProfile
 from fomkit.files.op_csv import empty_table
+from fomkit.ops.groups import column_texts
 from fomkit.ops.precision import BLOCKS, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
@@ -129,27 +130,21 @@ def _stated_facts(machine: Machine) -> Facts:
     )  # fmt: skip
 
 
-def _column_texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
-    if column not in timings.columns:
-        return pd.Series("", timings.index, dtype="str")
-    return timings[column].astype("str").fillna("")
-
-
 def _tally(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
     """Count rows by some text columns, leaving out rows that say nothing."""
-    words = timings.assign(**{name: _column_texts(timings, name) for name in columns})[list(columns)]
+    words = timings.assign(**{name: column_texts(timings, name) for name in columns})[list(columns)]
     counts = words.groupby(list(columns), sort=False).size()
     found = [(key if isinstance(key, tuple) else (key,), count) for key, count in counts.items()]
     return [{**dict(zip(columns, key, strict=True)), "rows": int(count)} for key, count in found if any(key)]
 
 
 def _tables(timings: pd.DataFrame) -> Tables:
-    named = _column_texts(timings, "op") != ""
+    named = column_texts(timings, "op") != ""
     return {
         "rows": len(timings), "sections": _tally(timings, *_TABLE_KEYS), "rows_of_one_op": int(named.sum()),
         "libraries": _tally(timings, "library", "library_version"),
         "sources": _tally(timings, "source_file", "source_sheet"),
-        "corrected": int((_column_texts(timings, "note") != "").sum()),
+        "corrected": int((column_texts(timings, "note") != "").sum()),
     }  # fmt: skip
 
 

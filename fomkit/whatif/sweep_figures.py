@@ -212,7 +212,7 @@ def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_n
     """Choose a price: that asked for (``currency`` says of what), else the machine's; None without either."""
     if not currency and machine.price is None:
         return None
-    requested = Price(Fact(1.0, 1.0, 1.0, "assumed", "given by the user"), currency, "device", "")
+    requested = Price(Fact.exact(1.0, "assumed", "given by the user"), currency, "device", "")
     price = requested if currency or machine.price is None else machine.price
     units = None if on_nodes else paid_units(price, machine, scope)
     return Bill(price, bool(currency), units, level, machine.up_share(scope), machine.node_devices or 1)

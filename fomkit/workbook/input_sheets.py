@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine
-from fomkit.core.units import UNITS
+from fomkit.core.units import UNITS, in_si
 from fomkit.plan.coverage import GROUPS
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, COMMON_OF
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
@@ -115,8 +115,7 @@ def scale_of(name: str) -> float:
 
 def from_unit(name: str, value: float) -> float:
     """Give a value in the fact's unit in SI units, as the formula beside it does."""
-    scale = scale_of(name)
-    return value * scale if scale >= 1 else value / round(1 / scale)
+    return in_si(value, scale_of(name))
 
 
 def _to_unit(name: str, value: float) -> float:

@@ -236,10 +236,6 @@ def by_clock(clock: Callable[[], float]) -> Callable[[Callable[[], Any], int], f
     return measure
 
 
-def _nothing() -> None:
-    pass
-
-
 def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     """Make the stopwatch of a device.
 
@@ -259,4 +255,4 @@ def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
         if buffer is not None:
             buffer.add_(1.0)
 
-    return Watch(measure, median(measure(_nothing, 1) for _ in range(CLOCK_READS)), flush, clock)
+    return Watch(measure, median(measure(lambda: None, 1) for _ in range(CLOCK_READS)), flush, clock)
