@@ -213,26 +213,30 @@ def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
     return tuple(often) if len(found) > 1 else ()
 
 
-def _fit_rows(
-    rows: Rows, kind: str, others: Others | None = None, left_out: int = -1,
-    chip: Chip | None = None, beside: Sequence[Hyper] = (),
-) -> Fit:  # fmt: skip
+def _no_errors(rows: Rows) -> tuple[Matrix, Matrix]:
+    """Give the quantiles and errors of a fit that left no rows out yet."""
+    return np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))
+
+
+def _fit_beside(rows: Rows, kind: str, others: Others, left_out: int = -1) -> Fit:
+    """Fit the rows of a family beside what other machines tell in a round; -1: all of it."""
+    seconds, terms, process = rows.number("_time_s"), VIEWS[kind].terms(rows), others.processes[left_out]
+    mean = fit_mean(terms, seconds, None if others.unit is None else process.usual * others.unit)
+    target, noise = np.log(seconds / (terms @ mean)), interpolate.row_noise(rows)
+    features = look_at(rows, kind, len(rows))
+    if len(rows) >= interpolate.ENOUGH:
+        length = fit_hyper(features, target - np.median(target), noise, process.length).length
+        others = others.with_length(left_out, length)
+    found = condition(others, left_out, others.fold == left_out, features, target, noise)
+    return Fit(mean * np.exp(found.offset), found.hyper, found.target, *_no_errors(rows), np.empty(0),
+               found.elsewhere, found.noise)  # fmt: skip
+
+
+def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper] = ()) -> Fit:
+    """Fit the rows of a family by themselves; `beside`: processes of nearly the same rows."""
     view = VIEWS[kind]
     seconds, terms = rows.number("_time_s"), view.terms(rows)
-    blank = np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))
-    if others is not None:
-        process = others.processes[left_out]
-        mean = fit_mean(terms, seconds, None if others.unit is None else process.usual * others.unit)
-        hidden = others.fold == left_out
-        target, noise = np.log(seconds / (terms @ mean)), interpolate.row_noise(rows)
-        features = look_at(rows, kind, len(rows))
-        if len(rows) >= interpolate.ENOUGH:
-            length = fit_hyper(features, target - np.median(target), noise, process.length).length
-            others = others.with_length(left_out, length)
-        found = condition(others, left_out, hidden, features, target, noise)
-        mean = mean * np.exp(found.offset)
-        return Fit(mean, found.hyper, found.target, *blank, np.empty(0), found.elsewhere, found.noise)
-    fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *blank,
+    fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *_no_errors(rows),
               ops=told_apart(rows, kind))  # fmt: skip
     if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
@@ -293,7 +297,10 @@ def predict_folds(
     for number in np.unique(rounds).tolist():
         out = rounds == number
         known = whole.take(fold != number)
-        fits[number] = fit = known_fits.get(number) or _fit_rows(known, kind, others, number, chip)
+        fit = known_fits.get(number) or (
+            _fit_alone(known, kind, chip) if others is None else _fit_beside(known, kind, others, number)
+        )
+        fits[number] = fit
         family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
         log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
         features = interpolate.see(fit, tried, kind, len(known))
@@ -384,8 +391,13 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    fit = _fit_rows(as_rows(rows), kind, others, chip=chip, beside=[one.hyper for one in found.fits.values()])
-    if not any(len(one.weights) for one in found.fits.values()):
+    rounds = found.fits.values()
+    fit = (
+        _fit_alone(as_rows(rows), kind, chip, [one.hyper for one in rounds])
+        if others is None
+        else _fit_beside(as_rows(rows), kind, others)
+    )
+    if not any(len(one.weights) for one in rounds):
         fit = fit._replace(weights=interpolate.NONE)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)

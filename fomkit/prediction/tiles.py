@@ -143,16 +143,14 @@ def spare_of(device: Device, dtype: str) -> float:
     return max([peak.rate.value, *rates]) / peak.rate.value
 
 
-def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float = 1.0) -> Tiled:
-    """Cut products into tiles: the tile and the parts of the depth that are soonest done.
-
-    `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
-    """
-    b, m, n, k = (numbers(rows, name) for name in ("b", "m", "n", "k"))
-    item = item_bytes(rows)
-    # A wave at a time: candidates are rows of (tiles · splits, n).
-    sides, parts = np.array(TILES, np.float64), np.array(splits, np.float64)[None, :, None]
-    high, wide = sides[:, 0, None], sides[:, 1, None]
+def _soonest(
+    sides: tuple[Matrix, ...], chip: Chip, splits: Sequence[int], spare: float
+) -> tuple[Matrix, Matrix, Matrix]:
+    """Give the arithmetic [s] of the tile and parts that are soonest done, their depth, and joining them [s]."""
+    b, m, n, k = sides
+    # A wave at a time: candidates are (tiles, splits, n).
+    high, wide = np.array(TILES, np.float64).T[:, :, None]
+    parts = np.array(splits, np.float64)[None, :, None]
     rate = np.minimum(1.0, spare * (high * wide / (high + wide) / REUSE) ** LESS)
     count = (b * np.ceil(m / high) * np.ceil(n / wide))[:, None, :]
     steps = np.ceil(k / parts / STEP) * STEP
@@ -160,26 +158,24 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     arithmetic = np.ceil(count * parts / chip.units) * per_tile
     joining = (parts > 1) * (JOIN_S + parts * b * m * n / chip.byte_per_s)
     best = (arithmetic + EXPECTED_WAIT_S * k / parts + joining).reshape(-1, len(m)).argmin(0)
-    at = np.arange(len(m))
-    arithmetic_s = arithmetic.reshape(-1, len(m))[best, at]
-    split = best % len(splits)
+    split, at = best % len(splits), np.arange(len(m))
+    return arithmetic.reshape(-1, len(m))[best, at], k / parts[0, split, 0], joining[0, split, at]
+
+
+def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float = 1.0) -> Tiled:
+    """Cut products into tiles: the tile and the parts of the depth that are soonest done.
+
+    `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
+    """
+    b, m, n, k = sides = tuple(numbers(rows, name) for name in ("b", "m", "n", "k"))
+    item, (arithmetic_s, depth, joining_s) = item_bytes(rows), _soonest(sides, chip, splits, spare)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
     quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
     compute_s, memory_s = 2 * b * m * n * k / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
     wave = b * np.ceil(m / 128) * np.ceil(n / 128) / chip.units
     held = (TURNS * weight + other) / chip.cache_byte
-    looks = [
-        m * b,
-        n,
-        k,
-        compute_s / memory_s,
-        wave,
-        arithmetic_s / compute_s,
-        held,
-        np.maximum(compute_s, memory_s),
-    ]
-    features = np.log2(np.column_stack(looks))
-    depth, joining_s = k / parts[0, split, 0], joining[0, split, at]
+    floor_s, by_tiles = np.maximum(compute_s, memory_s), arithmetic_s / compute_s
+    features = np.log2(np.column_stack([m * b, n, k, compute_s / memory_s, wave, by_tiles, held, floor_s]))
     along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & are(rows, "dtype", "fp32")
     arithmetic_s = np.where(along, TURNED, 1.0) * arithmetic_s
     return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
