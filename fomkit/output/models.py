@@ -310,10 +310,6 @@ def _less(layer: Entry) -> str:
     return "" if not direct or best is None else f"{best / direct:.0%}"
 
 
-def _method_time(layer: Entry) -> str:
-    return "missing" if layer["time_s"] is None else seconds(layer["time_s"]["value"])
-
-
 def _method_columns(with_time: bool) -> list[Column]:
     columns = [
         Column("pass", "", lambda layer: layer["pass_name"]),
@@ -336,7 +332,10 @@ def _method_columns(with_time: bool) -> list[Column]:
     if with_time:
         columns += [
             Column(*figure("best_s"), _by("", "floor_s", seconds)),
-            Column(*figure("time_s", "predicted"), _method_time),
+            Column(
+                *figure("time_s", "predicted"),
+                lambda layer: "missing" if layer["time_s"] is None else seconds(layer["time_s"]["value"]),
+            ),
             Column("interval", "", lambda layer: format_interval(layer["time_s"], "time_s"), 6),
             Column("time from", "", lambda layer: layer["time_source"] or "", 5),
         ]

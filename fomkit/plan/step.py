@@ -166,6 +166,11 @@ class StepRows(NamedTuple):
         return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
 
 
+def starts_of(ops: pd.DataFrame) -> float:
+    """Count the launches of all executions of ops, as far as they are known."""
+    return float(np.nansum(ops["launches"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64)))
+
+
 def step_rows(timed: pd.DataFrame) -> StepRows:
     """Read a TIMED table."""
     starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
@@ -303,15 +308,8 @@ class Terms(NamedTuple):
         return add_common([latest(known), self.extra_s])
 
 
-def step_terms(timed: pd.DataFrame, machine: Machine, device_s: Span) -> Terms:
-    """Give the terms of a step beside its device time; overheads may be shares of that."""
-    return terms_beside(
-        float(np.nansum(timed["launches"].to_numpy() * timed["count"].to_numpy())), machine, device_s
-    )
-
-
 def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
-    """Give the terms of a step of so many launches, beside its device time."""
+    """Give the terms of a step of so many launches, beside its device time; overheads may be shares of that."""
     stated = overheads(machine, "step", device_s)
     input_s = stated.pop(INPUT, None)
     extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])
@@ -366,7 +364,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     """
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()
-    ops, uses, distinct = ops_of(rows), uses_of(machine), np.unique(numbers)
+    ops, uses, distinct, starts = ops_of(rows), uses_of(machine), np.unique(numbers), starts_of(timed)
     steps = {}
     for first in range(0, len(distinct), AT_ONCE):
         some = distinct[first : first + AT_ONCE]
@@ -374,5 +372,5 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
         found = device_times(ops._replace(seconds=seconds), uses, level).ends.T.tolist()
         for number, (value, low, high) in zip(some.tolist(), found, strict=True):
             device_s = Span(value, low, high, level)
-            steps[number] = step_terms(timed, machine, device_s).wall(device_s)
+            steps[number] = terms_beside(starts, machine, device_s).wall(device_s)
     return steps

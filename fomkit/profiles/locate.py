@@ -147,10 +147,14 @@ def no_file_of(
     return FomkitError(shown, f"no such file, and no {what} of this name. {nearest}")
 
 
+def _stem(name: str, endings: Sequence[str]) -> str:
+    return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
+
+
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     """Say that there is none, with the nearest names as one would write them."""
     endings = _ENDINGS.get(folder, _YAML)
-    stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
+    stem = _stem(name, endings)
     what, suffix = _what(folder), f".{kind}"
     known = [name for name in profile_names(folder) if not name.endswith((".suite", ".campaign"))]
     if kind:
@@ -194,13 +198,12 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
         if is_file(path):
             check_profile(path, kind or _what(folder))
             return path
-    stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
-    deeper = None if "/" in name else _deeper(stem, endings, folder)
-    if deeper is None and stem == given and folder == "machine_profiles" and boards(stem):
+    stem = _stem(name, endings)
+    if "/" not in name and (deeper := _deeper(stem, endings, folder)) is not None:
+        return deeper
+    if stem == given and folder == "machine_profiles" and boards(stem):
         check_one_board(stem)
         return locate(boards(stem)[0], folder)
-    if deeper is not None:
-        return deeper
     check_profile(Path(given), kind or _what(folder))
     raise _missing(given, folder, kind)
 

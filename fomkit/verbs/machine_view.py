@@ -123,13 +123,6 @@ def _energy(energy: Energy | None) -> EnergyStated | None:
     return as_content(EnergyStated, energy, per_flop=per_flop, joule_per_byte=energy.byte_j)
 
 
-def _stated_facts(machine: Machine) -> Facts:
-    return as_content(
-        Facts, machine.device, machine, peaks=_peak_facts(machine), energy=_energy(machine.energy),
-        price=None if machine.price is None else price_content(machine.price),
-    )  # fmt: skip
-
-
 def _tally(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
     """Count rows by some text columns, leaving out rows that say nothing."""
     words = timings.assign(**{name: column_texts(timings, name) for name in columns})[list(columns)]
@@ -183,9 +176,13 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     `reference`: models whose ops are asked for. Gives a dict: ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
+    facts = as_content(
+        Facts, machine.device, machine, peaks=_peak_facts(machine), energy=_energy(machine.energy),
+        price=None if machine.price is None else price_content(machine.price),
+    )  # fmt: skip
     return as_content(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
-        facts=_stated_facts(machine), timings=_tables(machine.timings) if len(machine.timings) else None,
+        facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
         coverage=_coverage(machine, reference), plausibility=verdict_on(machine, EVERY),
     )  # fmt: skip
 
@@ -254,18 +251,14 @@ def _modules_at_peak(use: Use) -> list[OfModule]:
     ]  # fmt: skip
 
 
-def _live(use: Use) -> list[Live]:
-    rows = use.moments.assign(byte=use.live_byte).to_dict("records")
-    return [as_content(Live, row, id=place) for place, row in enumerate(rows)]
-
-
 def _followed(use: Use) -> Followed:
-    peaks = {name: use.peak_of(name) for name in PASS_NAMES}
+    peaks, moments = {name: use.peak_of(name) for name in PASS_NAMES}, use.moments.assign(byte=use.live_byte)
     return {
         "totals": {role: use.total(role) for role in ROLES if role != "temporary"},
         "peak": _moment(use, use.peak_id),
         "passes": {name: _moment(use, moment) for name, moment in peaks.items() if moment is not None},
-        "modules": _modules_at_peak(use), "live": _live(use),
+        "modules": _modules_at_peak(use),
+        "live": [as_content(Live, row, id=place) for place, row in enumerate(moments.to_dict("records"))],
     }  # fmt: skip
 
 

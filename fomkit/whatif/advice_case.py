@@ -22,7 +22,7 @@ from fomkit.plan.estimate import Estimate, estimate, with_step
 from fomkit.plan.memory import Use
 from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
-from fomkit.plan.step import device_time, terms_beside
+from fomkit.plan.step import device_time, starts_of, terms_beside
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import bounds
@@ -199,10 +199,6 @@ def changed_rows(before: pd.DataFrame, after: pd.DataFrame) -> tuple[NDArray[np.
     return found
 
 
-def _starts(ops: pd.DataFrame) -> float:
-    return float(np.nansum(ops["launches"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64)))
-
-
 def _wall(device_s: float, starts: float, machine: Machine, launch: float, load: float) -> float:
     """Give the time of a step [s] with the launch cost and the input at multiples of their values."""
     exact = Span.exact(device_s)
@@ -266,7 +262,7 @@ def saving(
         parts[1:] = [Span.exact(part.value, level) for part in parts[1:]]
     step = before.step_time
     parts += [_relative(span, level) for span in (step.host_launch_s, step.input_s)]
-    starts = _starts(before.ops), _starts(ops)
+    starts = starts_of(before.ops), starts_of(ops)
 
     def ratio(at: list[float]) -> float:
         unchanged_s, old_s, new_s, launch, load = at
