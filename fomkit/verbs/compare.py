@@ -280,16 +280,21 @@ Study = TypedDict("Study", {
 })  # fmt: skip
 
 
+def merit_blocks(result: Comparison) -> list[Merit]:
+    """Put the figures of merit of a study in the form of the block ``fom``."""
+    if not result.merits:
+        return []
+    from fomkit.merit.measured_steps import merit_content, worst_basis
+
+    worst = worst_basis([*result.estimates, *result.baseline])
+    return [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+
+
 def estimates_content(result: Comparison) -> Study:
     """Put a study in the form of ``fomkit/estimate/1``."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
-    blocks: list[Merit] = []
-    if result.merits:
-        from fomkit.merit.measured_steps import merit_content, worst_basis
-
-        worst = worst_basis([*estimates, *baseline])
-        blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    blocks = merit_blocks(result)
     content: Study = {
         "schema": "fomkit/estimate/1", "fomkit": __version__, "interval": estimates[0].step.level,
         "interval_covers": INTERVAL_MEANING, "scope": estimates[0].scope,

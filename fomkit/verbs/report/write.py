@@ -23,7 +23,6 @@ from fomkit.core.measurement import Measurement
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.files.op_csv import format_table
 from fomkit.files.write import check_absent, write_whole
-from fomkit.merit.measured_steps import merit_content, worst_basis
 from fomkit.ops.precision import DEFAULTS
 from fomkit.output import charts
 from fomkit.output.decisions import format_setting
@@ -36,7 +35,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.readers.measurements import every_table
 from fomkit.verbs.answer import checked
-from fomkit.verbs.compare import Comparison
+from fomkit.verbs.compare import Comparison, merit_blocks
 from fomkit.verbs.report.step import all_ops, composition, measured, memory, roofline
 from fomkit.verbs.report.words import (
     amount,
@@ -390,13 +389,8 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
     made = f"Written by fomkit {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     notes = tuple(f"Not estimated: {error}" for error in result.failures)
     index = _index(estimates) if len(chapters) > 1 else None
-    return Book(title, tuple(chapters), made, index, _merits(result), notes, aside)
-
-
-def _merits(result: Comparison) -> tuple[str, ...]:
-    worst = worst_basis([*result.estimates, *result.baseline])
-    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
-    return tuple("; ".join([format_merit(block)[0], *merit_caveats(block)]) for block in blocks)
+    merits = tuple("; ".join([format_merit(one)[0], *merit_caveats(one)]) for one in merit_blocks(result))
+    return Book(title, tuple(chapters), made, index, merits, notes, aside)
 
 
 def comparison_page(result: Comparison, nodes: Sequence[int] | None = None) -> str:
