@@ -276,14 +276,9 @@ def shape_folds(rows: pd.DataFrame, kind: str, folds: int, others: Others | None
 
 
 def predict_folds(
-    rows: pd.DataFrame,
-    kind: str,
-    fold: Indices,
-    query: Places,
-    others: Others | None = None,
-    chip: Chip | None = None,
-    known_fits: Mapping[int, Fit] = MappingProxyType({}),
-) -> CrossValidation:
+    rows: pd.DataFrame, kind: str, fold: Indices, query: Places, others: Others | None = None,
+    chip: Chip | None = None, known_fits: Mapping[int, Fit] = MappingProxyType({}),
+) -> CrossValidation:  # fmt: skip
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
@@ -391,13 +386,9 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    rounds = found.fits.values()
-    fit = (
-        _fit_alone(as_rows(rows), kind, chip, [one.hyper for one in rounds])
-        if others is None
-        else _fit_beside(as_rows(rows), kind, others)
-    )
-    if not any(len(one.weights) for one in rounds):
+    whole, beside = as_rows(rows), [one.hyper for one in found.fits.values()]
+    fit = _fit_alone(whole, kind, chip, beside) if others is None else _fit_beside(whole, kind, others)
+    if not any(len(one.weights) for one in found.fits.values()):
         fit = fit._replace(weights=interpolate.NONE)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
@@ -425,11 +416,9 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
 
 
 def fit_timings(
-    timings: pd.DataFrame,
-    others: Mapping[str, Others] | None = None,
-    chips: Mapping[str, Chip] | None = None,
+    timings: pd.DataFrame, others: Mapping[str, Others] | None = None, chips: Mapping[str, Chip] | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Fit every family of a table of timings that has enough rows.
 
     `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
