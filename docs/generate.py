@@ -29,10 +29,9 @@ from fomkit.output.files import to_json
 from fomkit.output.screen import Entry
 from fomkit.plan.content import Ends
 from fomkit.profiles.campaigns import CampaignFileRecord
-from fomkit.profiles.declared import LayoutRecord
+from fomkit.profiles.declared import LayoutRecord, RecipeRecord
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.metrics import DEEP500, METRICS, Metric
-from fomkit.profiles.recipes import RecipeRecord
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
 from fomkit.verbs.from_measurements import MeasuredWays

@@ -26,10 +26,9 @@ from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
-from fomkit.profiles.declared import parse_layout, parse_link
+from fomkit.profiles.declared import load_recipe, parse_layout, parse_link, transformer_profile
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
-from fomkit.profiles.recipes import load_recipe, transformer_profile
 from fomkit.profiles.suites import load_suite
 
 LINKS = [parse_link("node, 5 us, 300 GB/s, each"), parse_link("system, 10 us, 25 GB/s, each")]

@@ -17,9 +17,8 @@ from fomkit.parallel.transformer import Split, block_rows, update_rows
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.prediction.exchange import Group, Network
-from fomkit.profiles.declared import parse_link
+from fomkit.profiles.declared import parse_link, transformer_profile
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.recipes import transformer_profile
 from fomkit.validation.published_steps import MPT, OTHER, VTRAIN, by_setting, published_steps, sizes_left_out
 
 LINK = "system, 10 us, 50 GB/s, each"

@@ -250,7 +250,7 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
 
 def _of_sizes(path: Path, asked: _Asked) -> ModelProfile:
     """Make the profile of a transformer from its sizes; nothing runs, so the limits limit nothing."""
-    from fomkit.profiles.recipes import load_recipe
+    from fomkit.profiles.declared import load_recipe
 
     if asked.sizes or asked.mode != "train":
         raise FomkitError(
