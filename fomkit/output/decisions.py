@@ -49,7 +49,8 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
     else:
         nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
-        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{precision}"
+        shared = f" of a replica, {content['batch']:,} samples a step" if "batch" in content else ""
+        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
     name = content["figure"]
     span = content["figures"][name]
     interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
