@@ -374,12 +374,13 @@ def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
 def _accepted_row(line: view.Accepted) -> list[str]:
     committed, measured, probability = line["committed"], line["measured"], line["probability"]
     return [
-        line["name"], "yes" if line["required"] else "no",
+        line["name"], line["verdict"],
         "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
-        line["basis"], line["party"], "none" if measured is None else format_number(measured["value"], 5),
-        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
+        "none" if measured is None else format_number(measured["value"], 5),
         "" if line["difference"] is None else f"{line['difference']:+.1%}",
-        "" if probability is None else f"{probability:.0%}", line["verdict"],
+        "" if probability is None else f"{probability:.0%}",
+        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
+        "yes" if line["required"] else "no", line["basis"], line["party"],
     ]  # fmt: skip
 
 
@@ -389,8 +390,8 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
     of = f"{content['suite']}, version {content['version']}, on {content['machine']}"
     page.line(f"{of}: committed against measured")
     page.rows(
-        ["line", "required", figure("lines.committed"), "basis", "party", figure("lines.measured"), "interval",
-         figure("difference"), figure("probability"), "verdict"],
+        ["line", "verdict", figure("lines.committed"), figure("lines.measured"), figure("difference"),
+         figure("probability"), "interval", "required", "basis", "party"],
         map(_accepted_row, content["lines"]),
     )  # fmt: skip
     for line in content["lines"]:
