@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import alone_text, level_text
+from fomkit.core.interval import alone_text, chance_text, level_text
 from fomkit.core.units import format_number
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Page, Screen, figure
@@ -148,7 +148,8 @@ def _verdict_line(threshold: view.Verdict) -> str:
         return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded gives it)"
     if probability is None:
         return f"  threshold {reached}: {threshold['verdict']} (the times carry no spread, so no probability)"
-    return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) = {probability:.0%}"
+    chance = f"= {chance_text(probability)}".replace("= >", "> ").replace("= <", "< ")
+    return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) {chance}"
 
 
 def _first_lines(content: view.SuiteContent, page: Page) -> None:
@@ -253,7 +254,7 @@ def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
         yield f"{content['figure']} {old} → {new}, {content['change']:+.2%}"
     chances = (content["old_probability"], content["new_probability"])
     if None not in chances and chances[0] != chances[1]:
-        message = " → ".join(f"{chance:.1%}" for chance in chances)
+        message = " → ".join(chance_text(chance, 1) for chance in chances)
         yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
 
@@ -378,7 +379,7 @@ def _accepted_row(line: view.Accepted) -> list[str]:
         "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
         "none" if measured is None else format_number(measured["value"], 5),
         "" if line["difference"] is None else f"{line['difference']:+.1%}",
-        "" if probability is None else f"{probability:.0%}",
+        "" if probability is None else chance_text(probability),
         format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
         "yes" if line["required"] else "no", line["basis"], line["party"],
     ]  # fmt: skip
