@@ -252,8 +252,9 @@ def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
         if not content["new_low"] == content["new"] == content["new_high"]:
             new = f"{new} ({now})"
         yield f"{content['figure']} {old} → {new}, {content['change']:+.2%}"
-    chances = (content["old_probability"], content["new_probability"])
-    if None not in chances and chances[0] != chances[1]:
+    known = (content["old_probability"], content["new_probability"])
+    chances = [chance for chance in known if chance is not None]
+    if len(chances) > 1 and chances[0] != chances[1]:
         message = " → ".join(chance_text(chance, 1) for chance in chances)
         yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
