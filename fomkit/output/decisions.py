@@ -49,7 +49,8 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
     else:
         nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
-        shared = f" of a replica, {content['batch']:,} samples a step" if "batch" in content else ""
+        samples = content.get("samples_per_step")
+        shared = "" if samples is None else f" of a replica, {samples:,} samples a step"
         of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
     name = content["figure"]
     span = content["figures"][name]
