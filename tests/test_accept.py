@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,26 @@ def test_verdicts_follow_the_measured_interval(folder: Path) -> None:
         assert lines["TWO"]["measured"]["value"] == pytest.approx(lines["TWO"]["committed"]["value"] / factor)
     assert lines["GIVEN"]["verdict"] == "met"  # exactly the committed hours; no spread, so no probability
     assert lines["GIVEN"]["probability"] is None
+
+
+def test_a_run_on_many_devices_is_measured_on_as_many(folder: Path) -> None:
+    line = "  - {name: LARGE, basis: modelled, party: lab, model: p1b3, batch: 800, nodes: 1}\n"
+    (folder / "s.suite.yaml").write_text(SUITE.replace("scope: device", "scope: node") + line, encoding="utf-8")
+    links = "links: [{tier: node, alpha: 5 us, bandwidth: 25 GB/s, direction: each, source: made up}]\n"
+    machine = folder / "round2.yaml"
+    machine.write_text(machine.read_text(encoding="utf-8") + links, encoding="utf-8")
+    row = "p1b3,v100,step_s,{},{},{},20,800,fp32,{},node,measured"
+    _, lines = accepted(folder, row.format(1, 0.9, 1.1, 8), row.format(1, 0.9, 1.1, 1), GIVEN_ROW)
+    large = lines["LARGE"]
+    # One run of the node at a time, of 20 epochs of 1,000 steps; validation beside them is as predicted.
+    steps = 86_400 / large["measured"]["value"] * (1 - large["modelled_share"])
+    assert steps == pytest.approx(20 * 1000, rel=1e-9)
+    assert [one["used"] for one in large["rows"]] == [True, False]
+    assert "its devices is 1, the estimate's is 8" in large["rows"][1]["said"]
+    assert large["verdict"] == "missed"
+    words = ["accept", "s.suite.yaml", "--committed", "round2.yaml", "--measured", "m.csv"]
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, words).stdout
+    assert re.search(r"^LARGE +missed +[\d.]+ +4\.\d+ +-\d", shown, re.MULTILINE)  # what is asked stands first
 
 
 def test_rows_under_other_conditions_are_set_aside(folder: Path) -> None:

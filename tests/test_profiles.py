@@ -333,6 +333,12 @@ def test_wrong_tables_are_refused(tmp_path: Path, text: str | bytes, words: str)
         read_table(written(tmp_path, text, "x.csv"), "OPS")
 
 
+def test_rows_of_empty_cells_are_none(tmp_path: Path) -> None:
+    # Spreadsheet programs leave them above and below a table.
+    text = "\ufeff,,\r\nop,kind,m\r\na,gemm,2\r\n,,\r\nb,gemm,3\r\n,,\r\n"
+    assert read_table(written(tmp_path, text, "x.csv"), "OPS")["m"].tolist() == [2.0, 3.0]
+
+
 names = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=20)
 cells = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st.just(math.nan))
 

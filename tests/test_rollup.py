@@ -238,7 +238,7 @@ def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monke
         (["--epochs", "many"], "--epochs: is many. A whole number was expected."),
         (["--unit", " "], "--unit: is ' '. Say what one run makes, for example 'trained model'."),
         (["--samples", "5"], "--samples: is 5, and p1b3 says 800121 itself. Leave --samples out"),
-        (["--epochs", "7"], "--epochs: is 7, and p1b3 says 20 itself. Leave --epochs out"),
+        (["--epochs", "7"], "p1b3 says 20 itself. Leave --epochs out. Its profile, or a line of a suite, is"),
     ],
 )
 def test_a_run_that_cannot_be_is_one_message(given, said) -> None:

@@ -305,6 +305,10 @@ def test_a_training_on_nodes_hangs_on_its_links() -> None:
     from fomkit.whatif.sensitivity import sensitivity
 
     found = sensitivity(on_nodes())
+    # An estimate's batch is shared, this one is of a replica: whoever compares both must see it.
+    assert "2 nodes, batch 100 of a replica, 1,600 samples a step, fp32: units/day" in found.summary()
+    same = fomkit.estimate("p1b3", on_nodes().machine, nodes=2, batch=int(found.content["samples_per_step"]))
+    assert found.content["figures"]["step_s"]["value"] == pytest.approx(same.step.value, rel=1e-12)
     names = slopes(found)
     assert 0 < names["link_byte_per_s"] < 1
     assert -1 < names["link_alpha_s"] < 0

@@ -157,6 +157,9 @@ def test_stated_spreads_give_an_interval_and_a_probability(tmp_path: Path) -> No
     assert content["threshold"]["verdict"] == "ambiguous"
     assert content["threshold"]["probability"] == pytest.approx(0.3896, abs=5e-4)
     assert "ambiguous, P(FOM ≥ 2.100) = 39%" in format_suite(content)
+    # Nothing is certain because an interval is far away.
+    low = written(tmp_path, SPREAD, end="threshold: 1.01\n")
+    assert "meets, P(FOM ≥ 1.010) > 99%" in format_suite(result_of(low))
 
 
 @pytest.mark.parametrize(("threshold", "verdict"), [(1.6, "meets"), (2.6, "does not meet")])

@@ -65,6 +65,18 @@ def level_text(level: float) -> str:
     return f"{100 * level:.4g}%"
 
 
+def chance_text(chance: float, digits: int = 0) -> str:
+    """Write a probability in percent; none is said to be certain but 0 and 1 themselves.
+
+    >>> chance_text(0.9997), chance_text(0.42), chance_text(0.0001, 1)
+    ('>99%', '42%', '<0.1%')
+    """
+    least = 10.0 ** -(2 + digits)
+    if 1 - least < chance < 1:
+        return f">{1 - least:.{digits}%}"
+    return f"<{least:.{digits}%}" if 0 < chance < least else f"{chance:.{digits}%}"
+
+
 @lru_cache(maxsize=64)
 def op_half_width(level: float) -> float:
     """Give how far one op's interval reaches at a level, in the deviations that a normal's has of it at 80 %.

@@ -230,14 +230,14 @@ def _check_header(path: Path, header: list[str]) -> None:
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Give the rows of a table, the header first, each with the line of the file on which it begins.
 
-    Empty lines are skipped.
+    Empty lines are skipped, and those of empty cells, as spreadsheet programs leave them below a table.
     """
     reader = csv.reader(io.StringIO(_decoded(path, read_bytes(path)), newline=""), strict=True)
     columns, cells, line = 0, 0, 1
     try:
         for row in reader:
             start, line = line, reader.line_num + 1
-            if not row:
+            if not any(row):
                 continue
             if not columns:
                 _check_header(path, row)

@@ -60,11 +60,12 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
     """Say why a row is no measurement of this estimate; "" where it is one."""
     if row.basis != _MEASURED:
         return f"its basis is {row.basis}, not measured"
+    devices = estimated.model.run.devices_per_run if estimated.job is None else estimated.job.devices
     conditions: list[tuple[str, object, object]] = [
         ("batch", row.batch, estimated.sizes.get("batch")),
         ("precision", row.precision, estimated.precision),
         ("scope", row.scope, estimated.scope),
-        ("devices", row.devices, estimated.model.run.devices_per_run),
+        ("devices", row.devices, devices),
     ]
     for name, stated, wanted in conditions:
         if stated in (None, ""):

@@ -314,7 +314,7 @@ def _modelled_share(estimate: Estimate) -> float:
 
 
 def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
-    one = line.estimate
+    one = line.estimate or line.job
     if one is None:
         return _of_given(line, suite, machine, [row for row in rows if row.model == line.line.name])
     readings = tuple(measured_steps.read_row(row, one) for row in rows if row.model == one.model.name)

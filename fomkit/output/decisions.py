@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import alone_text
+from fomkit.core.interval import alone_text, chance_text
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
@@ -49,7 +49,9 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
     else:
         nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
-        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{precision}"
+        samples = content.get("samples_per_step")
+        shared = "" if samples is None else f" of a replica, {samples:,} samples a step"
+        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
     name = content["figure"]
     span = content["figures"][name]
     interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
@@ -175,10 +177,6 @@ def _factor_text(value: float) -> str:
     return f"{value:.3f} ×" if abs(value - 1) >= 0.001 else f"{value:.6g} ×"
 
 
-def _probability(value: float) -> str:
-    return ">99.9%" if 0.999 < value < 1 else "<0.1%" if 0 < value < 0.001 else f"{value:.1%}"
-
-
 def _goal_text(content: SolveContent) -> str:
     goal, name = content["goal"], content["figure"]
     bound = "at most" if goal["at_most"] else "at least"
@@ -188,7 +186,7 @@ def _goal_text(content: SolveContent) -> str:
 def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
     """Write a figure after a change, its interval and the chance of the goal."""
     interval = format_interval(then, DIMENSIONS.get(name))
-    return [format_figure(then["value"], name), interval, _probability(probability)]
+    return [format_figure(then["value"], name), interval, chance_text(probability, 1)]
 
 
 def _changes(content: SolveContent, page: Page) -> None:
@@ -238,7 +236,7 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/solve/1``."""
     page = Page(screen)
     page.line(title_line(content), "bold")
-    now = f"now {_probability(content['probability'])}"
+    now = f"now {chance_text(content['probability'], 1)}"
     if content["already_reached"]:
         page.line(f"asked: {_goal_text(content)}; {now}: already reached, nothing must change")
         page.line(bound_line(content))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import alone_text, level_text
+from fomkit.core.interval import alone_text, chance_text, level_text
 from fomkit.core.units import format_number
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Page, Screen, figure
@@ -148,7 +148,8 @@ def _verdict_line(threshold: view.Verdict) -> str:
         return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded gives it)"
     if probability is None:
         return f"  threshold {reached}: {threshold['verdict']} (the times carry no spread, so no probability)"
-    return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) = {probability:.0%}"
+    chance = f"= {chance_text(probability)}".replace("= >", "> ").replace("= <", "< ")
+    return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) {chance}"
 
 
 def _first_lines(content: view.SuiteContent, page: Page) -> None:
@@ -251,9 +252,10 @@ def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
         if not content["new_low"] == content["new"] == content["new_high"]:
             new = f"{new} ({now})"
         yield f"{content['figure']} {old} → {new}, {content['change']:+.2%}"
-    chances = (content["old_probability"], content["new_probability"])
-    if None not in chances and chances[0] != chances[1]:
-        message = " → ".join(f"{chance:.1%}" for chance in chances)
+    known = (content["old_probability"], content["new_probability"])
+    chances = [chance for chance in known if chance is not None]
+    if len(chances) > 1 and chances[0] != chances[1]:
+        message = " → ".join(chance_text(chance, 1) for chance in chances)
         yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
 
@@ -374,12 +376,13 @@ def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
 def _accepted_row(line: view.Accepted) -> list[str]:
     committed, measured, probability = line["committed"], line["measured"], line["probability"]
     return [
-        line["name"], "yes" if line["required"] else "no",
+        line["name"], line["verdict"],
         "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
-        line["basis"], line["party"], "none" if measured is None else format_number(measured["value"], 5),
-        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
+        "none" if measured is None else format_number(measured["value"], 5),
         "" if line["difference"] is None else f"{line['difference']:+.1%}",
-        "" if probability is None else f"{probability:.0%}", line["verdict"],
+        "" if probability is None else chance_text(probability),
+        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
+        "yes" if line["required"] else "no", line["basis"], line["party"],
     ]  # fmt: skip
 
 
@@ -389,8 +392,8 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
     of = f"{content['suite']}, version {content['version']}, on {content['machine']}"
     page.line(f"{of}: committed against measured")
     page.rows(
-        ["line", "required", figure("lines.committed"), "basis", "party", figure("lines.measured"), "interval",
-         figure("difference"), figure("probability"), "verdict"],
+        ["line", "verdict", figure("lines.committed"), figure("lines.measured"), figure("difference"),
+         figure("probability"), "interval", "required", "basis", "party"],
         map(_accepted_row, content["lines"]),
     )  # fmt: skip
     for line in content["lines"]:

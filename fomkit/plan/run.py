@@ -126,8 +126,8 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
     asked = {"epochs": epochs, "samples": samples, "unit": unit or None}
     for name, given in asked.items():
         if known[name] is not None and given not in (None, known[name]):
-            other = "'fomkit sweep --vary' tries others" if name != "unit" else "its profile is where to change it"
-            what = f"is {given!r}, and {model.name} says {known[name]!r} itself. Leave `{name}` out; {other}."
+            other = "Its profile, or a line of a suite, is where to change it"
+            what = f"is {given!r}, and {model.name} says {known[name]!r} itself. Leave `{name}` out. {other}."
             raise FomkitError(name, what)
     new = {name: given for name, given in asked.items() if given is not None and known[name] is None}
     if not new:

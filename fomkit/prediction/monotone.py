@@ -82,9 +82,14 @@ class Surroundings(NamedTuple):
 
 
 def growing_axes(rows: Rows) -> Places:
-    """Give the side of each product that grows with a batch: a stack's height, a weight gradient's depth."""
+    """Give the side of each product that grows with a batch: a stack's height, a weight gradient's depth.
+
+    Where both gradients are called backward, that of weights is the one that reads its first operand turned.
+    """
     b, m, k = map(SIDES.index, GROWING)
-    deep = are(rows, "pass_name", "backward_weight")
+    deep = are(rows, "pass_name", "backward_weight") | (
+        are(rows, "pass_name", "backward") & (numbers(rows, "trans_a") > 0)
+    )
     return np.where(numbers(rows, "b") > 1, b, np.where(deep, k, m))
 
 

@@ -37,8 +37,8 @@ SMALLER_IS_BETTER = ("step_s",)
 Title = TypedDict("Title", {
     "model": NotRequired[str], "suite": NotRequired[str], "target": str, "baseline": NotRequired[str],
     "unit": NotRequired[str], "sizes": NotRequired[dict[str, int]], "precision": NotRequired[str],
-    "scope": NotRequired[str], "nodes": NotRequired[int], "layout": NotRequired[Mapping[str, object]],
-    "lines_that_stay": NotRequired[list[str]], "excludes": list[str],
+    "scope": NotRequired[str], "nodes": NotRequired[int], "samples_per_step": NotRequired[int],
+    "layout": NotRequired[Mapping[str, object]], "lines_that_stay": NotRequired[list[str]], "excludes": list[str],
     "excludes_alone": NotRequired[dict[str, list[str]]], "little_explained": NotRequired[list[str]],
     "does_not_fit": str, "notes": list[str], "conditions": NotRequired[dict[str, Condition]],
     "line_conditions": NotRequired[dict[str, dict[str, Condition]]],

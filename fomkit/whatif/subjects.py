@@ -316,7 +316,8 @@ class OnNodes(OnMachine):
         job, step, run = self._step({})
         excludes = {*step.excludes, *(() if run is None else run.time.excludes)}
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
-                "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
+                "sizes": choose_sizes(self.model, self.options.wanted_sizes), "precision": step.precision,
+                "nodes": self.nodes, "samples_per_step": step.samples,
                 "layout": vars(self.layout), "excludes": sorted(excludes),
                 "does_not_fit": step_fit(job.machine, step).message, "notes": list(verdict_on(self._fitted)),
                 "conditions": job.conditions(self.nodes)}  # fmt: skip

@@ -17,7 +17,7 @@ from fomkit.workbook.records import SHARED_USES, Case, SheetModel, op_time
 
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
-USE, WIDENED = "use in a step, ", "widened for use in a step"
+USE, WIDENED, SHARE = "use in a step, ", "widened for use in a step", "errors in common, "
 CAVEAT = "caveat"
 ASSUMPTION_ENDS = ("low", "high")
 _TEXTS = (
@@ -59,6 +59,10 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     what = "its times rest on a table of single kernels, so sums are widened for use in a step"
     for machine in sheet_model.widened:
         yield WIDENED, machine, what
+    for one in sheet_model.workloads:
+        for machine, share in one.common_shares.items():
+            what = "share of the variance of a given time's error that lines of the machine have in common"
+            yield f"{SHARE}{one.name} on {machine}", share, what
     what = "the weakest ground that the figure of merit rests on"
     yield "worst basis", sheet_model.worst_basis or UNKNOWN, what
 

@@ -13,7 +13,7 @@ from fomkit.core.machine import Basis, Device, Fact, Machine, Overhead, Party, P
 from fomkit.core.model import Data, Run, Unit
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.tables import DIMENSIONS
-from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, USE, WIDENED, from_unit
+from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, SHARE, USE, WIDENED, from_unit
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, JOB_KEYS, JOBS, OPS, WORKLOADS
 from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
@@ -97,12 +97,15 @@ def _job(row: Row) -> JobTerms | None:
     return JobTerms(*terms, basis, party, source)
 
 
-def _facts_in(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float) -> WorkloadFacts:
+def _facts_in(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float, chosen: Row) -> WorkloadFacts:
     times = {}
     for one in (one for one in given if one.get("workload") == row.get("workload")):
         if (ends := _value_with_ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
             basis, party, source = (_text_in(one, key) for key in ("basis", "party", "source"))
-            times[_text_in(one, "machine")] = Given(Span(*ends, level), basis, party, source)
+            machine = _text_in(one, "machine")
+            share = chosen.get(f"{SHARE}{_text_in(one, 'workload')} on {machine}")
+            shared = share if isinstance(share, float) else 1.0
+            times[machine] = Given(Span(*ends, level, shared), basis, party, source)
     own = (one for one in jobs if one.get("workload") == row.get("workload"))
     terms = {_text_in(one, "machine"): job for one in own if (job := _job(one)) is not None}
     last: Literal["drop", "keep"] = "keep" if _text_in(row, "last_batch") == "keep" else "drop"
@@ -195,7 +198,9 @@ def sheet_model_from(book: Book) -> SheetModel:
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
         machines=tuple(_machine(name, rows) for name, rows in machines.items()),
-        workloads=tuple(_facts_in(row, book.rows(GIVEN), book.rows(JOBS), level) for row in book.rows(WORKLOADS)),
+        workloads=tuple(
+            _facts_in(row, book.rows(GIVEN), book.rows(JOBS), level, chosen) for row in book.rows(WORKLOADS)
+        ),
         cases=_cases_in(book.rows(OPS)),
         targets=tuple(str(value) for name, value in choices if name == "target"),
         baseline=None if baseline == NONE else baseline,

@@ -150,6 +150,12 @@ class WorkloadFacts:
         """What rates it without its ops, by machine."""
         return {**self.given, **self.jobs}
 
+    @property
+    def common_shares(self) -> dict[str, float]:
+        """Shares of given times' errors that lines have in common, by machine, where it is not all of them."""
+        shares = {machine: one.unit_s.shared for machine, one in self.given.items()}
+        return {machine: share for machine, share in shares.items() if share != 1}
+
 
 @dataclass(frozen=True)
 class Case:

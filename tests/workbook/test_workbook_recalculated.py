@@ -15,6 +15,7 @@ from fomkit.workbook.layout import ANSWERS, CHECKS, FACTS, GIVEN, JOBS, MERITS, 
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import SheetModel, Values, evaluate
+from fomkit.workbook.vendor import for_target
 from fomkit.workbook.write import write_workbook
 
 NEAR = 1e-9
@@ -88,10 +89,17 @@ def states(path: Path) -> set[str]:
     return found - {"None"}
 
 
-@pytest.mark.parametrize(("scope", "mean"), [("node", "geometric"), ("system", "ratio_of_harmonic_means")])
-def test_every_formula_gives_pythons_value(tmp_path: Path, scope: str, mean: str) -> None:
-    path = tmp_path / "sent.xlsx"
-    write_workbook(sheet_model(scope, mean), path)
+KINDS = [("node", "geometric", False), ("system", "ratio_of_harmonic_means", False), ("node", "geometric", True)]
+
+
+@pytest.mark.parametrize(("scope", "mean", "for_vendor"), KINDS)
+def test_every_formula_gives_pythons_value(tmp_path: Path, scope: str, mean: str, for_vendor: bool) -> None:
+    path, model = tmp_path / "sent.xlsx", sheet_model(scope, mean)
+    # In a vendor's copy the baseline's predicted rates are given, and what their errors share goes along.
+    sent = for_target(model, "acme-1") if for_vendor else model
+    write_workbook(sent, path)
+    fom, again = (evaluate(one).merits["acme-1"].value for one in (model, sheet_model_from(read_book(path))))
+    assert ends(again) == pytest.approx(ends(fom), rel=NEAR)
     shown = openpyxl.load_workbook(path, data_only=True)
     formulas = openpyxl.load_workbook(path)
     computed = openpyxl.load_workbook(recalculated(path, tmp_path), data_only=True)
@@ -105,7 +113,7 @@ def test_every_formula_gives_pythons_value(tmp_path: Path, scope: str, mean: str
                     again = computed[sheet.title][cell.coordinate].value
                     value = place if isinstance(place, str) else pytest.approx(place, rel=NEAR)
                     assert again == value, f"{sheet.title}!{cell.coordinate} {cell.value}"
-    assert count > 1000
+    assert count > 500
     assert "error" not in states(path)
 
 
