@@ -39,7 +39,7 @@ from fomkit.prediction.estimates import (
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, rates
+from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, kernel_start, rates, value_of
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
@@ -391,12 +391,13 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
     return reason
 
 
-def _least(rows: Rows, found: Bounds, answers: Answers) -> Matrix:
+def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matrix:
     """Give the least time, and the least ends of its interval (3, n), that a machine of these rates takes [s].
 
     0 where nothing bounds it: what was timed itself, kinds with short cuts, and traffic that a cache may hold. The
     arithmetic of a masked half may be skipped. Nothing makes memory faster than its rate; a machine that was not
-    timed is not believed to come nearer to it than `REACHED`. Experts that a table tells of may be fewer.
+    timed is not believed to come nearer to it than `REACHED`. Experts that a table tells of may be fewer. What is
+    told of longer kernels takes the start of one, ``start_s`` (3, 1), at least.
     """
     attention = are(rows, "kind", "attention")
     experts = are(rows, "kind", "experts") & answers.source.are("roofline")
@@ -407,7 +408,8 @@ def _least(rows: Rows, found: Bounds, answers: Answers) -> Matrix:
     by_facts = ~found.compute & answers.source.are("roofline")
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(by_facts, 1.0, BOOST) / skipped, 3, 0)
     least_s[0] = np.where(by_facts, found.floor_s / REACHED, least_s[0])
-    return np.where(bounded, least_s, 0.0)
+    short = answers.source.are("extrapolated", "transferred") & (answers.time_s < start_s[0])
+    return np.maximum(np.where(bounded, least_s, 0.0), np.where(short, start_s, 0.0))
 
 
 def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
@@ -421,11 +423,11 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     rows = rows.take(places_of(times.index, rows.index))
     found = bounds(rows, machine)
     stated = ~np.isnan(found.floor_s) & ~found.fitted
-    seconds = np.maximum(times.times, _least(rows, found, times))
+    start_s = kernel_start(machine.device)
+    seconds = np.maximum(times.times, _least(rows, found, times, start_s))
     seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
-    launch = machine.device.launch_s
-    starts_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
+    starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
     names = found.names
     bound = choose_words(starts_s > found.floor_s, "launch", names)
     of_table = stated & times.source.are(*_OF_A_TABLE)
@@ -436,7 +438,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
         if lifted[place]:
             floor = f"the {name} floor"
             less = f"{floor} over {REACHED:.0%}" if not below[place] else f"{floor} less {BOOST - 1:.0%}"
-            message = f"{message}; lifted to {less}"
+            message = f"{message}; lifted to {'a start' if seconds[0, place] == start_s[0, 0] else less}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             byte, flop, least_flop = (float(numbers(rows, of)[place]) for of in ("byte", "flop", "least_flop"))

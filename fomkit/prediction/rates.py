@@ -186,6 +186,12 @@ def starts_within(time_s: Matrix, starts_s: Matrix) -> Matrix:
     return np.where(SHOWN * starts_s < time_s, SHOWN * starts_s, 0.0)
 
 
+def kernel_start(device: Device) -> Matrix:
+    """Give what of a launch a kernel shows, and its ends (3, 1) [s]; 0 where nobody says what a launch takes."""
+    launch = device.launch_s if device.units is not None else None
+    return np.zeros((3, 1)) if launch is None else SHOWN * np.array([[launch.value], [launch.low], [launch.high]])
+
+
 def value_of(rate: Fact | None) -> float:
     """Give a rate, NaN where it is unknown."""
     return np.nan if rate is None else rate.value

@@ -64,7 +64,7 @@ def test_a_step_on_facts_alone_rises_with_the_batch(model: str, machine: str) ->
 
 @pytest.mark.parametrize("machine", ["rtx-3090", "mi300x"])
 def test_a_transformer_of_197_tokens_takes_no_longer_at_an_odd_batch(machine: str) -> None:
-    # Both gradients of a product are "backward" there; the depth of the weights' is no whole vector at odd batches.
+    # Both gradients of a product are "backward" there; the depth of weights' is no whole vector at odd batches.
     sizes = np.array([15.0, 16.0, 127.0, 128.0, 255.0, 256.0])
     found = fomkit.scenarios("vit-b16", machine, pd.DataFrame({"batch": sizes}))
     assert_rising(found["step_s"].to_numpy(), sizes)

@@ -197,6 +197,25 @@ def test_a_machine_that_nobody_timed_reaches_no_more_of_its_bandwidth_than_other
     assert found.evidence(0) == "as others; lifted to the memory floor over 95%"
 
 
+@pytest.mark.parametrize(
+    ("source", "units", "time_s", "times"),
+    [
+        ("extrapolated", 80, 0.2e-6, (2e-6, 1.2e-6, 4e-6)),
+        ("transferred", 80, 0.2e-6, (2e-6, 1.2e-6, 4e-6)),
+        ("extrapolated", 80, 2.1e-6, (2.1e-6, 1.05e-6, 4.2e-6)),  # what is longer than a start stays, ends and all
+        ("interpolated", 80, 0.2e-6, (0.2e-6, 0.1e-6, 0.4e-6)),  # as short ones were timed
+        ("extrapolated", None, 0.2e-6, (0.2e-6, 0.1e-6, 0.4e-6)),  # no kernels start there
+    ],
+)
+def test_what_longer_kernels_tell_of_a_short_one_is_a_start_at_least(source, units, time_s, times) -> None:
+    rows = add_costs(table(traffic("pointwise", 100.0)))
+    known = machine(Device(byte_per_s=fact(1e12), launch_s=fact(5e-6, 3e-6, 1e-5), units=units and fact(units)))
+    told = as_answers({0: Timed(time_s, time_s / 2, time_s * 2, source, "", "from a table")})
+    found = prior.name_bounds(as_rows(rows), told, known)
+    assert found.times[:, 0] == pytest.approx(times)
+    assert ("; lifted to a start" in found.evidence(0)) is (times[0] != time_s)
+
+
 @pytest.mark.parametrize(("causal", "times"), [(0.0, 1.0), (1.0, 0.5)])
 def test_attention_by_its_arithmetic_takes_no_less_than_what_no_mask_skips(causal: float, times: float) -> None:
     rows = add_costs(table({**attention(8, 32, 4096, 128), "causal": causal}))
