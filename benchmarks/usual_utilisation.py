@@ -50,6 +50,7 @@ from fomkit.prediction.tiles import (
     thinness,
     tile_seconds,
     tiled,
+    weighed_by_rows,
 )
 from fomkit.prediction.typical import (
     BY_PASS,
@@ -62,7 +63,6 @@ from fomkit.prediction.typical import (
     by_parts,
     median_and_spread,
     similarity,
-    weighed_by_rows,
 )
 from fomkit.profiles.evidence import (
     FOLDER,

@@ -448,15 +448,3 @@ def heights(found: Surfaces, features: Matrix) -> Matrix:
     for block, distance in apart(features / found.length, found.lifted):
         predicted[:, block] = (correlation(distance) @ found.weights).T
     return np.asarray(predicted + found.mean)
-
-
-def open_share(found: Surfaces, features: Matrix) -> Matrix:
-    """Give the share of each surface's variance that its row nearest to a query leaves open (surfaces × q).
-
-    1 where it has no row near, so that it says its mean; of several features.
-    """
-    starts = np.cumsum([0, *(len(one.rows) for one in found.known[:-1])])
-    nearest = np.empty((len(found.known), len(features)))
-    for block, distance in apart(features / found.length, found.lifted):
-        nearest[:, block] = correlation(np.minimum.reduceat(distance, starts, 1)).T
-    return np.asarray(1 - nearest**2 * SURFACE_VARIANCE / (SURFACE_VARIANCE + SURFACE_NOISE))

@@ -31,7 +31,6 @@ from fomkit.prediction.gp import (
     Surfaces,
     Texts,
     heights,
-    open_share,
     side_by_side,
     surfaces,
 )
@@ -154,12 +153,9 @@ convolutions of chips left out, of which those of little and of much utilisation
 do as well."""
 HEARD = 4.0
 """Machines beyond one from which half of how far they lie apart counts: of two or three it is chance."""
-OF_OTHER_SIZES = ("conv",)
-"""Work that machines were timed at in unlike sizes, one of 3×3 windows, another of no small images: a surface
-counts less the farther its rows are, and all ops where the surfaces agree are told equally well."""
-OPEN_COUNTS, OPEN_SPREAD = 3.0, 0.3
-"""Of such work: how much less a surface counts that leaves its whole variance open, as 1 / (1 + this)²; and the
-spread of ln(utilisation) where all agree. Told from chips and sizes left out; 3 to 6, 0.2 to 0.4 do as well."""
+OF_OTHER_SIZES, AGREED_SPREAD = ("conv",), 0.3
+"""Work whose surfaces are weighed by nearness (`tiles.weighed_by_rows`), and its spread where they agree: told
+from chips and sizes left out, on which 0.2 to 0.4 do alike."""
 
 UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
@@ -252,27 +248,21 @@ def spread_at(utilisation: Matrix) -> Matrix:
     return np.asarray(np.hypot(LEAST, SLOPE * np.minimum(utilisation, 0.0)), np.float64)
 
 
-def weighed_by_rows(found: Surfaces, features: Matrix, weight: Matrix) -> Matrix:
-    """Weigh surfaces (surfaces,) for each op (surfaces × q) by how near to it their rows are as well."""
-    each = weight[:, None] / (1 + OPEN_COUNTS * open_share(found, features)) ** 2
-    return np.asarray(each / each.sum(0), np.float64)
-
-
 def median_and_spread(
     found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | None = None
 ) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
 
-    The deviation is up to the factors that `Surface.errors` hold. `weight` (surfaces,), or for each op
-    (`weighed_by_rows`). `above` (surfaces × q): ln of what the surface is told beside, over the floor: a form that
-    explains why an op takes more; None where it is the floor itself.
+    The deviation is up to the factors that `Surface.errors` hold. `weight` (surfaces,), or for each op, see
+    `tiles.weighed_by_rows`. `above` (surfaces × q): ln of what the surface is told beside, over the floor: a form
+    that explains why an op takes more; None where it is the floor itself.
     """
     predictions = heights(found, features) - (0.0 if above is None else above)
     value = middle(predictions, weight)
     each = weight.reshape(len(weight), -1)
     others = 1 / (each**2).sum(0) - 1
     between = (each * (predictions - value) ** 2).sum(0) * others / (others + HEARD)
-    alone = OPEN_SPREAD if weight.ndim > 1 else LEAST if above is not None else spread_at(value)
+    alone = AGREED_SPREAD if weight.ndim > 1 else LEAST if above is not None else spread_at(value)
     return value, np.asarray(np.sqrt(between + alone**2))
 
 
@@ -391,7 +381,7 @@ def _of_group(
     )
     features = FEATURES[work](rows, peak, known.byte_per_s.value)
     if work in OF_OTHER_SIZES and len(weight) > 1:
-        weight = weighed_by_rows(found, features, weight)
+        weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
     like_each = np.array([f"usual for {name} on {one.machine} and the like" for one in found.known], object)
     source: str | Texts = like_each[weight.argmax(0)]

@@ -18,15 +18,15 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
 from fomkit.prediction.estimates import middle
 from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
+from fomkit.prediction.tiles import weighed_by_rows
 from fomkit.prediction.typical import (
+    AGREED_SPREAD,
     FEATURES,
-    OPEN_SPREAD,
     _work,
     median_and_spread,
     similarity,
     spread_at,
     typical_utilisation,
-    weighed_by_rows,
 )
 from fomkit.profiles.evidence import GENERATIONS, shipped_typical_tables
 
@@ -144,7 +144,7 @@ def test_a_machine_that_was_timed_at_other_sizes_says_little_of_a_convolution():
     assert weight[0, 0] == weight[1, 2] == pytest.approx(16 / (16 + (1 + 3 * 0.0625) ** 2), rel=1e-3)
     value, spread = median_and_spread(found, np.array([[0.0, 0.0], [5.5, 0.0]]), weight[:, :2])
     assert np.exp(value[0]) < 0.2 < np.exp(value[1])
-    assert OPEN_SPREAD < spread[0] < spread[1]
+    assert AGREED_SPREAD < spread[0] < spread[1]
 
 
 def test_windows_of_one_are_told_by_machines_that_were_timed_at_them():
