@@ -68,7 +68,7 @@ def _cells_product(factors: Sequence[Any], divisor: Any = 1) -> Any:
     """Multiply cells: a number, or an expression where one of them is.
 
     >>> _cells_product([2.0, "3"]), _cells_product([2.0, "batch + 1", 3.0], 6.0)
-    (6.0, '(6*(batch + 1))//6')
+    (6.0, '(6*(batch + 1))//(6)')
     """
     numbers = [_known_number(cell) for cell in factors]
     known = prod(number for number in numbers if number is not None)
