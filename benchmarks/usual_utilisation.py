@@ -50,17 +50,18 @@ from fomkit.prediction.tiles import (
     thinness,
     tile_seconds,
     tiled,
+    weighed_by_rows,
 )
 from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
     MATVEC,
     OF_LIBRARIES,
+    OF_OTHER_SIZES,
     SHORTEST_S,
     balance_of,
     by_parts,
     median_and_spread,
-    saved_of,
     similarity,
 )
 from fomkit.profiles.evidence import (
@@ -96,7 +97,7 @@ TARGET = ROOT / "machine_profiles" / FOLDER
 class Table(NamedTuple):
     """Timings of one machine for one kind of work and number format, as features and ln(utilisation).
 
-    `saves`: see `fomkit.prediction.typical.saved_of`; `products`, `chip`, `form`: of products in tiles.
+    `products`, `chip`, `form`: of products in tiles.
     """
 
     machine: Machine
@@ -104,7 +105,6 @@ class Table(NamedTuple):
     engine: str
     features: np.ndarray
     reached: np.ndarray
-    saves: np.ndarray | float = 0.0
     products: Tiled | None = None
     chip: Chip | None = None
     form: Form | tuple[()] = ()
@@ -124,7 +124,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
         form = fit_form(products, chip, time_s)
         features = np.rint(products.features * FEATURE_DIGITS) / FEATURE_DIGITS
         reached = np.log(tile_seconds(form, products, chip) / time_s)
-        yield Table(machine, dtype, engine, features, reached, 0.0, products, chip, form)
+        yield Table(machine, dtype, engine, features, reached, products, chip, form)
 
 
 def machines() -> Iterator[Machine]:
@@ -179,7 +179,7 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             work = f"{kind}/{engine}/{word}" if kind in BY_PASS else f"{kind}/{engine}"
             work = f"{MATVEC}/vector" if kind == MATVEC else work
             told = np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS
-            yield work, Table(machine, dtype, engine, told, reached, saved_of(rows[good], kind))
+            yield work, Table(machine, dtype, engine, told, reached)
 
 
 def most(work: str) -> int:
@@ -237,8 +237,9 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
     by_library = above is not None or work.startswith(OF_LIBRARIES)
     years = read_generations(TARGET / GENERATIONS) if by_library else {}
     weight = similarity(found, one.dtype, one.balance, one.architecture, years)
-    saves = np.broadcast_to(table.saves, len(table.features))[at]
-    value, sigma = median_and_spread(found, table.features[at], weight, above, saves)
+    if work.startswith(OF_OTHER_SIZES):
+        weight = weighed_by_rows(found, table.features[at], weight)
+    value, sigma = median_and_spread(found, table.features[at], weight, above)
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())
 
 

@@ -32,10 +32,12 @@ from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
 from fomkit.prediction.links import (
+    BRIDGED,
     FORMULA,
     SHARE,
     STATED,
     Line,
+    around,
     bus_factor,
     ends_of,
     ingress_byte,
@@ -645,3 +647,13 @@ def test_activations_follow_the_technique():
     assert kept == sorted(kept, reverse=True)
     fused = replace(gpt, attention="fused")
     assert activation_byte(fused, 4, Layout(tensor=8), 1) == pytest.approx(kept[2])
+
+
+def test_how_much_longer_a_bridge_takes_is_what_its_table_says() -> None:
+    bridged = load_machine("l40s")
+    rows = bridged.timings[(bridged.timings["ranks"] > 2) & (bridged.timings["message_byte"] >= 2**20)]
+    ratios = [
+        row["time_s"] / around(bridged.links[0], row["collective"], row["message_byte"], int(row["ranks"])).value
+        for row in rows.to_dict("records")
+    ]
+    assert round(max(ratios)) == BRIDGED

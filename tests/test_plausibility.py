@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.machine import Device, Fact, Link, Machine, Peak
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
@@ -503,6 +503,27 @@ def test_a_slip_of_all_facts_together_is_told_by_the_highest_of_machines(
     assert all(text.startswith(start) for text, start in zip(messages, words, strict=True))
 
 
+def linked(byte_per_s: float, tier: str = "system") -> Machine:
+    return replace(board(15e12, 900e9), links=(Link(tier, 5e-6, byte_per_s, "each", "made up"),))
+
+
+def test_a_link_is_held_against_the_quickest_of_machines_as_other_rates_are() -> None:
+    for rate, told in ((9e12, 0), (9.1e12, 1), (1e16, 1)):
+        of = linked(rate)
+        texts = with_fits(of).plausibility.suspicions
+        assert len(texts) == told == len(check_facts(of.device, "board", of.links))
+        assert all(text.startswith("the link of tier system, ") for text in texts)
+        assert all(
+            text.endswith("shipped machines, 900.0 GB/s (b200-sxm); check the unit of links") for text in texts
+        )
+    with pytest.raises(
+        FomkitError, match=r"facts: the link .*; no device reaches 1,000,000 TB/s\. Correct links\."
+    ):
+        with_fits(linked(1.1e18))
+    again = replace(with_fits(linked(9e12)), links=linked(1e16).links)
+    assert len(with_fits(again).plausibility.suspicions) == 1
+
+
 def test_what_no_device_can_reach_is_refused_but_of_a_what_if() -> None:
     for rates, words in (((1.1e19, 1e17), "device.peak"), ((1e19, 1.1e18), "device.memory.bandwidth")):
         with pytest.raises(FomkitError, match=f"board: facts: .*; no device reaches .* Correct {words}."):
@@ -513,15 +534,17 @@ def test_what_no_device_can_reach_is_refused_but_of_a_what_if() -> None:
 def test_no_shipped_machine_has_a_rate_above_those_that_are_said_to_be_the_highest() -> None:
     """The rates as the profiles' files state them: loading all machines with their timings takes long."""
     scale = {"G": 1e9, "T": 1e12, "P": 1e15}
-    found: dict[str, dict[str, float]] = {"vector": {}, "matrix": {}, "memory": {}}
+    found: dict[str, dict[str, float]] = {"vector": {}, "matrix": {}, "memory": {}, "links": {}}
     for path in (ROOT / "machine_profiles").glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
         for engine, rate, unit in re.findall(r"engine: (\w+).*? rate: ([\d.]+) ([GTP])FLOP/s", text):
             found[engine][path.stem] = max(float(rate) * scale[unit], found[engine].get(path.stem, 0.0))
         for rate, unit in re.findall(r"memory: {.*?bandwidth: ([\d.]+) ([GTP])B/s", text):
             found["memory"][path.stem] = float(rate) * scale[unit]
+        for rate, unit in re.findall(r"tier: .*?bandwidth: ([\d.]+) ([GTP])B/s", text):
+            found["links"][path.stem] = float(rate) * scale[unit]
     for of, (rate, name) in _FASTEST.items():
-        assert len(found[of]) > 20
+        assert len(found[of]) > (4 if of == "links" else 20)
         assert rate == pytest.approx(max(found[of].values())) == pytest.approx(found[of][name])
 
 

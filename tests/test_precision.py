@@ -16,7 +16,6 @@ from fomkit.frontends.config.profile import profile_config
 from fomkit.ops.precision import (
     FORMATS,
     PRECISIONS,
-    _whole_lengths,
     choose_formats,
     linear_layers,
     name_precision,
@@ -129,27 +128,12 @@ def test_mixed_casts_weights_and_gradients_and_unscales() -> None:
         for name in ("weight cast", "gradient cast", "gradient unscale")
         for row in [by_op(ops, name)]
     }
-    # 210 parameters: 4 byte down to 2, the gradients back up, then read and written once in fp32.
+    # 200 weights: 4 byte down to 2, the gradients back up; then of 210 parameters' read and written once in fp32.
     assert moved == {
-        "weight cast": (840.0, 420.0, "forward"),
-        "gradient cast": (420.0, 840.0, "backward"),
+        "weight cast": (800.0, 400.0, "forward"),
+        "gradient cast": (400.0, 800.0, "backward"),
         "gradient unscale": (840.0, 840.0, "update"),
     }
-
-
-def test_cast_tensors_have_whole_lengths_that_add_up_to_the_parameters() -> None:
-    before = step()
-    uneven = before.assign(numel=before["numel"].mask(before["kind"] == "optimizer", 3_008_871.0))
-    tensors = float(by_op(uneven, "optimizer")["tensors"])
-    assert 3_008_871 % tensors
-    assert _whole_lengths(3_008_871.0, 1.0) == _whole_lengths(3_008_871.0, 0.4) == [(3_008_871, 1)]
-    ops = restate_ops(uneven, FORMATS["mixed"])
-    for name, read in (("weight cast", 4), ("gradient cast", 2)):
-        rows = ops[ops["op"] == name]
-        assert (rows["numel"] % 1 == 0).all()
-        assert (rows["numel"] * rows["count"]).sum() == 3_008_871
-        assert rows["count"].sum() == tensors
-        assert (rows["read_byte"] == read * rows["numel"]).all()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

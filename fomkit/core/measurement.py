@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from fomkit.core.machine import Device, Machine
+    from fomkit.core.machine import Device, Link, Machine
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Plausibility:
     `quarantined`: the timings that cannot be, each by name; they are left out of every answer.
     `suspicions`: facts that hardly can be, and what they look like.
     `given`, `left`: all timings, and those that remain.
-    `device`: the facts.
+    `device`, `links`: the facts.
     """
 
     quarantined: tuple[str, ...]
@@ -262,10 +262,12 @@ class Plausibility:
     given: pd.DataFrame = field(repr=False)
     left: pd.DataFrame = field(repr=False)
     device: Device = field(repr=False)
+    links: tuple[Link, ...] = field(repr=False)
 
     def is_of(self, machine: Machine) -> bool:
         """Tell whether a machine's timings and facts are those that were judged."""
-        return machine.timings is self.left and machine.device is self.device
+        same = machine.timings is self.left and machine.device is self.device
+        return same and machine.links == self.links
 
     def messages(self, name: str = "", most: int = 1) -> tuple[str, ...]:
         """Write the verdict, a line for each kind of finding, with the machine's name unless another says it."""

@@ -240,16 +240,25 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     return Sums(float(count.sum()), int(numbers.nunique()), **sums, intensity=intensity)
 
 
+def _size_text(value: Any) -> str:
+    """Write a size; from a million on with all digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
+
+
 def describe_sizes(row: Mapping[str, Any]) -> str:
     """Write the sizes of an op, leaving out the axes it does not have.
 
     >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
     'b 1, m 100, n 1000, k 29532'
+    >>> describe_sizes({"kind": "norm", "numel": 25690100.0, "row": 0.5})
+    'numel 25,690,100, row 0.5'
     """
     sizes = {name: row[name] for name in KINDS[str(row["kind"])].dimensions if name in row}
     flat = sizes.get("depth") == 1 and sizes.get("kernel_d") == 1
     return ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        f"{name} {_size_text(value)}"
         for name, value in sizes.items()
         if not (flat and (name == "depth" or name.endswith("_d"))) and not name.startswith("dilation")
     )

@@ -12,6 +12,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision
+from fomkit.ops.autocast import CROSS_ENTROPY, WIDE, with_casts
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
 
@@ -46,8 +47,8 @@ class Formats:
     `name`: the precision in a word.
     `matrix`: dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
     `stream`: number format of the activations between them; "" leaves them as traced.
-    `casts_weights`: the optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it
-      casts back.
+    `casts_weights`: the optimizer keeps fp32 weights, of which every step casts those that products read, and of
+      whose gradients it casts back.
     `scales_loss`: the gradients are divided by the scale of the loss before the update.
     `low`: number format of linear layers, both of weights and activations; "" where they are as other products.
     `message`: what is done, for people.
@@ -63,8 +64,8 @@ class Formats:
 
 
 _LOW = (
-    "activations in {} too; softmax outside attention, losses and embeddings stay in fp32, the update keeps fp32 "
-    "weights"
+    "activations in {} too; softmax outside attention, losses and embeddings stay in fp32, as do layer norms of a "
+    "step with gradients; the update keeps fp32 weights"
 )
 _OF_LINEAR = (
     "linear layers in {low}, {how}; in {wide} stay activations, attention, routers, the last product and layers "
@@ -267,10 +268,22 @@ def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
     return bool((ops["dtype"][handed].map(ITEM_BYTE).astype(float) > ITEM_BYTE[formats.stream]).any())
 
 
-def _streams(ops: pd.DataFrame, *, is_parts: bool) -> pd.Series[bool]:
+def _streams(ops: pd.DataFrame, formats: Formats, *, is_parts: bool) -> pd.Series[bool]:
     """Tell which rows take the format of the activations."""
     sums = ops["kind"].eq("reduction") & ops["pass_name"].astype("str").str.startswith("backward")
-    return ops["kind"].isin((*STREAM_KINDS, *(["softmax"] if is_parts else []))) | sums
+    rows = ops["kind"].isin((*STREAM_KINDS, *(["softmax"] if is_parts else []))) | sums
+    if keeps_weights(ops, formats) and not formats.low:
+        return (rows & ~ops["op"].isin(WIDE)) | ops["op"].isin(CROSS_ENTROPY)
+    return rows
+
+
+def keeps_weights(ops: pd.DataFrame, formats: Formats) -> bool:
+    """Tell whether a step updates fp32 weights while its products read narrow ones.
+
+    `ops`: an OPS table, as traced or restated.
+    """
+    updated = ops["kind"].eq("optimizer") & ops["dtype"].eq("fp32")
+    return formats.casts_weights and bool(updated.any())
 
 
 def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
@@ -285,7 +298,7 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
     if formats.stream:
         widened = allowed & ~(dtype.isin(SHORT) & formats.casts_weights)
         dtype = dtype.mask(widened & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
-        dtype = dtype.mask(allowed & trained & _streams(ops, is_parts=is_parts), formats.stream)
+        dtype = dtype.mask(allowed & trained & _streams(ops, formats, is_parts=is_parts), formats.stream)
     for kind, (its_dtype, its_engine) in formats.matrix.items():
         rows = allowed & trained & kinds.eq(kind)
         dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
@@ -295,43 +308,6 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
     factor = byte_factor(ops["dtype"], dtype)
     moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}
     return ops.assign(dtype=dtype, engine=engine, **moved)
-
-
-def _whole_lengths(numel: float, tensors: float) -> list[tuple[float, float]]:
-    """Share elements out over tensors of whole lengths: each length with how many tensors have it.
-
-    >>> _whole_lengths(10.0, 4.0)
-    [(2.0, 2.0), (3.0, 2.0)]
-    """
-    count = max(1.0, float(round(tensors)))
-    length, longer = divmod(numel, count)
-    return [(size, many) for size, many in ((length, count - longer), (length + 1, longer)) if size and many]
-
-
-def _casts(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
-    """Make the rows that cast weights down and gradients back, and divide the gradients by the loss's scale.
-
-    Only the sum of the tensors' elements is known, so that they are taken as alike as whole lengths can be.
-    """
-    low, high = ITEM_BYTE[formats.stream], ITEM_BYTE["fp32"]
-    made: list[dict[str, object]] = []
-    for updated in ops[(ops["kind"] == "optimizer") & (ops["dtype"] == "fp32")].to_dict("records"):
-        shared = {"engine": "vector", "module": updated.get("module", "")}
-        each = {**shared, "kind": "copy", "dtype": formats.stream}
-        for cast, pass_name, read, written in (
-            ("weight cast", "forward", high, low), ("gradient cast", "backward", low, high),
-        ):  # fmt: skip
-            for numel, many in _whole_lengths(updated["numel"], updated["tensors"]):
-                sizes = {"numel": numel, "read_byte": read * numel, "write_byte": written * numel}
-                made.append(
-                    {**each, **sizes, "count": updated["count"] * many, "op": cast, "pass_name": pass_name}
-                )
-        if formats.scales_loss:
-            moved = high * updated["numel"]
-            sizes = {"numel": updated["numel"], "read_byte": moved, "write_byte": moved}
-            made.append({**shared, **sizes, "op": "gradient unscale", "kind": "pointwise",
-                         "dtype": "fp32", "pass_name": "update", "count": updated["count"]})  # fmt: skip
-    return made
 
 
 def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
@@ -346,12 +322,37 @@ def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
+def add_casts(ops: pd.DataFrame, numbers: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Append what a step executes for its number formats alone: casts, and divisions by the loss's scale.
+
+    `ops`: an OPS table as traced, whose cells may be expressions; `numbers`: the same at some sizes.
+    """
+    products = ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")
+    if not keeps_weights(ops, formats) or ops["dtype"][products].isin(SHORT).any():
+        return ops
+    return with_casts(
+        ops, numbers, formats.stream, of_activations=not formats.low, scales_loss=formats.scales_loss
+    )
+
+
+def restate_rows(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
+    """Restate a step that has its casts, and append what quantises the weights of linear layers that are narrow.
+
+    See `restate_ops`.
+    """
+    restated = _in_formats(ops, formats, is_parts=is_parts)
+    if not formats.low or restated["pass_name"].eq("forward").all():
+        return restated
+    made = pd.DataFrame(_quantised(restated, formats))
+    return pd.concat([restated, made.reindex(columns=ops.columns)], ignore_index=True) if len(made) else restated
+
+
 def restate_ops(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
     """Restate a step in other number formats.
 
     `ops`: an OPS table whose dimensions are numbers; `is_parts`: true of what attention and recurrent layers are
-    made of. Gives a DataFrame: the same rows with other dtype, engine and
-    bytes; where the optimizer keeps fp32 weights, the rows of the casts follow.
+    made of. Gives a DataFrame: the same rows with other dtype, engine and bytes; then those of `add_casts`, and
+    those that quantise weights.
 
     >>> import pandas as pd
     >>> op = {"op": "relu", "kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
@@ -359,13 +360,4 @@ def restate_ops(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
     >>> restate_ops(ops, FORMATS["mixed"])[["dtype", "read_byte"]].values.tolist()
     [['fp16', 20.0]]
     """
-    restated = _in_formats(ops, formats, is_parts=is_parts)
-    products = restated["kind"].isin(PRODUCT_KINDS) & restated["pass_name"].eq("forward")
-    made = []
-    if formats.casts_weights and not ops["dtype"][products].isin(SHORT).any():
-        made += _casts(restated, formats)
-    if formats.low and restated["pass_name"].ne("forward").any():
-        made += _quantised(restated, formats)
-    if not made:
-        return restated
-    return pd.concat([restated, pd.DataFrame(made).reindex(columns=ops.columns)], ignore_index=True)
+    return restate_rows(ops if is_parts else add_casts(ops, ops, formats), formats, is_parts=is_parts)

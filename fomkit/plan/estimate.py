@@ -30,7 +30,7 @@ from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_w
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
-from fomkit.plan.shapes import Priced, StepOps, TimedStep, has_sized_update, price_at, step_ops
+from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
 from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, prepared
@@ -282,10 +282,8 @@ def compiled_ops(model: ModelProfile, machine: Machine, sizes: Mapping[str, int]
 
 
 def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
-    """Do what `compiled_ops` does, at these sizes alone where casts of weights depend on one."""
+    """Do what `compiled_ops` does, of work that was checked."""
     cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
-    if formats.casts_weights and cached(model.ops, None, "sized update", partial(has_sized_update, model.ops)):
-        return step_ops(replace(model, ops=resize_ops(model.ops, sizes, model.name)), machine, formats, sizes)
     return compiled_ops(model, machine, sizes, formats)
 
 

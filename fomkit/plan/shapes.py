@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import FEW, Columns, Words, alike
 from fomkit.ops.families.formula import DEFAULTS, columns_of
-from fomkit.ops.precision import Formats, byte_factor, restate_ops
+from fomkit.ops.precision import Formats, add_casts, byte_factor, restate_rows
 from fomkit.ops.pricing import CHOOSERS, CostGroup, cost_columns, cost_groups, recurrent_calls
 from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expressions_in, many_of, resize_ops
 from fomkit.ops.tables import SOURCES
@@ -202,7 +201,7 @@ def _restated(
     traced = resize_ops(ops, sizes, model.name)
     # What a loop of parts does between its steps is done 0 times where there is one step.
     check_table(traced[traced["count"] != 0] if is_parts else traced, "OPS", model.name)
-    restated = restate_ops(traced, formats, is_parts=is_parts).reset_index(drop=True)
+    restated = restate_rows(traced, formats, is_parts=is_parts).reset_index(drop=True)
     factor = np.ones(len(restated))
     factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
     return traced, restated, factor
@@ -216,17 +215,14 @@ def step_ops(
     `sizes`: those at which what is no expression is worked out; default: the profile's own.
     """
     ops, sizes = row_major(model.ops), choose_sizes(model, {}) if sizes is None else sizes
+    if formats.casts_weights:
+        ops = add_casts(ops, resize_ops(ops, sizes, model.name), formats)
     keep, same = _same_rows(ops, formats)
     times = np.bincount(same)
     ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
-    traced, asked, factor = _restated(ops, model, formats, sizes)
+    _, asked, factor = _restated(ops, model, formats, sizes)
     restated, notes = settle_engines(asked, prepared(machine))
     symbols = expressions_in(ops)
-    if formats.casts_weights and has_sized_update(traced, symbols):
-        raise FomkitError(
-            model.name, "its update depends on a named size, so the casts of its weights cannot be sized "
-            "together. Estimate each size alone, or choose --precision fp32.",
-        )  # fmt: skip
     texts_of = symbols.get("count", {})
     columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
     told = [notes.get(place, "") for place in range(len(restated))]
@@ -281,9 +277,9 @@ def _by_formula(
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Give the first of the rows of a long table that differ in place alone, and each row's number of them.
 
-    Where weights are cast, rows follow for each of the table.
+    Where linear layers are narrow, rows follow for each of the table.
     """
-    if len(ops) <= FEW or formats.casts_weights:
+    if len(ops) <= FEW or formats.low:
         return np.arange(len(ops)), np.arange(len(ops))
     return alike([pd.factorize(ops[name])[0] for name in ops.columns if name == "count" or name not in _PLACE])
 
@@ -335,12 +331,6 @@ def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], n
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
     rows = _told(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
     return _Table(rows, expressions_in(parts), factor)
-
-
-def has_sized_update(ops: pd.DataFrame, symbols: Expressions | None = None) -> bool:
-    """Tell whether the update of a step depends on a named size."""
-    updates = set(np.flatnonzero(ops["kind"] == "optimizer").tolist())
-    return any(updates & set(cells) for cells in (expressions_in(ops) if symbols is None else symbols).values())
 
 
 def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Priced:

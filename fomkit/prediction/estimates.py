@@ -410,11 +410,13 @@ def means(times: Matrix, reach: float) -> Matrix:
 def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
 
+    `weight` (surfaces,) or (surfaces × q): sums up to 1.
+
     >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """
     order, at = np.argsort(predictions, 0, kind="stable"), np.arange(predictions.shape[1])
-    values, weights = predictions[order, at], weight[order]
+    values, weights = predictions[order, at], weight[order] if weight.ndim == 1 else weight[order, at]
     reached = np.cumsum(weights, 0) - weights / 2
     above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
     below = np.maximum(above - 1, 0)

@@ -122,7 +122,9 @@ FORMULA = (0.7, 2.3)
 the tables of a100-sxm and h200-sxm."""
 STATED = (0.8, 1.3)
 """Ends of `pipelined_s` over its value: deciles of measured over it, four generations of links counting alike,
-rounded outwards. More than two ranks on a host's bridge (l40s) took up to 17 times as long: measure these."""
+rounded outwards."""
+BRIDGED = 21
+"""Times as long that more than two ranks on a host's bridge took (l40s, at most): these are to be measured."""
 BUS = 128e9
 """Rate of 16 lanes of PCIe 6.0, one way [byte/s]: adapters between nodes are no quicker."""
 TIERS: tuple[Tier, ...] = ("node", "system")

@@ -13,14 +13,14 @@ recurrent layers 333 × slower than peak and bandwidth, convolutions of a Raspbe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.machine import Device, Fact, Link, Machine, Peak
 from fomkit.core.units import format_number, format_quantity
 from fomkit.ops.groups import describe_sizes
 from fomkit.prediction import claims
@@ -60,13 +60,16 @@ _ON_CHIP = 5e12
 _LAUNCH_S = (2e-8, 1e-3)
 _FASTEST: Mapping[str, tuple[float, str]] = {
     "vector": (163.4e12, "mi300x"), "matrix": (15e15, "gb300"), "memory": (8e12, "b200-sxm"),
+    "links": (9 * 1e11, "b200-sxm"),
 }  # fmt: skip
-"""The highest peaks [flop/s] and bandwidth [byte/s] of shipped machines, and a machine that has it."""
+"""The highest peaks [flop/s], bandwidth and rate of a link [byte/s] of shipped machines, and one that has it."""
 _UNLIKE_ANY = 10.0
 """Times these from which a rate is unlike any: a device's bandwidth grew tenfold in nine years (P100, B200)."""
 _NO_DEVICE = {"flop_per_s": 1e19, "byte_per_s": 1e18}
 """Rates that no device can have: 100 kW of it, at a tenth of the energy of today's narrowest formats (0.1 pJ a
 flop) and of memories on the chip (1 pJ a byte)."""
+
+Rate = Fact | Link
 
 Slow = Sequence[tuple[Family, float]]
 """Each family with how many times as long as like machines it takes where it is slow, else NaN."""
@@ -277,13 +280,15 @@ def _apart(timings: Table, seen: Claims, machine: Machine, families: Families) -
     return sorted(found, key=found.__getitem__, reverse=True)
 
 
-def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str, ...]:
+def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse: bool = True) -> tuple[str, ...]:
     """Give the facts that can hardly be together, as sentences; those of what-ifs are not to be refused."""
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
     beside = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
     # What is told of peaks beside the bandwidth names the slip better.
-    messages = [*beside, *(text for text in _unlike_any(device, name, refuse=refuse) if not beside)]
+    alone = () if beside else _stated_rates(device)
+    ends = {(link.tier, link.byte_per_s): (f"the link of tier {link.tier}", "links", link) for link in links}
+    messages = [*beside, *_unlike_any((*alone, *ends.values()), name, refuse=refuse)]
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(
@@ -297,25 +302,31 @@ def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str,
     return tuple(messages)
 
 
-def _unlike_any(device: Device, name: str, *, refuse: bool) -> Iterator[str]:
-    """Compare each rate with the highest of shipped machines, however it lies beside the other facts."""
-    rates = [
-        (f"the peak of {peak.dtype} on the {peak.engine} engine", peak.engine, peak.rate, "flop_per_s", "peak")
-        for peak in device.peaks
-    ]
+def _stated_rates(device: Device) -> Iterator[tuple[str, str, Rate]]:
+    """List the rates of a device: what each is, what of `_FASTEST` it is, and the fact."""
+    for peak in device.peaks:
+        yield f"the peak of {peak.dtype} on the {peak.engine} engine", peak.engine, peak.rate
     if device.byte_per_s is not None:
-        rates.append(("the memory bandwidth", "memory", device.byte_per_s, "byte_per_s", "memory.bandwidth"))
-    for what, of, rate, unit, key in rates:
+        yield "the memory bandwidth", "memory", device.byte_per_s
+
+
+_KEYS = {"memory": "device.memory.bandwidth", "links": "links"}
+
+
+def _unlike_any(rates: Iterable[tuple[str, str, Rate]], name: str, *, refuse: bool) -> Iterator[str]:
+    """Compare each rate with the highest of shipped machines, however it lies beside the other facts."""
+    for what, of, rate in rates:
+        value = rate.byte_per_s if isinstance(rate, Link) else rate.value
+        unit, key = "byte_per_s" if of in _KEYS else "flop_per_s", _KEYS.get(of, "device.peak")
         fastest, where = _FASTEST[of]
-        if rate.value <= _UNLIKE_ANY * fastest or math.isinf(rate.value):
+        if value <= _UNLIKE_ANY * fastest or math.isinf(value):
             continue
-        most, stated = (format_quantity(one, unit) for one in (fastest, rate.value))
-        above = f"{_times(rate.value / fastest)} the highest of shipped machines, {most} ({where})"
-        text = f"{what}, {stated}, is {above}"
-        if refuse and rate.value > _NO_DEVICE[unit]:
+        most, stated = (format_quantity(one, unit) for one in (fastest, value))
+        text = f"{what}, {stated}, is {_times(value / fastest)} the highest of shipped machines, {most} ({where})"
+        if refuse and value > _NO_DEVICE[unit]:
             limit = format_quantity(_NO_DEVICE[unit], unit)
-            raise FomkitError(f"{name}: facts", f"{text}; no device reaches {limit}. Correct device.{key}.")
-        yield f"{text}; check the unit of device.{key}"
+            raise FomkitError(f"{name}: facts", f"{text}; no device reaches {limit}. Correct {key}.")
+        yield f"{text}; check the unit of {key}"
 
 
 def _positive(fact: Fact | None) -> float:

@@ -29,7 +29,16 @@ from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
 from fomkit.prediction.estimates import Table, are, item_bytes, numbers
-from fomkit.prediction.gp import Flags, Matrix, Surfaces, Texts
+from fomkit.prediction.gp import (
+    SURFACE_NOISE,
+    SURFACE_VARIANCE,
+    Flags,
+    Matrix,
+    Surfaces,
+    Texts,
+    apart,
+    correlation,
+)
 
 TILED, TWINS = "tiles", "twins"
 """Products as tiles of a result that processors share, by `library_of`: few rows of each machine, for other chips,
@@ -283,10 +292,30 @@ def near_in_time(known: Sequence[Surface], years: Mapping[str, float], architect
     return np.asarray(np.nan_to_num(near, nan=1.0), np.float64)
 
 
+OPEN_COUNTS = 3.0
+"""How much less a surface counts that leaves its whole variance open, as 1 / (1 + this)²: told from convolutions
+of chips and sizes left out, on which 3 to 6 do alike."""
+
+
+def weighed_by_rows(found: Surfaces, features: Matrix, weight: Matrix) -> Matrix:
+    """Weigh surfaces (surfaces,) for each op (surfaces × q) by how near to it their rows are as well.
+
+    Of machines that were timed at unlike sizes, one at windows of 3×3, another at no small images, each says its
+    mean away from its rows. What counts is the share of its variance that its nearest row leaves open.
+    """
+    starts = np.cumsum([0, *(len(one.rows) for one in found.known[:-1])])
+    near = np.empty((len(found.known), len(features)))
+    for block, distance in apart(features / found.length, found.lifted):
+        near[:, block] = correlation(np.minimum.reduceat(distance, starts, 1)).T
+    left_open = 1 - near**2 * SURFACE_VARIANCE / (SURFACE_VARIANCE + SURFACE_NOISE)
+    each = weight[:, None] / (1 + OPEN_COUNTS * left_open) ** 2
+    return np.asarray(each / each.sum(0), np.float64)
+
+
 def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:
     """Choose the surfaces of the number formats nearest in width: for a narrower one operands are made first."""
-    apart = [abs(math.log2(ITEM_BYTE[one.dtype] / ITEM_BYTE[dtype])) for one in known]
-    return [one for one, octaves in zip(known, apart, strict=True) if octaves == min(apart)]
+    off = [abs(math.log2(ITEM_BYTE[one.dtype] / ITEM_BYTE[dtype])) for one in known]
+    return [one for one, octaves in zip(known, off, strict=True) if octaves == min(off)]
 
 
 THIN = 8.0
@@ -319,8 +348,8 @@ def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix
     >>> mix(same, same, np.array([0.5]), 0.8).ravel().tolist()
     [1.0, 0.5, 2.0]
     """
-    apart = op_half_width(interval) * (second[0] - first[0])
-    between = share * (1 - share) * apart**2
+    gap = op_half_width(interval) * (second[0] - first[0])
+    between = share * (1 - share) * gap**2
     value = (1 - share) * first[0] + share * second[0]
     below, above = (
         np.sqrt((1 - share) * (first[at] - first[0]) ** 2 + share * (second[at] - second[0]) ** 2 + between)

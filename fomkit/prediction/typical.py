@@ -153,9 +153,9 @@ convolutions of chips left out, of which those of little and of much utilisation
 do as well."""
 HEARD = 4.0
 """Machines beyond one from which half of how far they lie apart counts: of two or three it is chance."""
-WINOGRAD_SAVES = 2.25
-"""Times less arithmetic that Winograd's algorithm needs in tiles of 2×2 (Lavin and Gray, CVPR 2016)."""
-_SERVES = {"conv": winograd}
+OF_OTHER_SIZES, AGREED_SPREAD = ("conv",), 0.3
+"""Work whose surfaces are weighed by nearness (`tiles.weighed_by_rows`), and its spread where they agree: told
+from chips and sizes left out, on which 0.2 to 0.4 do alike."""
 
 UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
@@ -248,25 +248,21 @@ def spread_at(utilisation: Matrix) -> Matrix:
     return np.asarray(np.hypot(LEAST, SLOPE * np.minimum(utilisation, 0.0)), np.float64)
 
 
-def saved_of(rows: Table, work: str) -> Matrix | float:
-    """Give ln of how many times less arithmetic than the floor counts an op may need by a usual algorithm (q)."""
-    return np.where(_SERVES[work](rows), math.log(WINOGRAD_SAVES), 0.0) if work in _SERVES else 0.0
-
-
 def median_and_spread(
-    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | None = None, saves: Matrix | float = 0.0
+    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | None = None
 ) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
 
-    The deviation is up to the factors that `Surface.errors` hold. `above` (surfaces × q): ln of what the surface
-    is told beside, over the floor: a form that explains why an op takes more; None where it is the floor itself.
-    `saves` (q,): how far the floor of a cheaper algorithm lies below (`saved_of`).
+    The deviation is up to the factors that `Surface.errors` hold. `weight` (surfaces,), or for each op, see
+    `tiles.weighed_by_rows`. `above` (surfaces × q): ln of what the surface is told beside, over the floor: a form
+    that explains why an op takes more; None where it is the floor itself.
     """
     predictions = heights(found, features) - (0.0 if above is None else above)
     value = middle(predictions, weight)
-    others = 1 / (weight**2).sum() - 1
-    between = (weight[:, None] * (predictions - value) ** 2).sum(0) * others / (others + HEARD)
-    alone = LEAST if above is not None else spread_at(value - saves)
+    each = weight.reshape(len(weight), -1)
+    others = 1 / (each**2).sum(0) - 1
+    between = (each * (predictions - value) ** 2).sum(0) * others / (others + HEARD)
+    alone = AGREED_SPREAD if weight.ndim > 1 else LEAST if above is not None else spread_at(value)
     return value, np.asarray(np.sqrt(between + alone**2))
 
 
@@ -296,20 +292,19 @@ def _included_machines(
     balance: float,
     architecture: str,
     interval: float,
-) -> tuple[Matrix, tuple[float, float], str]:
-    """Give how much each other machine weighs, the ends of an interval in deviations, and which weighs most."""
+) -> tuple[Matrix, tuple[float, float]]:
+    """Give how much each other machine weighs, and the ends of an interval in deviations."""
     found = surfaces(tables, name, excluded)
     if found is None:
         raise KeyError(name)
     years = tables.years if name.startswith(OF_LIBRARIES) else {}
     weight = similarity(found, dtype, balance, architecture, years)
-    first = found.known[int(weight.argmax())].machine
     below, above = _ends(found, interval)
     if name.startswith(MATVEC):
         # A dozen rows of each board tell of vectors, so their errors are known no better than so few draws.
         wider = of_few(max(len({one.architecture for one in found.known}), 2))
         below, above = below * wider, above * wider
-    return weight, (below, above), f"usual for {name} on {first} and the like"
+    return weight, (below, above)
 
 
 class _Peers(NamedTuple):
@@ -366,8 +361,10 @@ def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     return _closest(tables, machine.excluded, kind, engine, pass_name)
 
 
-def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
-    """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
+def _of_group(
+    rows: Rows, group: tuple[str, ...], machine: Machine, interval: float
+) -> tuple[Matrix, str | Texts] | None:
+    """Give median and ends (3, q) of rows of one kind, format, engine and pass, and their source or sources."""
     _, dtype, engine, _ = group
     name, tables = _table_of(group, machine), machine.typical
     found = surfaces(tables, name, machine.excluded) if name and tables is not None else None
@@ -379,11 +376,15 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         return None
     peak = np.full(len(rows), value_of(known.flop_per_s))
     like = "" if work == MOVING else machine.device.architecture  # of what nobody timed all know as little
-    weight, (below, above), source = _included_machines(
+    weight, (below, above) = _included_machines(
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     features = FEATURES[work](rows, peak, known.byte_per_s.value)
-    value, sigma = median_and_spread(found, features, weight, saves=saved_of(rows, work))
+    if work in OF_OTHER_SIZES and len(weight) > 1:
+        weight = tiles.weighed_by_rows(found, features, weight)
+    value, sigma = median_and_spread(found, features, weight)
+    like_each = np.array([f"usual for {name} on {one.machine} and the like" for one in found.known], object)
+    source: str | Texts = like_each[weight.argmax(0)]
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
@@ -394,7 +395,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
 
 
 def _thinned(
-    rows: Rows, group: tuple[str, ...], machine: Machine, interval: float, found: tuple[Matrix, str]
+    rows: Rows, group: tuple[str, ...], machine: Machine, interval: float, found: tuple[Matrix, str | Texts]
 ) -> tuple[Matrix, Texts]:
     """Draw what is said of thin products to what those of a matrix and a vector reach; ends (3, q) and sources."""
     ends, sources = found[0], np.full(len(rows), found[1], object)
@@ -403,7 +404,7 @@ def _thinned(
     of_vectors = _of_group(rows.take(at), (MATVEC, *group[1:]), machine, interval) if len(at) else None
     if of_vectors is not None:
         ends[:, at] = np.exp(tiles.mix(np.log(ends[:, at]), np.log(of_vectors[0]), thin[at], interval))
-        sources[at] = np.where(thin[at] > 0.5, of_vectors[1], found[1])
+        sources[at] = np.where(thin[at] > 0.5, of_vectors[1], sources[at])
     return ends, sources
 
 

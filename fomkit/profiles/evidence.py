@@ -185,7 +185,7 @@ def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
         key = _key_of(given, machine.typical.key)
     places, why, suspicions = kept("plausibility", key, partial(_implausible, given, machine))
     left = given.drop(index=given.index[list(places)]).reset_index(drop=True) if places else given
-    return Plausibility(why, suspicions, given, left, machine.device)
+    return Plausibility(why, suspicions, given, left, machine.device, machine.links)
 
 
 def _implausible(
@@ -194,7 +194,7 @@ def _implausible(
     """Find the rows that cannot be, by place, with why each cannot, and what of the facts hardly can."""
     costed = cached(given, None, f"costed of {machine.name}", partial(_costed, given, machine.name))
     kind, named, stated = device_kind(machine), dict[int, str](), machine.stated_rows().to_numpy(bool)
-    suspicions = list(check_facts(machine.device, machine.name, refuse=machine.origin is None))
+    suspicions = list(_facts_suspected(machine))
     # Rows that were stated for a changed machine are held against the change, all others against the origin.
     for own, device in ((~stated, machine.origin or machine.device), (stated, machine.device)):
         if own.any():
@@ -205,6 +205,10 @@ def _implausible(
             suspicions += found.suspicions
             named |= {int(places[at]): text for at, text in found.why.items()}
     return tuple(named), tuple(named.values()), tuple(suspicions)
+
+
+def _facts_suspected(machine: Machine) -> tuple[str, ...]:
+    return check_facts(machine.device, machine.name, machine.links, refuse=machine.origin is None)
 
 
 def _found_among(costed: pd.DataFrame, own: NDArray[np.bool_], machine: Machine, kind: str) -> Verdict:
@@ -225,11 +229,11 @@ def without_implausible(machine: Machine) -> Machine:
         return machine
     given = known.given if known is not None and machine.timings is known.left else machine.timings
     if not len(given):
-        suspicions = check_facts(machine.device, machine.name, refuse=machine.origin is None)
-        return replace(machine, plausibility=Plausibility((), suspicions, given, given, machine.device))
+        judged = Plausibility((), _facts_suspected(machine), given, given, machine.device, machine.links)
+        return replace(machine, plausibility=judged)
     whole = machine if given is machine.timings else replace(machine, timings=given)
     check = partial(_check_plausibility, given, whole)
-    found = cached(given, machine.device, f"plausibility of {machine.name}", check)
+    found = cached(given, machine.device, f"plausibility of {machine.name} with {machine.links}", check)
     if found.left is machine.timings:
         return replace(machine, plausibility=found)
     left = replace(machine, timings=found.left, plausibility=found)

@@ -38,7 +38,7 @@ from fomkit.plan.scaling import (
     step_fit,
     with_links,
 )
-from fomkit.prediction.links import link_notes
+from fomkit.prediction.links import BRIDGED, link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
 from fomkit.verbs.answer import command
@@ -49,7 +49,7 @@ ASSUMED = (
     "links carry one collective at a time, at the stated rate for each device, and nothing else",
     "a collective by a formula takes 0.7 to 2.3 times as long as it says (80%): so it was from 1 MiB on over "
     "NVLink, and between nodes nobody measured it; devices without links of their own, which send through the "
-    "host's memory, took up to 23 times as long, and are to be measured (fomkit measure --network)",
+    f"host's memory, took up to {BRIDGED} times as long, and are to be measured (fomkit measure --network)",
     "a measured collective takes what its repeats took, or 0.91 to 1.06 times that where they are not told (80%)",
     "every device is as fast as the others; a step waits for nothing but what is listed",
     "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",

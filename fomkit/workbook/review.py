@@ -175,7 +175,7 @@ def _facts_of(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     found = {}
     for machine in sheet_model.machines:
         try:
-            found[machine.name] = check_facts(machine.device, machine.name)
+            found[machine.name] = check_facts(machine.device, machine.name, machine.links)
         except FomkitError as error:
             found[machine.name] = (error.what,)
     return found

@@ -65,6 +65,9 @@ def test_a_ctc_loss_goes_from_frame_to_frame() -> None:
         backward = works_of(Call("aten::_ctc_loss_backward", {"grad": array(4), **sizes}, (scores,)), rule)
         assert backward[:-1] == forward
         assert traffic(backward[-1]) == (50 * 4 * 29, None, 1, scores.byte, scores.byte)
+        for library in ("aten::_cudnn_ctc_loss", "aten::miopen_ctc_loss"):
+            both = Call(library, {**sizes, "deterministic": False}, (array(4), scores))
+            assert works_of(both, find_rule(library)[1]) == [*forward, *backward]
 
 
 def test_the_table_names_ops_that_exist(torch: Any) -> None:

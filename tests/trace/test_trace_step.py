@@ -222,6 +222,19 @@ def test_a_ctc_loss_which_pytorch_runs_on_data_alone_is_traced_without(torch: An
     ]  # fmt: skip
 
 
+def test_what_a_trace_lends_pytorch_is_taken_back(torch: Any) -> None:
+    """A loss of the user's own on tensors without data fails after a profile as it did before."""
+    sizes = ((5,), (2,), (2,))
+    scores, (targets, *lengths) = (
+        torch.zeros(4, 2, 6, device="meta"),
+        [torch.zeros(one, device="meta", dtype=torch.long) for one in sizes],
+    )
+    for _ in range(2):
+        test_a_ctc_loss_which_pytorch_runs_on_data_alone_is_traced_without(torch)
+        with pytest.raises(NotImplementedError):
+            torch.ops.aten._ctc_loss.Tensor(scores, targets, *lengths)
+
+
 def test_work_under_inference_mode_and_no_grad_is_the_same(torch: Any) -> None:
     class Inference(torch.nn.Module):
         def __init__(self) -> None:

@@ -383,7 +383,7 @@ RULES: Mapping[str, Rule | None] = {
         multilabel_margin_loss_forward"""),
     "nll_loss_forward": picked_loss, "nll_loss2d_forward": picked_loss,
     "nll_loss_backward": picked_loss_backward, "nll_loss2d_backward": picked_loss_backward,
-    "_ctc_loss": calls.alignment, "_ctc_loss_backward": calls.alignment,
+    **each(calls.alignment, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
     # element by element, without the tag that says so
     **each(pointwise, """native_dropout _fused_dropout _masked_scale glu glu_backward leaky_relu_backward
         elu_backward softplus_backward softshrink_backward hardshrink_backward hardtanh_backward

@@ -353,14 +353,16 @@ def alignment(call: Call) -> list[Work]:
 
     Each of the T frames needs the sums of the frame before (Graves et al., ICML 2006, eq. 6 and 10), so it is T
     executions one after the other, of batch × (2·L + 1) states: a probability and a sum read, a sum written.
-    Backward writes the gradient of all scores besides. Frames are as long as told, none is padding.
+    Backward writes the gradient of all scores besides; the loss of cuDNN or MIOpen is both at once. Frames are as
+    long as told, none is padding.
     """
     scores = call.array("log_probs")
     frames, batch, _ = scores.shape
     numel = batch * alignment_states(call.array("targets").shape, batch)
     moved: Dimensions = {"read_byte": 2 * numel * scores.item_byte, "write_byte": numel * scores.item_byte}
-    works = [Work("other", {"numel": numel, "inputs": 2, **moved}, scores.dtype)] * frames
-    if "grad" in call.arguments:
+    at_once = "deterministic" in call.arguments
+    works = [Work("other", {"numel": numel, "inputs": 2, **moved}, scores.dtype)] * (frames * (1 + at_once))
+    if at_once or "grad" in call.arguments:
         works.append(Work("pointwise", traffic(scores.numel, [scores], [scores]), scores.dtype))
     return works
 

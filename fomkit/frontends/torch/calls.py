@@ -267,9 +267,9 @@ def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.M
     return model, stand_ins
 
 
-@cache
-def _without_data() -> Any:
-    """Register, once, what ops give on tensors without data that PyTorch runs on data alone."""
+@contextmanager
+def _run_without_data() -> Iterator[None]:
+    """Have ops that PyTorch runs on data alone run without inside the block; what it had comes back."""
     make: Any = torch.library.Library
     library = make("aten", "IMPL", "Meta")
 
@@ -283,7 +283,10 @@ def _without_data() -> Any:
     for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
         for overload in ("", ".Tensor"):
             library.impl(f"{name}{overload}", kernel)
-    return library
+    try:
+        yield
+    finally:
+        library._destroy()
 
 
 @contextmanager
@@ -296,7 +299,7 @@ def shape_only(route: Route) -> Iterator[None]:
             FakeTensorMode(allow_non_fake_inputs=True) if route == "fake" else torch.device("meta")
         )
         stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
-        _without_data()
+        stack.enter_context(_run_without_data())
         try:
             yield
         finally:

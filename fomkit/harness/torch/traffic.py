@@ -211,7 +211,7 @@ def _cast(cells: Cells, device: str) -> Case:
 
 
 NAMED: Mapping[str, Maker] = {
-    **dict.fromkeys(("weight cast", "gradient cast"), _cast),
+    **dict.fromkeys(("weight cast", "gradient cast", "activation cast"), _cast),
     **dict.fromkeys(ONE, _one),
     **dict.fromkeys(TWO, _two),
     **dict.fromkeys(BACK, _back),

@@ -1,0 +1,238 @@
+"""The casts of a step under PyTorch's autocast: rows that its step in fp32 lacks, as expressions of its sizes.
+
+What autocast does (torch.amp, "Autocast Op Reference", CUDA): products read the narrow format, layer norms and
+losses fp32. A weight that is trained is cast once in a region, however often it is read; any other tensor is cast
+by each op that reads it; and the gradient of a cast is the cast back. Which op reads which tensor a table of ops
+does not hold: that is told by sizes and by the order of the rows (docs/adr/0069).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.conv_methods import BACK_INPUT, BACK_WEIGHT, FORWARD, PASSES
+from fomkit.ops.families.products import GATES, MATRICES
+from fomkit.ops.kinds import of_role
+
+Row = Mapping[str, Any]
+"""A row of an OPS table, whose cells are numbers or expressions of named sizes."""
+
+_NORMS = ("aten::native_layer_norm", "aten::native_group_norm", "aten::_fused_rms_norm")
+_LOSSES = ("aten::nll_loss_backward", "aten::nll_loss2d_backward", "aten::mse_loss_backward")
+WIDE = (*_NORMS, *(f"{norm}_backward" for norm in _NORMS), *_LOSSES)
+"""Ops that autocast runs in fp32, of kinds whose other ops take the format of the activations."""
+CROSS_ENTROPY = ("aten::_log_softmax", "aten::_log_softmax_backward_data")
+"""Ops of a softmax that take the format of the activations: cross_entropy asks log_softmax for that of its input
+(ATen, LossNLL.cpp), and the loss after it reads fp32."""
+_COMPARED = (CROSS_ENTROPY[0], "aten::mse_loss")
+"""What a loss in fp32 compares with the target: the result of the first, the input of the second."""
+
+WEIGHT, GRADIENT, ACTIVATION = "weight cast", "gradient cast", "activation cast"
+"""What the rows are called."""
+
+_SUM, _LOOKUPS, _SOFT, _ELEMENTS, _UPDATES = (
+    ("reduction", "backward"), ("embedding",), ("softmax",), of_role("elements"), of_role("update"),
+)  # fmt: skip
+
+
+class _Cast(NamedTuple):
+    """A tensor that is cast, and whose gradient is cast back.
+
+    `op`, `row`, `count`: what the row is called, the op that reads the tensor, how often it is cast in a step.
+    `factors`, `divisor`: cells whose product is how many numbers it has, and what that is divided by.
+    `narrows`: whether the forward pass makes it narrower; `has_gradient`: whether there is a cast back.
+    """
+
+    op: str
+    row: Row
+    count: Any
+    factors: Sequence[Any]
+    divisor: Any = 1
+    narrows: bool = True
+    has_gradient: bool = True
+
+
+def _known_number(cell: Any) -> float | None:
+    """Give a cell's number; None of an expression of named sizes."""
+    if isinstance(cell, str):
+        return float(cell) if cell.strip().isdigit() else None
+    return float(cell)
+
+
+def _cells_product(factors: Sequence[Any], divisor: Any = 1) -> Any:
+    """Multiply cells: a number, or an expression where one of them is.
+
+    >>> _cells_product([2.0, "3"]), _cells_product([2.0, "batch + 1", 3.0], 6.0)
+    (6.0, '(6*(batch + 1))//(6)')
+    """
+    numbers = [_known_number(cell) for cell in factors]
+    known = prod(number for number in numbers if number is not None)
+    sized = [str(cell) for cell, number in zip(factors, numbers, strict=True) if number is None]
+    below = _known_number(divisor)
+    if not sized and below is not None:
+        return known / below
+    text = "*".join([f"{known:.0f}", *(f"({one})" for one in sized)])
+    return text if below == 1 else f"({text})//({divisor if below is None else int(below)})"
+
+
+class _Weights(NamedTuple):
+    """The weights that a kind of product reads: the cells of their size, how many there are, their bias's size."""
+
+    factors: Sequence[str]
+    copies: int = 1
+    divisor: str = ""
+    bias: str = ""
+
+
+_WEIGHTS: Mapping[str, _Weights] = {
+    "gemm": _Weights(("n", "k"), bias="n"),
+    "conv": _Weights(
+        ("out_channels", "in_channels", "kernel_d", "kernel_h", "kernel_w"), 1, "groups", "out_channels"
+    ),
+    "experts": _Weights(("b", "n", "k"), MATRICES),
+}
+_INPUTS: Mapping[str, Sequence[str]] = {
+    "gemm": ("b", "m", "k"), "conv": ("batch", "in_channels", "depth", "height", "width"),
+    "rnn": ("batch", "steps", "input_size"),
+}  # fmt: skip
+"""What a product reads beside its weights."""
+
+
+def _weights_read(numbers: Row) -> _Weights | None:
+    """Give the weights of a product; None of one of activations, which is told by its many matrices."""
+    return None if numbers.get("b", 1) > 1 and not numbers.get("experts", 0) > 0 else _WEIGHTS.get(numbers["kind"])
+
+
+def _recurrent_casts(row: Row) -> Iterator[_Cast]:
+    """List the casts of a recurrent layer: of each layer and direction two matrices and two biases (cuDNN's)."""
+    gates, hidden, layers, ways = GATES[row["cell"]], row["hidden_size"], row["layers"], row["directions"]
+    upper = (_known_number(layers) or 1.0) - 1
+    yield _Cast(WEIGHT, row, ways, (gates, hidden, row["input_size"]))
+    if upper:
+        yield _Cast(WEIGHT, row, _cells_product((upper, ways)), (gates, hidden, hidden, ways))
+    yield _Cast(WEIGHT, row, _cells_product((layers, ways)), (gates, hidden, hidden))
+    yield _Cast(WEIGHT, row, _cells_product((2, layers, ways)), (gates, hidden))
+
+
+class _Step:
+    """The rows of a step in their order, and what tells of its casts.
+
+    `rows`: as they stand in the profile; `numbers`: the same at some sizes.
+    """
+
+    def __init__(self, ops: pd.DataFrame, numbers: pd.DataFrame) -> None:
+        modules = ops["module"].fillna("") if "module" in ops.columns else ""
+        tables: list[Any] = [table.assign(module=modules).to_dict("records") for table in (ops, numbers)]
+        self.rows: Sequence[Row] = tables[0]
+        self.numbers: Sequence[Row] = tables[1]
+        self.places = {(row["module"], row["kind"], row["pass_name"]) for row in self.numbers}
+        self.told = {kind for _, kind, pass_name in self.places if pass_name in PASSES[1:]}
+        """Kinds whose gradients the profile tells apart."""
+        sums = [row for row in self.numbers if (row["kind"], row["pass_name"]) == _SUM]
+        self.sums = {(row["module"], row["write_byte"]) for row in sums}
+        self.updated = sum(row["numel"] * row["count"] for row in self.numbers if row["kind"] in _UPDATES)
+
+    def forward(self) -> Iterator[tuple[int, Row, Row]]:
+        for at, (row, numbers) in enumerate(zip(self.rows, self.numbers, strict=True)):
+            if row["pass_name"] == FORWARD:
+                yield at, row, numbers
+
+    def has(self, row: Row, pass_name: str) -> bool:
+        """Tell whether a product has such a gradient; as if it had where the profile does not tell them apart."""
+        return row["kind"] not in self.told or (row["module"], row["kind"], pass_name) in self.places
+
+    def weights(self) -> Iterator[_Cast]:
+        """List what products read that is kept in fp32, each tensor once."""
+        found: dict[object, _Cast] = {}
+        trained = 0.0
+        for _, row, numbers in self.forward():
+            weights = _weights_read(numbers)
+            if weights is None:
+                continue
+            groups = row[weights.divisor] if weights.divisor else 1
+            numel = prod(numbers[name] for name in weights.factors) / (
+                numbers[weights.divisor] if groups != 1 else 1
+            )
+            count, cells = _cells_product((row["count"], weights.copies)), [row[name] for name in weights.factors]
+            one = _Cast(WEIGHT, row, count, cells, groups, has_gradient=self.has(row, BACK_WEIGHT))
+            key = (row["module"], row["op"], numel)
+            if key not in found and one.has_gradient:
+                trained += numel * numbers["count"] * weights.copies
+            found.setdefault(key, one)
+            bias = ITEM_BYTE["fp32"] * numbers[weights.bias] if weights.bias else 0.0
+            if (row["module"], bias) in self.sums:
+                found.setdefault((*key, "bias"), one._replace(factors=[row[weights.bias]], divisor=1))
+        # More numbers than are updated: a module that runs several times reads the same weights.
+        shared = trained > self.updated
+        yield from (one._replace(count=1) if shared else one for one in found.values())
+        for _, row, _ in self.forward():
+            if row.get("cell") in GATES:
+                yield from _recurrent_casts(row)
+
+    def data(self) -> Iterator[_Cast]:
+        """List what products read that has no gradient beside weights that have: the step's input, in fp32."""
+        for _, row, numbers in self.forward():
+            known = row["kind"] in self.told and _weights_read(numbers) is not None
+            if known and self.has(row, BACK_WEIGHT) and not self.has(row, BACK_INPUT):
+                cells = [row[name] for name in _INPUTS[row["kind"]]]
+                yield _Cast(ACTIVATION, row, row["count"], cells, has_gradient=False)
+
+    def readers(self, at: int) -> Iterator[Row]:
+        """List the products that read a row's result: those that follow, with its elements as input.
+
+        Between may be element-wise ops; several products beside each other read the same.
+        """
+        numel, begun = self.numbers[at]["numel"], False
+        for row, numbers in zip(self.rows[at + 1 :], self.numbers[at + 1 :], strict=True):
+            inputs, of_weights = _INPUTS.get(row["kind"], ()), _weights_read(numbers) is not None
+            if inputs and prod(numbers[name] for name in inputs) == numel and (of_weights or not begun):
+                begun = True
+                yield row
+                if not of_weights:
+                    return
+            elif begun or row["kind"] not in _ELEMENTS:
+                return
+
+    def activations(self) -> Iterator[_Cast]:
+        """List what ops in fp32 read of narrow ones, and products of ops in fp32."""
+        looked_up = set[float]()
+        for at, row, numbers in self.forward():
+            op, is_softmax, is_lookup = row["op"], row["kind"] in _SOFT, row["kind"] in _LOOKUPS
+            if op in _COMPARED or (op in _NORMS and numbers["numel"] not in looked_up):
+                yield _Cast(ACTIVATION, row, row["count"], [row["numel"]], narrows=False)
+            if op in _NORMS or is_lookup or (is_softmax and op not in CROSS_ENTROPY):
+                yield from (_Cast(ACTIVATION, one, one["count"], [row["numel"]]) for one in self.readers(at))
+            looked_up = looked_up | {numbers["numel"]} if is_lookup else looked_up
+            looked_up = set() if row["kind"] in _INPUTS else looked_up
+
+
+def with_casts(
+    ops: pd.DataFrame, numbers: pd.DataFrame, narrow: str, *, of_activations: bool, scales_loss: bool
+) -> pd.DataFrame:
+    """Append the casts of a training step that keeps fp32 weights and calculates in a narrow format.
+
+    `ops`: an OPS table in fp32, whose cells may be expressions; `numbers`: the same at some sizes; `narrow`: the
+    number format; `of_activations`: whether more than weights is cast; `scales_loss`: whether gradients are
+    divided by the scale of the loss before the update.
+    """
+    step, low, high, made = _Step(ops, numbers), ITEM_BYTE[narrow], ITEM_BYTE["fp32"], list[dict[str, Any]]()
+    for one in (*step.weights(), *((*step.data(), *step.activations()) if of_activations else ())):
+        shared = {"kind": "copy", "dtype": narrow, "engine": "vector", "module": one.row["module"],
+                  "count": one.count, "numel": _cells_product(one.factors, one.divisor)}  # fmt: skip
+        back = GRADIENT if one.op == WEIGHT else ACTIVATION
+        passes = ((one.op, "forward", one.narrows), (back, "backward", not one.narrows))
+        for op, pass_name, narrows in passes[: 1 + one.has_gradient]:
+            widths = {"read_byte": high if narrows else low, "write_byte": low if narrows else high}
+            moved = {name: _cells_product((width, shared["numel"])) for name, width in widths.items()}
+            made.append({**shared, **moved, "op": op, "pass_name": pass_name})
+    for row in (row for row in step.rows if scales_loss and row["kind"] in _UPDATES):
+        moved = dict.fromkeys(("read_byte", "write_byte"), _cells_product((high, row["numel"])))
+        same = {name: row[name] for name in ("module", "count", "numel")}
+        made.append({"op": "gradient unscale", "kind": "pointwise", "dtype": "fp32", "engine": "vector",
+                     "pass_name": "update", **moved, **same})  # fmt: skip
+    return pd.concat([ops, pd.DataFrame(made)], ignore_index=True) if made else ops
