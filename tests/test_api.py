@@ -627,3 +627,15 @@ def test_what_python_shows_of_an_answer_is_one_line() -> None:
     shown = {repr(one) for one in (fomkit.estimate("p1b3", "v100"), fomkit.machine("v100"), fomkit.model("p1b3"))}
     assert all(len(one) < 200 and "\n" not in one for one in shown)
     assert any(one.startswith("<p1b3 on v100: a step takes 1.684 ms (") for one in shown)
+
+
+def test_a_session_shows_each_result_in_one_line() -> None:
+    results = [
+        fomkit.fom("lecture", "a"), fomkit.sensitivity("p1b3", "v100"), fomkit.solve("p1b3", "v100", step="1 ms"),
+        fomkit.cost("p1b3", "v100"), fomkit.sweep("p1b3", "v100", {"batch": [50]}),
+        fomkit.estimate_all(["p1b3"], ["v100"]),
+    ]  # fmt: skip
+    for one in results:
+        shown = repr(one)
+        assert "\n" not in shown
+        assert shown == f"<{type(one).__name__}: {one.summary().splitlines()[0]}>"

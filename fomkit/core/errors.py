@@ -137,6 +137,10 @@ class Shown:
         """Write it as the text that the command line prints."""
         return self._view.text(self)
 
+    def __repr__(self) -> str:
+        # A session shows one line, not every table behind a result.
+        return f"<{type(self).__name__}: {self.summary().partition(chr(10))[0]}>"
+
 
 def register_views(load: Callable[[], Mapping[str, View]]) -> None:
     """Let results be shown, each by the view under its class's name; views are loaded when one is shown."""

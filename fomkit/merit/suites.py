@@ -23,7 +23,7 @@ from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.run import unit_per_day
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SuiteResult(Shown):
     """A suite compared on a target and its baseline.
 

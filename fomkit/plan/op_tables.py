@@ -54,7 +54,7 @@ def as_terms(timed: pd.DataFrame, level: float) -> pd.DataFrame:
     return timed.assign(**dict(zip(_ENDS, times, strict=True)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction(Shown):
     """A table of ops with their times on one machine.
 

@@ -77,7 +77,7 @@ def spread_as(
     return Spread(*parse_job(nodes, layout, links), node_devices)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Shown):
     """Estimates of the same models on the targets and on a baseline.
 

@@ -76,7 +76,7 @@ class ToTarget:
     money: Span | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cost(Shown):
     """What one model costs on one machine.
 

@@ -192,7 +192,7 @@ SURE, LIKELY = 0.95, 0.8
 """Probabilities of any saving from which a finding is sure, or likely."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice(Shown):
     """What to change, and what is at stake; its content is ``fomkit/advise/1``."""
 

@@ -172,7 +172,7 @@ class SensitivityContent(Title, ToMeasure, Hanging):
     """``fomkit/sensitivity/1``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sensitivity(Shown):
     """What a result hangs on.
 

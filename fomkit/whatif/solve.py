@@ -266,7 +266,7 @@ class SolveContent(Title, Solved):
     """``fomkit/solve/1``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution(Shown):
     """What it takes to reach a goal.
 

@@ -281,7 +281,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Swept(Shown):
     """All points of a sweep.
 

@@ -31,7 +31,7 @@ from fomkit.workbook.vendor import BASELINE
 VENDOR: Party = "vendor"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Review(Shown):
     """A returned workbook compared with the one that was sent: its inputs as sent, and with all changes."""
 
