@@ -310,10 +310,8 @@ def parse_job(
 
 
 RECIPE = "fomkit/transformer/1"
-NOTES = (
-    "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
-    NARROW.format("bf16"),
-)
+NOTES = ("made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
+         NARROW.format("bf16"))  # fmt: skip
 OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
 
 
@@ -340,7 +338,6 @@ def transformer_profile(
     22.07
     """
     check_split(shape, 1, sequence=False)
-    traced: Mapping[str, str] = {"framework": "rule", "device": "sizes", "mode": "train"}
     made = (
         f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
         + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
@@ -348,9 +345,9 @@ def transformer_profile(
     notes = (*NOTES, OF_EXPERTS) if shape.experts else NOTES
     return ModelProfile(
         name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
-        sizes={"batch": batch}, traced_with=traced, parameters_total=shape.parameters,
-        parameters_trainable=shape.parameters, data=data or Data(), run=run or Run(),
-        optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
+        sizes={"batch": batch}, traced_with={"framework": "rule", "device": "sizes", "mode": "train"},
+        parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data or Data(),
+        run=run or Run(), optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
     )  # fmt: skip
 
 
