@@ -429,6 +429,18 @@ def test_the_text_has_a_line_of_energy_and_explain_its_terms(write: Write) -> No
         assert term in said
 
 
+@pytest.mark.parametrize(
+    ("flop", "said"),
+    [("2.3 pJ/flop, source", True), ("2.3 pJ/flop, low: 2 pJ/flop, high: 3 pJ/flop, source", False)],
+)
+def test_figures_of_work_state_no_spread_only_where_none_of_them_does(write: Write, flop: str, said: bool) -> None:
+    """That of a byte states none either way."""
+    energy = WHOLE.replace("2.3 pJ/flop, low: 2 pJ/flop, high: 3 pJ/flop, source", flop)
+    found = energy_of_estimate(fomkit.estimate("p1b3", write(energy)))
+    assert found is not None
+    assert ("the figures per flop and byte state no spread" in " ".join(found.notes)) is said
+
+
 @pytest.mark.parametrize(("share", "said"), [(0.99, True), (1.01, False)])
 def test_a_mean_power_above_the_limit_is_told(write: Write, share: float, said: bool) -> None:
     path = write(WHOLE)

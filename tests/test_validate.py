@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.output.comparisons import aim_range
 from fomkit.output.docs import chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
@@ -285,6 +286,16 @@ def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_
     aims = read_aims(shipped_folder("validation") / "aims.csv")
     assert len({aim[:5] for aim in aims}) == len(aims) > 30
     assert all(aim.tolerance.least <= aim.tolerance.most for aim in aims)
+
+
+def test_an_interval_score_has_a_ceiling_and_a_gain_a_floor() -> None:
+    """Where errors fall one band gains more than ours, so a gain falls with the score that it is told from."""
+    aims = {
+        one.figure: one for one in read_aims(shipped_folder("validation") / "aims.csv") if "a third" in one.what
+    }
+    assert aim_range(aims["interval_score"].tolerance, "interval_score") == "≤ 1.160"
+    assert aim_range(aims["interval_gain"].tolerance, "interval_gain") == "≥ 13.0 %"
+    assert not aims["interval_score"].tolerance.holds(1.163)
 
 
 # --- the command -------------------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ _AIM = (
     "comparison", "machine", "what", "figure", figure("aims"), figure("aims.target"),
     figure("aims.tolerance"), "verdict",
 )  # fmt: skip
-_FACTORS = ("half_width",)
+_FACTORS, _SCORES = ("half_width",), ("brier", "interval_score")
 _PUBLISHED = (
     "model", "technique", figure("published"), figure("published.projected"), figure("interval"),
     figure("error"),
@@ -316,7 +316,7 @@ def validated_figure(value: float | None, figure: str) -> str:
     """Write a judged figure: a share in percent, a factor or a score as it is."""
     if value is None:
         return "unknown"
-    if figure == "brier":
+    if figure in _SCORES:
         return f"{value:.3f}"
     return f"×{value:.3g}" if figure in _FACTORS else _percent(value)
 
@@ -324,7 +324,7 @@ def validated_figure(value: float | None, figure: str) -> str:
 def aim_range(ends: tuple[float, float], figure: str) -> str:
     """Write the range of a target or of a tolerance."""
     least, most = ends
-    if most >= 1.0 and figure not in _FACTORS:
+    if most >= 1.0 and figure not in (*_FACTORS, *_SCORES):
         return f"≥ {validated_figure(least, figure)}"
     if least <= (1.0 if figure in _FACTORS else 0.0):
         return f"≤ {validated_figure(most, figure)}"

@@ -291,7 +291,7 @@ INTERVAL_GAIN = "interval_gain"
 """How far the interval score lies below that of one constant band, as a share."""
 BRIER = "brier"
 """The mean of the Brier scores of all thresholds."""
-FIGURES = ("median", "mean", "bias", "total", "hit_rate", "half_width", INTERVAL_GAIN, BRIER)
+FIGURES = ("median", "mean", "bias", "total", "hit_rate", "half_width", "interval_score", INTERVAL_GAIN, BRIER)
 _KEYS = ("comparison", "level", "machine", "what", "figure")
 _ENDS = ("target_least", "target_most", "tolerance_least", "tolerance_most")
 
