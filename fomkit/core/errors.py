@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -138,8 +139,10 @@ class Shown:
         return self._view.text(self)
 
     def __repr__(self) -> str:
-        # A session shows one line, not every table behind a result.
-        return f"<{type(self).__name__}: {self.summary().partition(chr(10))[0]}>"
+        # A session shows one line, not every table behind a result; a debugger is shown no error.
+        with suppress(FomkitError):
+            return f"<{type(self).__name__}: {self.summary().partition(chr(10))[0]}>"
+        return f"<{type(self).__name__}>"
 
 
 def register_views(load: Callable[[], Mapping[str, View]]) -> None:

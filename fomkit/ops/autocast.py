@@ -9,6 +9,7 @@ does not hold: that is told by sizes and by the order of the rows (docs/adr/0069
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -80,6 +81,12 @@ def _cells_product(factors: Sequence[Any], divisor: Any = 1) -> Any:
     return text if below == 1 else f"({text})//({divisor if below is None else int(below)})"
 
 
+def _cells_sum(left: Any, right: Any) -> Any:
+    """Add two cells: a number, or an expression where one of them is."""
+    numbers = _known_number(left), _known_number(right)
+    return f"({left}) + ({right})" if None in numbers else sum(one or 0.0 for one in numbers)
+
+
 class _Weights(NamedTuple):
     """The weights that a kind of product reads: the cells of their size, how many there are, their bias's size."""
 
@@ -108,15 +115,18 @@ def _weights_read(numbers: Row) -> _Weights | None:
     return None if numbers.get("b", 1) > 1 and not numbers.get("experts", 0) > 0 else _WEIGHTS.get(numbers["kind"])
 
 
-def _recurrent_casts(row: Row) -> Iterator[_Cast]:
+def _recurrent_casts(row: Row, *, has_gradient: bool) -> Iterator[_Cast]:
     """List the casts of a recurrent layer: of each layer and direction two matrices and two biases (cuDNN's)."""
-    gates, hidden, layers, ways = GATES[row["cell"]], row["hidden_size"], row["layers"], row["directions"]
-    upper = (_known_number(layers) or 1.0) - 1
-    yield _Cast(WEIGHT, row, ways, (gates, hidden, row["input_size"]))
+    gates, hidden, layers = GATES[row["cell"]], row["hidden_size"], row["layers"]
+    ways, shared = row["directions"], partial(_Cast, WEIGHT, row, has_gradient=has_gradient)
+    each, count = _cells_product((row["count"], layers, ways)), _cells_product((row["count"], ways))
+    deep = _known_number(layers)
+    upper = f"({layers}) - 1" if deep is None else deep - 1
+    yield shared(count, (gates, hidden, row["input_size"]))
     if upper:
-        yield _Cast(WEIGHT, row, _cells_product((upper, ways)), (gates, hidden, hidden, ways))
-    yield _Cast(WEIGHT, row, _cells_product((layers, ways)), (gates, hidden, hidden))
-    yield _Cast(WEIGHT, row, _cells_product((2, layers, ways)), (gates, hidden))
+        yield shared(_cells_product((row["count"], upper, ways)), (gates, hidden, hidden, ways))
+    yield shared(each, (gates, hidden, hidden))
+    yield shared(_cells_product((2, each)), (gates, hidden))
 
 
 class _Step:
@@ -148,36 +158,52 @@ class _Step:
 
     def weights(self) -> Iterator[_Cast]:
         """List what products read that is kept in fp32, each tensor once."""
-        found: dict[object, _Cast] = {}
-        trained = 0.0
+        found, copies = dict[tuple[Any, ...], _Cast](), dict[tuple[Any, ...], int]()
+        trained, times = dict[object, float](), dict[object, float]()
         for _, row, numbers in self.forward():
             weights = _weights_read(numbers)
             if weights is None:
                 continue
             groups = row[weights.divisor] if weights.divisor else 1
-            numel = prod(numbers[name] for name in weights.factors) / (
-                numbers[weights.divisor] if groups != 1 else 1
+            shape, cells = (
+                tuple(numbers[name] for name in weights.factors),
+                [row[name] for name in weights.factors],
             )
-            count, cells = _cells_product((row["count"], weights.copies)), [row[name] for name in weights.factors]
-            one = _Cast(WEIGHT, row, count, cells, groups, has_gradient=self.has(row, BACK_WEIGHT))
-            key = (row["module"], row["op"], numel)
-            if key not in found and one.has_gradient:
-                trained += numel * numbers["count"] * weights.copies
-            found.setdefault(key, one)
+            key, count = (row["module"], row["op"], shape), _cells_product((row["count"], weights.copies))
+            count = _cells_sum(found[key].count, count) if key in found else count
+            found[key] = _Cast(WEIGHT, row, count, cells, groups, has_gradient=self.has(row, BACK_WEIGHT))
+            copies[key], times[key] = weights.copies, times.get(key, 0.0) + numbers["count"]
+            if found[key].has_gradient:
+                trained[key] = weights.copies * prod(shape) / (numbers[weights.divisor] if groups != 1 else 1)
             bias = ITEM_BYTE["fp32"] * numbers[weights.bias] if weights.bias else 0.0
             if (row["module"], bias) in self.sums:
-                found.setdefault((*key, "bias"), one._replace(factors=[row[weights.bias]], divisor=1))
-        # More numbers than are updated: a module that runs several times reads the same weights.
-        shared = trained > self.updated
-        yield from (one._replace(count=1) if shared else one for one in found.values())
+                found[(key, "bias")] = found[key]._replace(factors=[row[weights.bias]], divisor=1)
+                copies[(key, "bias")] = 1
+        again = self.read_again(trained, times)
+        for key, one in found.items():
+            yield one._replace(count=copies[key]) if key in again or key[0] in again else one
         for _, row, _ in self.forward():
             if row.get("cell") in GATES:
-                yield from _recurrent_casts(row)
+                yield from _recurrent_casts(row, has_gradient=self.has(row, BACK_WEIGHT))
+
+    def read_again(self, trained: Mapping[object, float], times: Mapping[object, float]) -> set[object]:
+        """Find weights read several times in a step: counted each time they are more numbers than are updated.
+
+        `trained`: numbers of a weight; `times`: how often it is read. Rows of blocks that are alike stand for as
+        many weights; so what is read most often goes first, until the excess is explained.
+        """
+        left = {key: size * (times[key] - 1) for key, size in trained.items() if times[key] > 1}
+        found, excess = set[object](), sum(size * times[key] for key, size in trained.items()) - self.updated
+        while excess > 0 and left:
+            key = max(left, key=lambda one: times[one])
+            found.add(key)
+            excess -= left.pop(key)
+        return found
 
     def data(self) -> Iterator[_Cast]:
         """List what products read that has no gradient beside weights that have: the step's input, in fp32."""
         for _, row, numbers in self.forward():
-            known = row["kind"] in self.told and _weights_read(numbers) is not None
+            known = row["kind"] in self.told and (_weights_read(numbers) is not None or row.get("cell") in GATES)
             if known and self.has(row, BACK_WEIGHT) and not self.has(row, BACK_INPUT):
                 cells = [row[name] for name in _INPUTS[row["kind"]]]
                 yield _Cast(ACTIVATION, row, row["count"], cells, has_gradient=False)
@@ -235,4 +261,4 @@ def with_casts(
         same = {name: row[name] for name in ("module", "count", "numel")}
         made.append({"op": "gradient unscale", "kind": "pointwise", "dtype": "fp32", "engine": "vector",
                      "pass_name": "update", **moved, **same})  # fmt: skip
-    return pd.concat([ops, pd.DataFrame(made)], ignore_index=True) if made else ops
+    return pd.concat([ops, pd.DataFrame(made)], ignore_index=True).reindex(columns=ops.columns) if made else ops

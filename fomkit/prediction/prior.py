@@ -368,6 +368,7 @@ AT_MOST: Mapping[str, float] = {
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 BOOST = 1.1
 """How far boost clocks carried matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
+STARTED = "the start of a kernel"
 REACHED = 0.95
 """Most of a stated bandwidth that is believed of a machine that nobody timed: the fastest hundredth of each kind
 on ten timed boards reaches 0.52 to 0.96 of it (5,200 products, attentions and streams larger than any cache)."""
@@ -438,7 +439,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
         if lifted[place]:
             floor = f"the {name} floor"
             less = f"{floor} over {REACHED:.0%}" if not below[place] else f"{floor} less {BOOST - 1:.0%}"
-            message = f"{message}; lifted to {'a start' if seconds[0, place] == start_s[0, 0] else less}"
+            message = f"{message}; lifted to {STARTED if seconds[0, place] == start_s[0, 0] else less}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             byte, flop, least_flop = (float(numbers(rows, of)[place]) for of in ("byte", "flop", "least_flop"))

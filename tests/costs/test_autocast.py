@@ -192,6 +192,38 @@ def test_weights_of_experts_and_of_recurrent_layers_are_cast_matrix_by_matrix() 
     assert {key: many for key, many in found.items() if key[0] == "forward"} == forward
 
 
+ON = {"dtype": "fp32", "engine": "vector", "module": "", "count": 1.0, "read_byte": float("nan"),
+      "write_byte": float("nan")}  # fmt: skip
+UPDATE = {**ON, "op": "SGD.step", "kind": "optimizer", "pass_name": "update", "rule": "sgd"}
+PRODUCT = {**ON, "op": "mm", "kind": "gemm", "b": 1.0, "m": 16.0}
+ALL = ("forward", "backward_input", "backward_weight")
+
+
+def test_a_weight_that_is_read_again_is_cast_once_and_one_of_many_blocks_with_each() -> None:
+    blocks = {**PRODUCT, "module": "blocks", "n": 8.0, "k": 8.0, "count": 12.0}
+    beside = {**blocks, "n": 4.0, "k": 16.0}  # as large, and another weight of the same modules
+    cell = {**PRODUCT, "module": "cell", "n": 4.0, "k": 6.0, "count": 50.0}
+    products = [{**one, "pass_name": pass_name} for one in (blocks, beside, cell) for pass_name in ALL]
+    lower = {**blocks, "m": 2.0, "count": 3.0, "pass_name": "forward"}  # three blocks read fewer rows
+    update = {**UPDATE, "numel": 64 * 15 + 64 * 12 + 24 + 500.0}
+    casts = restate_ops(pd.DataFrame([*products, lower, update]), FORMATS["fp8"]).query("op == 'weight cast'")
+    assert sorted(zip(casts["module"], casts["numel"], casts["count"], strict=True)) == [
+        ("blocks", 64.0, 12.0), ("blocks", 64.0, 15.0), ("cell", 24.0, 1.0),
+    ]  # fmt: skip
+
+
+def test_a_recurrent_layer_counts_as_often_as_it_runs_and_a_frozen_one_casts_nothing_back() -> None:
+    sizes = {"batch": 2.0, "steps": 3.0, "input_size": 5.0, "hidden_size": 7.0, "layers": 1.0, "directions": 1.0}
+    layer = {**ON, **sizes, "kind": "rnn", "op": "gru", "cell": "gru", "count": 2.0}
+    product = {**PRODUCT, "m": 2.0, "n": 3.0, "k": 7.0}
+    step = [{**layer, "pass_name": pass_name} for pass_name in ALL[:2]]
+    step += [{**product, "pass_name": pass_name} for pass_name in ALL[::2]]
+    found = counted(restate_ops(pd.DataFrame([*step, {**UPDATE, "numel": 600.0}]), FORMATS["bf16"]))
+    assert found[("forward", 105, 0.5)] == found[("forward", 147, 0.5)] == 2
+    assert found[("forward", 21, 0.5)] == 2 * 2 + 1  # biases of both runs, and the product's weight
+    assert {key[1] for key in found if key[0] == "backward"} == {21}
+
+
 def test_p1b3_casts_its_first_layer_once_and_not_ten_times_the_mean() -> None:
     step = fomkit.estimate("p1b3", "h100-sxm", precision="bf16").timed.table
     casts = step[step["op"] == "weight cast"]

@@ -213,7 +213,7 @@ def test_what_longer_kernels_tell_of_a_short_one_is_a_start_at_least(source, uni
     told = as_answers({0: Timed(time_s, time_s / 2, time_s * 2, source, "", "from a table")})
     found = prior.name_bounds(as_rows(rows), told, known)
     assert found.times[:, 0] == pytest.approx(times)
-    assert ("; lifted to a start" in found.evidence(0)) is (times[0] != time_s)
+    assert ("; lifted to the start of a kernel" in found.evidence(0)) is (times[0] != time_s)
 
 
 @pytest.mark.parametrize(("causal", "times"), [(0.0, 1.0), (1.0, 0.5)])
