@@ -261,4 +261,5 @@ def with_casts(
         same = {name: row[name] for name in ("module", "count", "numel")}
         made.append({"op": "gradient unscale", "kind": "pointwise", "dtype": "fp32", "engine": "vector",
                      "pass_name": "update", **moved, **same})  # fmt: skip
-    return pd.concat([ops, pd.DataFrame(made)], ignore_index=True).reindex(columns=ops.columns) if made else ops
+    without = [] if "module" in ops.columns else ["module"]
+    return pd.concat([ops, pd.DataFrame(made).drop(columns=without)], ignore_index=True) if made else ops

@@ -60,7 +60,7 @@ _ON_CHIP = 5e12
 _LAUNCH_S = (2e-8, 1e-3)
 _FASTEST: Mapping[str, tuple[float, str]] = {
     "vector": (163.4e12, "mi300x"), "matrix": (15e15, "gb300"), "memory": (8e12, "b200-sxm"),
-    "links": (9e11, "b200-sxm"),
+    "links": (9 * 1e11, "b200-sxm"),
 }  # fmt: skip
 """The highest peaks [flop/s], bandwidth and rate of a link [byte/s] of shipped machines, and one that has it."""
 _UNLIKE_ANY = 10.0
