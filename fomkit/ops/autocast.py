@@ -129,6 +129,11 @@ def _recurrent_casts(row: Row, *, has_gradient: bool) -> Iterator[_Cast]:
     yield shared(_cells_product((2, each)), (gates, hidden))
 
 
+def _row_major(row: Mapping[Any, Any]) -> Row:
+    """Name the sides of a product as frameworks do, whose weights are n × k."""
+    return {**row, "m": row["n"], "n": row["m"]} if row.get("layout") == "column_major" else row
+
+
 class _Step:
     """The rows of a step in their order, and what tells of its casts.
 
@@ -137,9 +142,10 @@ class _Step:
 
     def __init__(self, ops: pd.DataFrame, numbers: pd.DataFrame) -> None:
         modules = ops["module"].fillna("") if "module" in ops.columns else ""
-        tables: list[Any] = [table.assign(module=modules).to_dict("records") for table in (ops, numbers)]
-        self.rows: Sequence[Row] = tables[0]
-        self.numbers: Sequence[Row] = tables[1]
+        self.rows, self.numbers = (
+            [_row_major(row) for row in table.assign(module=modules).to_dict("records")]
+            for table in (ops, numbers)
+        )
         self.places = {(row["module"], row["kind"], row["pass_name"]) for row in self.numbers}
         self.told = {kind for _, kind, pass_name in self.places if pass_name in PASSES[1:]}
         """Kinds whose gradients the profile tells apart."""

@@ -245,6 +245,13 @@ def _timed_so(case: Case, rows: pd.Series[bool]) -> int:
     return int(_misaligned(row_major(own)).sum()) if len(own) else 0
 
 
+def _seconds_after(case: Case, after: Estimate) -> NDArray[np.float64]:
+    """Give what each row of the case takes in another step [s]; NaN of casts, which may be others there."""
+    found, traced = np.full(len(case.ops), np.nan), len(case.model.ops)
+    found[:traced] = seconds_of(after.ops)[:traced]
+    return found
+
+
 def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
     fixed = case.fixed
     sizes = padded_sizes(case.ops[rows])
@@ -259,7 +266,7 @@ def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
 
 def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     after, timed = _padded(case, rows), _timed_so(case, rows)
-    after_s = seconds_of(after.ops)[: len(case.ops)]
+    after_s = _seconds_after(case, after)
     count = int(rows.sum())
     what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
     says = f"{what} rows of numbers that are no multiple of {LOAD_BYTE:.0f} bytes."
@@ -330,7 +337,7 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     if case.lacks_times(after):
         return does_not_apply(f"in {name} part of the step has no time")
     changed = changed_rows(case.before.ops, after.ops)[0]
-    after_s = seconds_of(after.ops)[: len(case.ops)]  # the casts of weights follow the rows of the step
+    after_s = _seconds_after(case, after)
     products = case.ops["kind"].isin(MATRIX_KINDS).to_numpy(bool)
     runs_in = sorted(set(case.ops.loc[products, "dtype"].astype("str")))
     rows = case.ops["seconds"].notna() & (changed & products)
