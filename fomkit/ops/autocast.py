@@ -171,13 +171,13 @@ class _Step:
             if weights is None:
                 continue
             groups = row[weights.divisor] if weights.divisor else 1
-            shape, cells = (
-                tuple(numbers[name] for name in weights.factors),
-                [row[name] for name in weights.factors],
-            )
+            shape = tuple(numbers[name] for name in weights.factors)
             key, count = (row["module"], row["op"], shape), _cells_product((row["count"], weights.copies))
             count = _cells_sum(found[key].count, count) if key in found else count
-            found[key] = _Cast(WEIGHT, row, count, cells, groups, has_gradient=self.has(row, BACK_WEIGHT))
+            found[key] = _Cast(
+                WEIGHT, row, count, [row[name] for name in weights.factors], groups,
+                has_gradient=self.has(row, BACK_WEIGHT),
+            )  # fmt: skip
             copies[key], times[key] = weights.copies, times.get(key, 0.0) + numbers["count"]
             if found[key].has_gradient:
                 trained[key] = weights.copies * prod(shape) / (numbers[weights.divisor] if groups != 1 else 1)

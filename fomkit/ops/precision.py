@@ -64,8 +64,8 @@ class Formats:
 
 
 _LOW = (
-    "activations in {} too; softmax outside attention, losses and embeddings stay in fp32, as do PyTorch's layer "
-    "norms in a step with gradients; the update keeps fp32 weights"
+    "activations in {0} too; softmax outside attention, losses and embeddings stay in fp32, as do PyTorch's layer "
+    "norms in a step with gradients, whose cross_entropy takes its softmax in {0}; the update keeps fp32 weights"
 )
 _OF_LINEAR = (
     "linear layers in {low}, {how}; in {wide} stay activations, attention, routers, the last product and layers "
