@@ -37,8 +37,10 @@ OWN = "FOMKIT_"
 """Beginning of variables that nothing reads before a program begins."""
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 """What the command line asks of its libraries."""
-SET_BY_FRAMEWORKS = ("TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
-"""What PyTorch and TensorFlow put into the environment of the tests' own process."""
+SET_BY_FRAMEWORKS = (
+    "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
+)  # fmt: skip
+"""What PyTorch, Lightning and TensorFlow put into the environment of the tests' own process."""
 
 # The command of a child, up to its ``main``; then forks of it, one after the other, each told by its own pipe.
 WAITING = """
