@@ -1,4 +1,8 @@
-"""An estimate as plain content: what JSON, terminal and page all show."""
+"""The JSON content of an estimate: its typed dictionaries, and the functions that fill them.
+
+`estimate_content` makes the entry of one estimate; `as_content` converts any object to the typed dictionary of a
+form.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,7 @@ def _span(spent: Spent | None) -> Ends | None:
 
 
 def energy_content(estimate: Estimate) -> EnergyUsed | None:
-    """Put the energy of an estimate in the form of the block ``energy_j``; None where the machine states none."""
+    """Return the block ``energy_j`` of an estimate; None where the machine profile states no energy."""
     found, stated = energy_of_estimate(estimate), estimate.machine.energy
     if found is None:
         return None
@@ -97,13 +101,13 @@ _NOTHING = object()
 
 @cache
 def _put_as(kind: Any) -> Callable[[Any], Any]:
-    """Give what puts a value in the form of a key's type; what is in its form already stays as it is."""
+    """Return a function that converts a value to the type of a key; converted values stay as they are."""
     of, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is MaybeEnds:
         return lambda value: value if isinstance(value, Mapping) else stated_content(value)
     if typing.is_typeddict(kind):
         return lambda value: value if isinstance(value, Mapping) else as_content(kind, value)
-    if type(None) in inner:  # where it is one of three types, it is in its form
+    if type(None) in inner:  # a union of three types needs no conversion
         put = _put_as(inner[0]) if len(inner) == 2 else lambda value: value
         return lambda value: None if value is None or value == "" or value != value else put(value)
     if of is list:
@@ -121,10 +125,11 @@ def _keys_of(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
 
 
 def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Content:
-    """Put nouns in a form of the JSON output: its keys in their order, each as its type says.
+    """Convert nouns to a form of the JSON output: its keys in their order, each value converted to the key's type.
 
-    A key holds what is `given` for it, else what the first of the nouns that has it calls so. Where a key may be
-    None, so are "" and NaN, which are unknown; one that may be absent is, where nothing has it or it is None.
+    The value of a key is the one in `given`, else the attribute or key of that name in the first noun that has it.
+    Where a key may be None, "" and NaN (unknown) become None. An optional key without a value, or with None, is
+    left out. A TypeError is raised where a required key has no value, or `given` has a key that the form lacks.
 
     >>> as_content(Range, Span(2.0, 1.0, 4.0))
     {'low': 1.0, 'high': 4.0}
@@ -145,12 +150,12 @@ def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Conte
 
 
 def span_content(span: Span) -> Ends:
-    """Put a span in the form of the JSON output."""
+    """Convert a span to the form of the JSON output."""
     return as_content(Ends, span)
 
 
 def stated_content(span: Span) -> MaybeEnds:
-    """Put a span in the form of the JSON output, without ends where nobody stated a spread.
+    """Convert a span to the form of the JSON output, with low and high None where no spread is stated.
 
     >>> stated_content(Span(2.0, 2.0, 2.0))
     {'value': 2.0, 'low': None, 'high': None}
@@ -160,12 +165,12 @@ def stated_content(span: Span) -> MaybeEnds:
 
 
 def price_content(price: Price) -> Priced:
-    """Put a price in the form of the JSON output, by the hour."""
+    """Convert a price to the form of the JSON output, per hour."""
     return as_content(Priced, price.per_s.scaled(UNITS["time_s"]["h"]), price)
 
 
 def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -> str:
-    """Say in two words what the machine is known by, or what an estimate of this coverage rests on."""
+    """Name in two or three words the evidence for a machine, or for an estimate on it with this coverage."""
     if len(machine.timings) and (coverage is None or any(coverage[name] > 0 for name in TABLES)):
         return "timing table" if machine.device.peaks else "timing table only"
     return "datasheet only"
@@ -177,11 +182,11 @@ def _terms(estimate: Estimate) -> Terms:
 
 
 def job_content(estimate: Estimate) -> OfJob | None:
-    """Put the step of a run on several devices in plain form; None on one device."""
+    """Return the JSON block of a step on several devices; None on one device."""
     step = estimate.job
     if step is None:
         return None
-    from fomkit.parallel.layout import describe_layout  # most work has none
+    from fomkit.parallel.layout import describe_layout  # imported here because most estimates have no layout
 
     return as_content(
         OfJob, step, nodes=estimate.machine.nodes_of(step.devices) or None, layout=describe_layout(step.layout),
@@ -190,13 +195,13 @@ def job_content(estimate: Estimate) -> OfJob | None:
 
 
 OF_ALL = 0.995
-"""Share of a time that is said as 100 %."""
+"""Share of a time from which on it counts as the whole, 100 %."""
 Said = tuple[Literal["modelled", "stated", "not considered"], str]
 
 
 def _utilisation(estimate: Estimate) -> tuple[float, float]:
-    """Give the share of the device's time that its traffic bounds, and what the floors are of it; NaN unknown."""
-    if "timed" not in estimate.detail.made:  # of several devices, or of the forward pass alone
+    """Return the share of device time bounded by traffic, and the ratio of floors to time; NaN if unknown."""
+    if "timed" not in estimate.detail.made:  # a step on several devices, or a forward pass alone
         return np.nan, np.nan
     rows, priced = estimate.timed.rows, estimate.timed.priced
     seconds = rows.ops.seconds[0, :, 0]
@@ -208,17 +213,17 @@ def _utilisation(estimate: Estimate) -> tuple[float, float]:
 
 
 def _behind(estimate: Estimate, ops: Ops) -> tuple[float, float]:
-    """Give the shares of the time behind which timings of ops stand, and measured rows of them alone."""
+    """Return the shares of the time that rest on timings of ops, and on their measured rows alone."""
     shares, step = estimate.coverage, estimate.step_time
     if estimate.job is None:
         return sum(shares[name] for name in TABLES), shares["measured"]
-    seconds, measured = ops.seconds[0], ops.sources == SOURCES["measured"]  # coverage holds measured links too
+    seconds, measured = ops.seconds[0], ops.sources == SOURCES["measured"]  # coverage includes measured links too
     scale = step.device_s.value / (step.wall_s.value * float(seconds.sum()) or 1.0)
     return float(seconds[ops.of_table].sum() * scale), float(seconds[measured].sum() * scale)
 
 
 def _beside_work(estimate: Estimate) -> str:
-    """Say what a step is made of beside the device's work; "" where that is all."""
+    """Describe the terms of a step beside the device's work; "" where there are none."""
     step, job = estimate.step_time, estimate.job
     worked, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
     late = {"launch": "launches", "input": "input"}.get(step.bound)
@@ -230,7 +235,7 @@ def _beside_work(estimate: Estimate) -> str:
 
 
 def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
-    """Name the libraries of timings of some kinds, with versions, those of most rows first."""
+    """Name the libraries of the timings of these kinds, with versions, those with the most rows first."""
     words = [timings[name].fillna("").astype("str") for name in ("library", "library_version") if name in timings]
     if len(words) < 2 or timings.empty:
         return []
@@ -242,7 +247,7 @@ def _versions(estimate: Estimate, ops: Ops) -> Said:
     traced, timings = estimate.model.traced_with, estimate.machine.timings
     framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
     kinds = frozenset(kind for kind, tabled in zip(ops.kinds, ops.of_table[:, 0], strict=True) if tabled)
-    if not kinds <= set(timings["kind"]) and len(estimate.model.parts):  # such ops are timed by their parts
+    if not kinds <= set(timings["kind"]) and len(estimate.model.parts):  # such ops are priced by their parts
         kinds |= frozenset(estimate.model.parts["kind"])
     known = cached(timings, None, f"libraries of {sorted(kinds)}", partial(_libraries, timings, kinds))
     said = f"ops as {framework} runs them"
@@ -254,12 +259,12 @@ def _versions(estimate: Estimate, ops: Ops) -> Said:
 
 
 def _runs_both_ways(model: ModelProfile) -> bool:
-    """Tell whether a recurrent layer runs backwards too: timings are of one way, and libraries may join two."""
+    """Check if a recurrent layer runs in both directions; timings are of one, libraries may run two at once."""
     return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
 
 
 def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
-    """Say how a time comes from the bandwidth and from the share of the rates that ops reach."""
+    """Describe how the time depends on the bandwidth, and on the share of the peak rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
     rate, devices = estimate.machine.device.byte_per_s, 1 if estimate.job is None else estimate.job.devices
     contain = f"timings behind {tabled:.0%} of the time contain it"
@@ -291,7 +296,7 @@ def _said_of_sizes(estimate: Estimate) -> Said:
 
 
 def conditions_content(estimate: Estimate) -> dict[str, Condition]:
-    """Say of each source of a time's variability whether it is modelled or stated, and by what, or left out."""
+    """State for each source of a time's variability whether it is modelled, stated or left out, and by what."""
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
     tabled, measured = _behind(estimate, ops)
     bandwidth, occupancy = _said_of_rates(estimate, tabled, measured)
@@ -311,7 +316,7 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
 
 
 def token_per_s(estimate: Estimate) -> Span | None:
-    """Give the tokens that one device trains on, reads or makes; None but of a transformer by its sizes [1/s]."""
+    """Return the tokens that a device trains on, reads or generates [1/s]; None unless priced by sizes."""
     sizes, job = estimate.sizes, estimate.job
     if estimate.model.traced_with.get("device") != OF_SIZES or not sizes.keys() & {CACHE, "seq"}:
         return None
@@ -320,7 +325,7 @@ def token_per_s(estimate: Estimate) -> Span | None:
 
 
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
-    """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
+    """Return the entry of an estimate in ``models``, with its ratio to the reference if one is passed."""
     run, model, machine = estimate.run_time, estimate.model, estimate.machine
     content = as_content(
         Estimated, estimate, model=model.name, target=machine.name, party=machine.party, job=None,
