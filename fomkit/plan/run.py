@@ -1,4 +1,4 @@
-"""Steps to epochs, epochs to a run or to a target, and how many units of work a day a machine ends."""
+"""From steps to epochs, from epochs to a run or to a target, and the units of work that a machine completes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fomkit.core.units import DAY_S, STATED
 from fomkit.plan.step import StepTime, overheads
 
 LEFT_OUT_NOTABLE = 0.01
-"""Share of an epoch's samples from which it is said that a run leaves them out."""
+"""Share of an epoch's left-out samples above which a note reports them."""
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """The time of one epoch and of one run; None where the profile does not say what a run is.
+    """The time of one epoch and of one run; None where the profile does not define a run.
 
     `steps_per_epoch`: full steps of one epoch.
     `partial_step`: true when the last, smaller batch is kept; it is priced as a full step, which is an upper
       bound.
     `training_s`, `validation_s`, `epoch_extra_s`, `epoch_s`: terms of one epoch and their sum [s].
     `startup_s`, `run_s`: overheads once a run, and the whole run [s].
-    `excludes`: terms left out because nobody stated them.
-    `left_out`: share of an epoch's samples that no step takes, because they fill no batch.
+    `excludes`: terms left out because they are not stated.
+    `left_out`: share of an epoch's samples that are in no step, because they fill no batch.
     """
 
     steps_per_epoch: int | None
@@ -46,7 +46,7 @@ class RunTime:
 
 
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
-    """Turn the time of one unit of work into units per day.
+    """Convert the time of one unit of work to units per day.
 
     `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
 
@@ -57,7 +57,7 @@ def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
 
 
 def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, bool]:
-    """Count the steps of an epoch and say whether the last is a partial one; an array of batches for each.
+    """Count the steps of an epoch and return whether the last is a partial one; `batch` may be an array.
 
     >>> steps_per_epoch(800_121, 100, "drop"), steps_per_epoch(800_121, 100, "keep")
     ((8001, False), (8002, True))
@@ -84,7 +84,7 @@ def _validation(model: ModelProfile, step: StepTime, batch: int, last_batch: str
 
 
 def left_out_share(samples: int, steps: int, batch: int) -> float:
-    """Give the share of an epoch's samples that its steps do not take; an array of batches for each.
+    """Return the share of an epoch's samples that are in none of its steps; `steps` and `batch` may be arrays.
 
     >>> float(left_out_share(2700, 1, 2025))
     0.25
@@ -93,14 +93,14 @@ def left_out_share(samples: int, steps: int, batch: int) -> float:
 
 
 def left_out_note(share: float) -> str:
-    """Say that a run takes fewer samples than its model says; "" where they are too few to matter."""
+    """Return a note that a run uses fewer samples than its model states; "" for a share too small to matter."""
     if share <= LEFT_OUT_NOTABLE:
         return ""
     return f"{share:.0%} of an epoch's samples fill no batch and are left out: a run is so much less work"
 
 
 def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> list[str]:
-    """Say what is taken of a run otherwise than it may be; ``sizes``: those that were asked for."""
+    """Return notes on the simplifications made for a run; ``sizes``: those that the user chose."""
     if run.run_s is None:
         return []
     changed = [name for name in model.resized(sizes) if name != "batch"]
@@ -114,10 +114,10 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
 
 
 def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
-    """Give a model profile with what it does not say of its run itself, and a note of it.
+    """Return a model profile with the facts of its run that it does not state itself, and a note on them.
 
     `epochs`, `samples`: of a run, and of an epoch; `unit`: what one run makes; None or "" leaves each as it is.
-    Raises FomkitError when the profile says otherwise: measured runs of it, and suites, are of what it says.
+    Raises FomkitError when the profile states another value: its measured runs and its suites refer to that value.
     """
     if unit and not (unit.strip() and unit.isprintable()):
         raise FomkitError("unit", f"is {unit!r}. Say what one run makes, for example 'trained model'.")
@@ -139,7 +139,7 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
 
 
 def no_run(model: ModelProfile) -> str:
-    """Say what a profile lacks for a run; "" where it has all."""
+    """Return a message on what a profile lacks for a run; "" where it lacks nothing."""
     facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
     lacking = [name for name, value in facts.items() if value is None]
     return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
@@ -151,7 +151,7 @@ def roll_up_run(
     """Roll a step up to an epoch and a run.
 
     `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
-    one step, of each variant where ``step`` is of many; `last_batch`: ``drop`` leaves a partial last batch out,
+    one step, an array where ``step`` has many variants; `last_batch`: ``drop`` leaves a partial last batch out,
     ``keep`` counts it as a full step.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
@@ -182,11 +182,12 @@ def _between(low: float, high: float, share: float) -> float:
 
 
 def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
-    """Give the epochs to the target at a batch: measured there, or between two measured batches.
+    """Return the epochs to the target at a batch: measured there, or interpolated between two measured batches.
 
-    Between two, the logarithm of the epochs is linear in the logarithm of the batch; so are its ends.
+    Between two batches, the logarithms of the epochs and of their interval's bounds are linear in the logarithm of
+    the batch.
 
-    Raises FomkitError when the curve does not cover the batch: how many epochs another one needs nobody knows.
+    Raises FomkitError when the curve does not cover the batch: the epochs at other batches are unknown.
 
     >>> curve = EpochsToTarget({64: Span.exact(10.0), 256: Span.exact(40.0)}, "accuracy", 0.9, "example")
     >>> round(epochs_at(curve, 128, 0.8).value, 9)
@@ -213,7 +214,7 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
 
 
 def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Machine) -> tuple[Span, Span]:
-    """Give the epochs to a target and their time [s] with the machine's overheads of a run.
+    """Return the epochs to a target, and their time [s] including the machine's overheads of a run.
 
     Errors of the epochs and of their time are independent.
     """
@@ -223,7 +224,7 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
 
 
 def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
-    """Count the runs that the devices of a scope have in progress at the same time, one on each."""
+    """Count the runs that the devices of a scope have in progress at the same time, one on each device."""
     needed = model.run.devices_per_run
     if needed > 1:
         raise FomkitError(
@@ -236,5 +237,5 @@ def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
 
 
 def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: float) -> Span:
-    """Give the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
+    """Return the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
     return unit_per_day(run_s.scaled(model.unit.runs), at_once * machine.up_share(scope))
