@@ -1,4 +1,4 @@
-"""Many variants of one study: a model on a machine whose sizes, rates and costs change, as arrays."""
+"""Many variants of one study as arrays: a model on a machine whose sizes, rates and costs change (`scenarios`)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Array = NDArray[np.float64]
 
 FORWARD = "forward"
 CELLS = 75_000
-"""Ops times variants that are worked on at once; bounds the memory."""
+"""Number of ops times variants that are computed at once; it bounds the memory."""
 HELD_BYTE = 2**24
-"""More than any array of a block takes. How much of what one block frees glibc keeps for the next, and does not
-fetch from the system page by page again, follows the largest piece that it ever mapped and freed."""
+"""More than the size of any array of a block [byte]. The largest piece that was ever mapped and freed determines
+how much freed memory glibc keeps for the next block; the rest is fetched from the system page by page again."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
@@ -48,7 +48,7 @@ _BASIS = pd.CategoricalDtype(["measured", "modelled"])
 
 @dataclass(frozen=True)
 class Study:
-    """What all scenarios share (`prepare_study`)."""
+    """The data that all scenarios share (`prepare_study`)."""
 
     model: ModelProfile
     given: Machine
@@ -61,11 +61,11 @@ class Study:
     formats: Formats
     pairs: Mapping[tuple[str, str], NDArray[np.intp]]
     cache: dict[tuple[tuple[str, bytes], ...], _Shapes] = field(default_factory=dict, repr=False)
-    """The last block of shapes as built: a search, or a sweep, asks for many machines at the same."""
+    """The last block of shapes as built: a search, or a sweep, evaluates many machines at the same shapes."""
 
 
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Tell the columns that are sizes of the model from those that are other parameters, all checked."""
+    """Split the columns into sizes of the model and other parameters, and check all values."""
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
     free = terms(machine)
@@ -93,12 +93,13 @@ def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple
 class _Shapes(NamedTuple):
     """The ops (n) of some shapes (u) on the machine as built, and how their times change with its rates.
 
-    `seconds` (3, n, u): value and ends of all executions [s], 0 where unpriced.
-    `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where each was timed.
-    `same` (n,): number of the op that a row is.
-    `launched` (n, u): share of a time that launches take, where it names them apart.
-    `compute`, `memory` (n, u): flop and byte for each second of the floor, times the rest of the share; 0 where
-      the floor is unknown and the rest stays as it is, which `kept` (n, u) has.
+    `seconds` (3, n, u): value, low and high of all executions [s], 0 where unpriced.
+    `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where every op was timed.
+    `same` (n,): index of the distinct op of a row.
+    `launched` (n, u): share of launches in a time that lists them separately.
+    `compute`, `memory` (n, u): flop and byte for each second of the floor, times the share of the time without
+      launches; 0 where the floor is unknown.
+    `kept` (n, u): that share where the floor is unknown, in which case it does not change; else 0.
     """
 
     seconds: Array
@@ -140,9 +141,9 @@ def _built(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
 
 
 def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
-    """Give the time of each op (n, s) on the changed machine of each scenario, as a share of that as built.
+    """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
-    It is `fomkit.prediction.donors.factor`, of floors that all scenarios of a shape share but for their rates.
+    It equals `fomkit.prediction.donors.factor`; all scenarios of a shape share the floors but for their rates.
     """
     launch = study.machine.device.launch_s
     share = here.launched
@@ -154,20 +155,21 @@ def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array
             1.0 / changes.get(name, built)
             for name, built in zip((peak_name(*pair), "byte_per_s"), _built(study.machine, pair), strict=True)
         )
-        # A rate that nobody knows is one that no floor here needs; with neither known the time stays as it is.
+        # An unknown rate is NaN and not needed by any floor here: fmax ignores it. With both unknown the time
+        # stays.
         floors = np.fmax(here.compute[at] * peak, here.memory[at] * rate)
         share[at] += np.where(here.kept[at] > 0, 0.0, floors)
     return share
 
 
 def _span_of_variants(ends: Array, level: float) -> Span:
-    """Give values and ends (3, s) as one span of all scenarios."""
+    """Return value, low and high (3, s) as one span of all scenarios."""
     value, low, high = (cast(float, end) for end in ends)
     return Span(value, low, high, level)
 
 
 def ends_of(spans: Sequence[Span | None]) -> list[float]:
-    """Give value and ends of each, in the order of `RESULTS`; NaN where it is not known."""
+    """Return value, low and high of each span, in the order of `RESULTS`; NaN where it is unknown."""
     return [end for span in spans for end in ((np.nan,) * 3 if span is None else span.ends)]
 
 
@@ -191,7 +193,7 @@ def _figures_of(
 
 
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
-    """Add up some of the ops of each scenario (s)."""
+    """Add up a selection of the ops of each scenario (s)."""
     kinds, seconds, sources, same = study.step.kinds_and_passes[0], here.seconds, here.sources, here.same
     if not which.all():
         kinds, seconds = tuple(compress(kinds, which)), seconds[:, which]
@@ -203,7 +205,7 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
 def _rolled_up(
     study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], launches_s: Array | None
 ) -> pd.DataFrame:
-    """Roll the ops (n, s) of each scenario up."""
+    """Roll up the ops (n, s) of each scenario."""
     rows, level = study.step.rows, study.options.interval
     devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
     ahead = study.step.passes == FORWARD
@@ -214,7 +216,8 @@ def _rolled_up(
         at = case.scenarios
         scaled = None if case.machine.host_op_s is not None else launches_s
         if scaled is not None:
-            # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
+            # Host time is launches times launch cost: with a cost of 1 s and scaled launches, one machine serves
+            # all.
             case = case._replace(machine=change_machine(case.machine, {"launch_s": 1.0}))
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
         own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
@@ -227,7 +230,7 @@ def _rolled_up(
 
 
 def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
-    """Give each scenario the ops of its shape."""
+    """Return the ops of each scenario's shape."""
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
     columns = (column if column is shapes.same else column.take(shape, -1) for column in shapes)
@@ -235,7 +238,7 @@ def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
-    """Do once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
+    """Compute once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
     check_work(model.ops, model.name)
     given, model = with_host(machine, model), updated_as_there(model, machine)
     machine = prepared(given)
@@ -259,22 +262,22 @@ def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
 
 
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Estimate many scenarios, some at a time; see `scenarios`.
+    """Estimate many scenarios in blocks; see `scenarios`.
 
-    Yields a DataFrame: results of some scenarios, by their position in ``table``, scenarios of the same shapes
-    together.
+    Yields a DataFrame: results of some scenarios, by their position in ``table``; scenarios of the same shapes are
+    in one block.
     """
     size_names, changes = _choose(study.model, study.machine, table)
-    if study.machine.origin is not None:  # its times are carried over from another device already
+    if study.machine.origin is not None:  # its times are already transferred from another device
         yield from _one_by_one(study, table, size_names, changes)
         return
-    np.empty(HELD_BYTE, np.uint8)  # freed at once
+    np.empty(HELD_BYTE, np.uint8)  # freed at once; see HELD_BYTE
     base = choose_sizes(study.model, study.options.wanted_sizes)
     shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     if size_names:
         columns = table[size_names].to_numpy(np.float64)
         ones, shape_of = alike(list(columns.T))
-        order = np.lexsort(columns[ones].T[::-1])  # a sweep's stretches that meet the same shapes meet them so
+        order = np.lexsort(columns[ones].T[::-1])  # sorted, so that equal sets of shapes make equal blocks
         shapes, shape_of = columns[ones[order]], np.argsort(order)[shape_of]
     order = np.argsort(shape_of, kind="stable")
     most = max(1, CELLS // max(len(study.step.rows), 1))
@@ -306,7 +309,7 @@ def _one_by_one(
 
 
 def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
-    """Put the results of all blocks beside the table that they are of; see `scenarios`."""
+    """Join the results of all blocks to their table, in its order; see `scenarios`."""
     found = list(blocks)
     if not found:
         return table.assign(**dict.fromkeys(RESULTS, np.nan), shared=1.0, basis="modelled")
@@ -331,7 +334,7 @@ def _block(
 
 
 class _Case(NamedTuple):
-    """A model and a machine that some scenarios share: all but sizes, rates and launch cost."""
+    """A model and a machine that some scenarios share: equal in all but sizes, rates and launch cost."""
 
     model: ModelProfile
     machine: Machine
@@ -341,7 +344,7 @@ class _Case(NamedTuple):
 def _cases(
     study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp], values: Mapping[str, Array]
 ) -> Iterator[_Case]:
-    """Give each model and machine that differ in `terms`, or in what the model's own memory costs at its sizes."""
+    """Yield each model and machine that differ in `terms`, or in the cost of fresh pages at their sizes."""
     pages = study.machine.device.fresh_byte_per_s is not None
     keys = [*values.values(), *([shape.astype(np.float64)] if pages else [])]
     if not keys:
@@ -377,21 +380,21 @@ def _check(study: Study, timed: Timed) -> None:
 
 
 def columns_of(model: ModelProfile, machine: Machine) -> frozenset[str]:
-    """Name what a table of scenarios may say: sizes of the model, parameters of the machine and of the run."""
+    """Return the allowed columns of a table of scenarios: sizes of the model, parameters of machine and run."""
     return frozenset({*model.sizes, "batch", *machine.parameters, *terms(machine)})
 
 
 def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Estimate one model on one machine in many scenarios.
 
-    The numbers are those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
-    Scenarios of the same sizes share the utilisation of every op; on a changed machine it is kept and the time
+    The numbers equal those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
+    Scenarios of the same sizes share the utilisation of every op; on a changed machine it is kept, and the time
     follows the roofline.
 
-    `table`: columns are those of `columns_of`, in SI units. What has no column stays as the profiles and options
-    have it. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with
-    _low and _high, NaN where the profile does not say; ``shared``: the share of the variance of their errors that
-    other work on the machine shares; ``basis``: measured where every op was timed and no machine changed, else
+    `table`: columns are those of `columns_of`, in SI units; other values stay as in the profiles and options.
+    Returns a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and
+    _high, NaN where the profile does not state them; ``shared``: the share of the variance of their errors that is
+    common to other work on the machine; ``basis``: measured where every op was timed and no machine changed, else
     modelled; and ``why``: the reason why a scenario has no figures, which are then NaN.
     """
     known = columns_of(study.model, study.given)
@@ -406,5 +409,5 @@ def _where_possible(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     except FomkitError as error:
         if len(table) == 1:
             return in_order((), table).assign(basis="", why=str(error))
-        half = len(table) // 2  # one of them cannot be; the others may be
+        half = len(table) // 2  # at least one scenario fails; the others may not
         return pd.concat([_where_possible(study, part) for part in (table.iloc[:half], table.iloc[half:])])
