@@ -23,8 +23,7 @@ from fomkit.plan.options import Options, choose_scope
 def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
     """Count the paid units while runs fill a scope: a node is paid whole, even for a run on one of its devices.
 
-    Raises FomkitError when the price is for the whole system and the scope is narrower: the price of a part is
-    unknown.
+    Raises FomkitError when the price is per system and the scope is narrower: the price of a part is unknown.
     """
     if price.per == "device":
         return machine.devices(scope)
@@ -56,8 +55,8 @@ def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
 def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run_s: Span) -> Span:
     """Return the cost of one run while ``at_once`` of them fill a scope; down time of a system is paid too.
 
-    `scope`: device, node or system; `at_once`: runs in progress at the same time at that scope; `run_s`: time of
-    one run [s].
+    `scope`: device, node or system; `at_once`: runs in progress there at the same time; `run_s`: time of one run
+    [s].
     """
     return money(price, run_s, paid_units(price, machine, scope) / (at_once * machine.up_share(scope)))
 

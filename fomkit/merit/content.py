@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Term = tuple[str, float, str]
-"""A term of an equation: its sign ("" for the first), its number (whole numbers are written in full), and its
-unit."""
+"""A term of an equation: its sign ("" for the first), its number (whole ones in full), and its unit."""
 Interval = Callable[[Range | None, str | None], str]
 """Writes the bounds of a span in a dimension."""
 DOMINANT_SHARE = 0.95

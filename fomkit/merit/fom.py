@@ -80,9 +80,8 @@ def take_mean(name: str, new: Numbers, old: Numbers, weights: Numbers | None = N
 def implied_weights(name: str, old: Numbers, weights: Numbers | None = None) -> list[float]:
     """Return each line's share in a mean; shares sum to 1.
 
-    In the harmonic means it is the weight of a ratio's reciprocal, in the geometric mean that of its logarithm, in
-    the arithmetic mean that of the ratio itself. In the ratio of harmonic means it is the share of the baseline's
-    time.
+    In the harmonic means a share is the weight of a ratio's reciprocal, in the geometric that of its logarithm, in
+    the arithmetic that of the ratio. In the ratio of harmonic means it is a share of the baseline's time.
     """
     shares = list(_weights(name, weights, len(old)))
     if MEANS[name] is _time_ratio:
@@ -113,8 +112,8 @@ class FigureOfMerit:
     `weights`: the effective weight of each line's ratio in the value; they sum to 1.
     `others`: the value by every other mean, with its interval.
     `mean_rates`: harmonic mean rate [1/day] of the baseline and of the target.
-    `with_whole_rates`: the value when every rate is first cut to a whole number, as the lecture prints it; NaN
-      below one a day.
+    `with_whole_rates`: the value with every rate cut to a whole number, as the lecture prints it; NaN below one a
+      day.
     """
 
     baseline: Rates
@@ -145,8 +144,7 @@ _TERMS: Mapping[str, Pull] = {
     "geometric": lambda _, __, weights: weights,
     "arithmetic": lambda new, old, _: [a / b for a, b in zip(new, old, strict=True)],
 }
-"""The terms that a mean adds up, from the target's rates, the baseline's and the weights; a mean of rates adds up
-times."""
+"""The terms of a mean, from the target's rates, the baseline's and the weights; a mean of rates adds up times."""
 
 
 def _pulls(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Numbers) -> list[float]:
@@ -210,8 +208,7 @@ def figure_of_merit(
 ) -> FigureOfMerit:
     """Compare two machines over the same lines of work.
 
-    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: weight of each line in the weighted means; default: all
-    1.
+    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: of each line in the weighted means; default: all 1.
     """
     _check_comparable(baseline, target)
     lines = list(baseline.unit_per_day)

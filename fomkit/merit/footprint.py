@@ -241,16 +241,14 @@ def integrate(
 
 
 MOST_W = 2000.0
-"""More than the power of one processor [W]: a counter that may have wrapped twice at this power gives no
-energy."""
+"""More than the power of one processor [W]: a counter that may have wrapped twice at this power is useless."""
 
 
 def counted(before: float, after: float, most: float, wall_s: float) -> float:
     """Return how far a counter [J] advanced between two readings, with at most one wrap.
 
     `before`, `after`: readings [J]; `most`: where the counter wraps to 0 [J]; `wall_s`: time between the readings
-    [s]. Raises FomkitError when a reading is outside the counter's range, or the time is so long that it may have
-    wrapped twice.
+    [s]. Raises FomkitError if a reading is out of range, or the counter may have wrapped twice.
 
     >>> counted(10.0, 25.0, 100.0, 1e-2), counted(90.0, 5.0, 100.0, 1e-2)
     (15.0, 15.0)

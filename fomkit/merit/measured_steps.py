@@ -109,8 +109,7 @@ def _besides_steps(estimated: Estimate, run: bool) -> list[str]:
 def _of_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     """Divide an epoch or a run by its steps, if it includes no other priced term than validation.
 
-    Validation is forward passes of the same model; it counts as the number of steps that take as long in the
-    estimate.
+    Validation is forward passes of the same model; it counts as the steps that take as long in the estimate.
     """
     steps, epochs, of_run = estimated.run_time.steps_per_epoch, estimated.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
@@ -287,7 +286,7 @@ def explained_lines(
 
     Runs on these machines count; without such runs, those on other machines do.
 
-    `machines`: such as baseline and target; `sides`: line by line on each; `load`: returns the model profile of a
+    `machines`: for example baseline and target; `sides`: line by line on each; `load`: returns a profile by its
     name.
     """
     own = {machine.name: machine for machine in machines}

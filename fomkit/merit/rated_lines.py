@@ -37,8 +37,7 @@ def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditio
 def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
     """Return the conditions under which a line runs when a proposal changes some of them.
 
-    The quality is only what the proposal demonstrates; a quality that the line requires is not demonstrated by
-    that.
+    The quality is only what the proposal demonstrates; what the line requires is not demonstrated by that.
     """
     stated = {name: value for name, value in vars(proposed).items() if value not in (None, "")}
     return replace(fixed, **{**stated, "quality": proposed.quality, "sizes": {**fixed.sizes, **proposed.sizes}})
@@ -107,8 +106,7 @@ class RatedLine:
     `kind`: given, frozen, estimated or missing.
     `precision`: number formats of most of the arithmetic, as far as they are known.
     `work`: hash of the work of an estimated line.
-    `excludes`: terms that its rate leaves out because they are not stated; None where a frozen rate does not state
-      them.
+    `excludes`: terms that its rate leaves out because they are not stated; None where unknown for a frozen rate.
     `job`: the estimate of a run on several devices; `estimate` is then None.
     """
 

@@ -118,8 +118,7 @@ def times_of(paid: Sequence[Once]) -> tuple[Once, ...]:
 def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1.0) -> Machine:
     """Return the machine with one-off costs as overheads of a run; shares of a job become shares of its epochs.
 
-    `job_over_epochs`: time of a job without these shares over that of its epochs alone: above 1 where there are
-    one-off times too.
+    `job_over_epochs`: time of a job without these shares over that of its epochs alone: over 1 with one-off times.
 
     >>> from fomkit.core.machine import Device
     >>> import pandas as pd
@@ -177,8 +176,7 @@ class OneOff:
     """One one-off cost of a run.
 
     `share`: of the given run; None where the profile defines no run.
-    `lengths`: each None where the cost grows with the run, so that no length helps, or the length of a run or an
-      epoch is unknown.
+    `lengths`: each None where no length helps because the cost grows with the run, or the length is unknown.
     `grows`: true for a machine's overhead that is a share of the run's epochs.
     """
 

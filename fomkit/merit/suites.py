@@ -33,8 +33,7 @@ class SuiteResult(Shown):
     `allow_excluded`: give a verdict on the threshold even though the device explains little of the measured runs.
     `calibration`: the same from measurements on the baseline, if requested.
     `unread`: why tables of measurements could not be read.
-    `now`: the current rates of the lines of a frozen baseline; empty where nothing is frozen, or they were not
-      requested.
+    `now`: current rates of the lines of a frozen baseline; empty if nothing is frozen, or they are not requested.
     """
 
     suite: Suite
@@ -235,13 +234,11 @@ _WORDS: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous
 class AcceptedLine:
     """One line: the committed rate, the measured one, and the verdict.
 
-    `committed`: its value is the commitment; the interval of a prediction behind it does not count against the
-      vendor.
+    `committed`: its value is the commitment; the interval of its prediction does not count against the vendor.
     `measured`: units per day from the measured rows; None where no row is a measurement of this line.
     `spread_stated`: whether every row used states the interval of its repeats.
     `readings`: every row on this line's workload and this machine, including those set aside.
-    `modelled_share`: share of the measured figure's run that is predicted: validation and overheads beside the
-      measured step.
+    `modelled_share`: share of the measured figure's run that is predicted: validation and overheads.
     """
 
     committed: RatedLine

@@ -1,8 +1,8 @@
 """One step of a parallel training: work, waits, traffic and memory of its devices, and the schedule of a pipeline.
 
 Memory is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
-(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, 2 bytes each; masks of
-dropouts have 1 byte.
+(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, in 2 bytes, dropout
+masks in 1.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class ParallelStep:
 def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
     """Return the shares of a step by time source, from the coverage of its work and its waits for links.
 
-    `work`: shares of the work by time source; sum to 1; `work_s`: time of the work [s]; `waits`: exposed time [s]
-    by time source.
+    `work`: shares of the work by time source; `work_s`: time of the work [s]; `waits`: exposed time [s] by time
+    source.
 
     >>> step_coverage({"measured": 0.5, "roofline": 0.5}, 3.0, {"measured": 0.5, "alpha_beta": 0.5})
     {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
@@ -141,8 +141,7 @@ def waits_for(
 ) -> Waits:
     """Add up collectives, each less the time of the op that hides it.
 
-    `times`: the exchange of each collective; `one_s`: time of one execution of each op [s]; `level`: of the
-    intervals.
+    `times`: exchange of each collective; `one_s`: time of one execution of an op [s]; `level`: of the intervals.
 
     >>> sum_ = Exchange(Span(3.0, 2.0, 5.0), "measured")
     >>> waits_for([Sent("all_reduce", "product")] * 2, {"all_reduce": sum_}, {"product": 2.5}, 0.8).exposed
@@ -162,9 +161,8 @@ def waits_for(
 def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> float:
     """Return the time of forward and backward of all microbatches under 1F1B [s].
 
-    The slowest stage works all the time except for filling and draining, which take one microbatch of each other
-    stage, or one chunk of it where stages are interleaved. For equal stages this is exact: ``(m + (p - 1)/v) ·
-    t``.
+    The slowest stage works except for filling and draining, which take one microbatch of each other stage, or one
+    chunk of it where stages are interleaved. For equal stages this is exact: ``(m + (p - 1)/v) · t``.
 
     `stage_s`: time of each stage for one microbatch, forward and backward [s].
 
@@ -178,15 +176,13 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
 PARAMETER_BYTE = 2
 GRADIENT_BYTE = 4
 STATE_BYTE = 12
-"""Bytes per parameter in mixed precision with Adam: parameters 2, sums of gradients 4, fp32 copy and two moments
-12."""
+"""Bytes per parameter in mixed precision with Adam: parameters 2, sums of gradients 4, copy and moments 12."""
 
 _SPLIT, _WIDE = 24, 16
 """Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
 wide activations before and after GELU 16."""
 _WHOLE = 10
-"""Bytes that tensor parallelism does not split: inputs of two norms 4, of two products 4, masks of two dropouts
-2."""
+"""Bytes that it does not split: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
 _GATED_WHOLE = 8
 """The same for a block of Llama's style: inputs of two norms 4, of two products 4."""
 _PLACE = 4

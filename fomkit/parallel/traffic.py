@@ -105,8 +105,8 @@ def buckets_of(
     """Fill buckets with the gradients of a step in the order in which its backward pass makes them.
 
     `order`: an ORDER table whose sizes are numbers; `row_s` (rows of the op table,): time of one execution of each
-    op [s]; NaN counts as 0; `backward`: mask of the rows of the backward pass; `bucket_byte`: a bucket is sent
-    once it holds as much.
+    op [s]; NaN counts as 0; `backward`: mask of the rows of the backward pass; `bucket_byte`: size at which a
+    bucket is sent.
     """
     ids, rows = order["id"].to_numpy(int), order["row"].to_numpy(np.float64)
     first = np.unique(ids, return_index=True)[1]

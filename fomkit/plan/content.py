@@ -1,7 +1,6 @@
 """The JSON content of an estimate: its typed dictionaries, and the functions that fill them.
 
-`estimate_content` makes the entry of one estimate; `as_content` converts any object to the typed dictionary of a
-form.
+`estimate_content` makes the entry of one estimate; `as_content` converts objects to a typed dictionary.
 """
 
 from __future__ import annotations

@@ -176,8 +176,7 @@ board. Power-limited boards (`power_shortfall`), such as the T4, are left out.""
 
 
 MEASURED = "fomkit measure"
-"""Prefix of the name of the harness of `fomkit measure`, which times ops as a step runs them, framework time
-included."""
+"""Prefix of the harness of `fomkit measure`, which times ops as in a step, framework time included."""
 MEASURED_SPREAD = Spread(0.0, 0.056)
 """Spread beyond the intervals of ops and of fresh pages, estimated from steps of ten models (`fomkit validate
 --here` estimates it for each model from the other nine)."""
@@ -188,16 +187,15 @@ MEASURED_USES: Uses = dict.fromkeys(GROUPS.values(), _SAME)
 LIBRARY = "library"
 """The group of library products."""
 TABLE_LEAVES = 1 / 3
-"""Fraction of the power risk that remains where the board was timed kernel by kernel, applied to both sides: a
-judgement."""
+"""Fraction of the power risk that remains where kernels of the board were timed, on both sides: a judgement."""
 
 
 def limited(uses: Uses, machine: Machine) -> Uses:
     """Widen the error of use in a step by the time that a power-limited machine may lose in long products.
 
     The loss depends on the preceding work, which a table of single kernels covers only in part: at `DEFAULT_LEVEL`
-    the interval reaches `TABLE_LEAVES` of `power_shortfall` farther on both sides. Times from facts include the
-    loss in their rates.
+    the interval reaches `TABLE_LEAVES` of `power_shortfall` farther on both sides. Rates of times from facts
+    include it.
     """
     part = TABLE_LEAVES * power_shortfall(machine) / half_width(DEFAULT_LEVEL)
     if not part or LIBRARY not in uses:
@@ -259,8 +257,7 @@ def use_widths(
 
     `kinds` (n,); `seconds` (n, s): times of n ops in each of s variants of a step, all executions of an op
     together; 0 where unknown; `of_table` (n, s) or (n, 1): true where the time rests on timings of single kernels
-    (`TABLES`); `uses`: from `uses_of`; `level`: the level of the intervals. Returns a list of pairs of arrays
-    (s,).
+    (`TABLES`); `uses`: from `uses_of`; `level`: of the intervals. Returns pairs of arrays (s,).
     """
     timed = seconds * of_table
     totals = {group: own @ timed for group, own in _in_groups(kinds).items() if group in uses}

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 NEGLIGIBLE = 1e-3
-"""Share of a step's flop below which a format without a stated energy uses the largest stated figure, with a
-note."""
+"""Share of a step's flop below which a format without a figure uses the largest figure, with a note."""
 Figures = Mapping[tuple[str, str], Fact]
 """Energy of a flop [J] by number format and engine."""
 
@@ -32,8 +31,7 @@ Figures = Mapping[tuple[str, str], Fact]
 class Work:
     """Energy of some ops besides idle power.
 
-    `terms`: energy [J] of the flop of each number format and engine, and of the bytes, by a name that identifies
-      it.
+    `terms`: energy [J] of the flop of each number format and engine, and of the bytes, by name.
     `missing`: messages on work without an energy; if there are any, the terms are incomplete.
     """
 
@@ -236,8 +234,7 @@ def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None)
     """Add up the energy of one device.
 
     `time_s`: the whole time [s], including waiting; `work`: the work done in it; priced only where the method
-    counts work; `most_j`: upper bound [J] of a chip's energy: the interval is cut there, but a value above it
-    stays as it is.
+    counts work; `most_j`: upper bound [J] of a chip's energy: it cuts the interval, but not the value.
 
     >>> method = Method("per_work", Span.exact(40.0), "chip", "modelled", "", counts_work=True)
     >>> spend(method, Span.exact(2.0), Work({"byte": Span(20.0, 10.0, 30.0)})).energy_j

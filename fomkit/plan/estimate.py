@@ -92,7 +92,7 @@ def slower_products(
 
     The batches tried are the next two smaller powers of two, this batch less one, and 1.
 
-    `ops`: the model's COSTED ops at these sizes, in the order of its table; `machine`: with fits; `level`: of the
+    `ops`: its COSTED ops at these sizes, in the order of its table; `machine`: with fits; `level`: of the
     intervals.
     """
     batch = int(sizes.get("batch", 1))
@@ -152,10 +152,8 @@ class Estimate(Shown):
 
     `step_time`, `run_time`: the roll-up, term by term.
     `unit_per_day`: None where the profile does not define a run.
-    `detail`: the values of the properties ``timed``, ``fitted``, ``ops``, ``coverage``, ``deviations`` and
-      ``fit``.
-    `job`: the step of a run on several devices, whose ops are those of one microbatch on one device; None on one
-      device.
+    `detail`: values of the properties ``timed``, ``fitted``, ``ops``, ``coverage``, ``deviations`` and ``fit``.
+    `job`: the step of a run on several devices (ops are of one microbatch on one device); None on one.
     """
 
     model: ModelProfile

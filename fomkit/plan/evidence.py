@@ -171,8 +171,7 @@ def _rate(fact: Fact | None, amount: float) -> Bound | None:
 def _floor(row: Record, machine: Machine) -> Floor:
     """Return the times of arithmetic and traffic at the machine's rates, and which of them is the bound.
 
-    The rates are those that the time was predicted with: for times from facts, the peak that the power limit
-    sustains.
+    The rates are those of the prediction: for times from facts, the peak that the power limit sustains.
     """
     known = rates(held(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
     bound = binding(row, known)

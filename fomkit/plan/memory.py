@@ -17,8 +17,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import ROLES
 
 BLOCK_BYTE = 512
-"""Every piece of memory is rounded up to blocks of this size [byte] (PyTorch's CUDACachingAllocator,
-kMinBlockSize)."""
+"""Memory is allocated in blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
 _MOST_GAPS = 1000
 """Largest number of executed ops per line of an order table; the usual number is about one."""
 

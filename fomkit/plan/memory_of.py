@@ -103,8 +103,8 @@ def step_memory(
 ) -> Use | None:
     """Trace the memory use of a model's step; None where the profile has no order of its ops.
 
-    `sizes`: the value of each named size; `workspace`: workspace of each op [byte]; default: one sample's im2col
-    for convolutions.
+    `sizes`: of each named size; `workspace`: workspace of each op [byte]; default: a convolution's im2col of one
+    sample.
     """
     if model.order is None:
         return None

@@ -182,8 +182,7 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
 def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     """Return the parts of each pass, then the stated host, input and overhead times of a step.
 
-    `by`: a column of the ops: ``kind``, ``time_source`` or ``bound``. Returns a DataFrame: ``pass``, ``part``,
-    ``time_s``.
+    `by`: a column: ``kind``, ``time_source`` or ``bound``. Returns a DataFrame: ``pass``, ``part``, ``time_s``.
     """
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
@@ -216,8 +215,8 @@ def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]
 def memory_table(estimate: Estimate) -> pd.DataFrame:
     """Return the memory of each role over the step.
 
-    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every
-    moment shown.
+    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at each
+    moment.
     """
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)

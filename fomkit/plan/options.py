@@ -23,8 +23,7 @@ class Options:
     `batch`: samples in one step; None keeps the profile's.
     `interval`: level of all intervals.
     `sizes`: other named sizes of the profile, for example ``{"seq": 512}``.
-    `precision`: fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; None is the framework's default on the
-      machine.
+    `precision`: fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; None is the framework's default.
     `scope`: device, node or system; None selects the narrowest that all machines state.
     `last_batch`: drop or keep the partial last batch; None keeps the profile's choice.
     `allow_uncovered`: leave work without a time out instead of raising an error; times are then lower bounds.
@@ -89,8 +88,7 @@ def check_options(
 def check_counts(**stated: object) -> None:
     """Raise FomkitError unless each count is a whole number of 1 or more; None means not stated.
 
-    More ``threads`` than the current machine has processors raise an error too: they would only wait for each
-    other.
+    More ``threads`` than this machine has processors raise an error too: they would wait for each other.
     """
     check_options(sizes={name: count for name, count in stated.items() if count is not None})
     threads, most = stated.get("threads"), os.cpu_count() or 1
@@ -206,8 +204,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     """Return a machine with other parameter values, each of which keeps its relative spread.
 
     Every op keeps its utilisation on the machine as built: the time of its launches changes with the launch cost,
-    the rest with its roofline (`fomkit.prediction.donors.factor`). Measured times of the original machine become
-    transferred times.
+    the rest with its roofline (`fomkit.prediction.donors.factor`). Measured times become transferred times.
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
     (`Machine.parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`);

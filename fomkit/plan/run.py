@@ -25,8 +25,7 @@ class RunTime:
     """The time of one epoch and of one run; None where the profile does not define a run.
 
     `steps_per_epoch`: full steps of one epoch.
-    `partial_step`: true when the last, smaller batch is kept; it is priced as a full step, which is an upper
-      bound.
+    `partial_step`: true if the last, smaller batch is kept; it is priced as a full step, an upper bound.
     `training_s`, `validation_s`, `epoch_extra_s`, `epoch_s`: terms of one epoch and their sum [s].
     `startup_s`, `run_s`: overheads once a run, and the whole run [s].
     `excludes`: terms left out because they are not stated.
@@ -184,8 +183,7 @@ def _between(low: float, high: float, share: float) -> float:
 def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
     """Return the epochs to the target at a batch: measured there, or interpolated between two measured batches.
 
-    Between two batches, the logarithms of the epochs and of their interval's bounds are linear in the logarithm of
-    the batch.
+    Between two batches, the logarithms of the epochs and of their bounds are linear in that of the batch.
 
     Raises FomkitError when the curve does not cover the batch: the epochs at other batches are unknown.
 

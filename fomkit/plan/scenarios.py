@@ -264,8 +264,7 @@ def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Estimate many scenarios in blocks; see `scenarios`.
 
-    Yields a DataFrame: results of some scenarios, by their position in ``table``; scenarios of the same shapes are
-    in one block.
+    Yields a DataFrame: results of some scenarios, by position in ``table``; equal shapes are in one block.
     """
     size_names, changes = _choose(study.model, study.machine, table)
     if study.machine.origin is not None:  # its times are already transferred from another device
@@ -387,9 +386,8 @@ def columns_of(model: ModelProfile, machine: Machine) -> frozenset[str]:
 def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Estimate one model on one machine in many scenarios.
 
-    The numbers equal those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
-    Scenarios of the same sizes share the utilisation of every op; on a changed machine it is kept, and the time
-    follows the roofline.
+    The numbers equal those of `fomkit.plan.estimate` with `fomkit.plan.options.change_machine`. Scenarios of the
+    same sizes share the utilisation of every op; a changed machine keeps it, and the time follows the roofline.
 
     `table`: columns are those of `columns_of`, in SI units; other values stay as in the profiles and options.
     Returns a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and

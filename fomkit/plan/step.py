@@ -36,15 +36,13 @@ HOST_OP_S = Fact(
 )  # fmt: skip
 """Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).
 
-It is longer than one kernel's launch: it includes Python, autograd and the framework's own checks of the op
-[s]."""
+It is longer than a kernel's launch: it includes Python, autograd and the framework's checks of the op [s]."""
 
 
 def with_host(machine: Machine, model: ModelProfile) -> Machine:
     """Return the machine with a default `host_op_s`, if it has none, for a transformer priced by its sizes.
 
-    The ops of a traced network are finer than the ops of such a transformer; they start at the machine's launch
-    cost.
+    The ops of a traced network are finer than those of a transformer; they start at the launch cost.
     """
     if model.transformer is None or machine.host_op_s is not None:
         return machine
@@ -85,8 +83,7 @@ class Ops(NamedTuple):
     """The times of n ops in each of s variants of a step.
 
     `kinds` (n,).
-    `seconds` (3, n, s): value, low and high of all executions of an op [s]; 0 where it has no time and is left
-      out.
+    `seconds` (3, n, s): value, low and high of all executions of an op [s]; 0 where it has no time.
     `sources` (n, s), or (n, 1) where they are the same in all variants: number of the time source.
     `of_table`, of the same shape: true where the time rests on timings of single kernels.
     `same` (n,): index of the distinct op of a row (`same_ops`); all rows of one distinct op have the same error.
@@ -227,8 +224,8 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     common and adds up linearly (`common_of`). The rest is each op's own and adds in quadrature, as do the errors
     of different families and the error of use in a step.
 
-    `uses`: the error that use in a step adds to timings of single kernels (`fomkit.plan.coverage`); `level`: the
-    level of the intervals.
+    `uses`: the error that use in a step adds to timings of kernels (`fomkit.plan.coverage`); `level`: of the
+    intervals.
     """
     seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
     width, family = seconds.shape[2], first + ops.sources
@@ -356,10 +353,9 @@ AT_ONCE = 64
 def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine, level: float) -> dict[int, Span]:
     """Return the step's wall time, group by group, as if the ops of that group took exactly their predicted time.
 
-    The ops of the group then have no error, neither of their own nor in common with their family (the ops of one
-    kind and time source); the rest adds up as in `device_times`. The error of their use in the step remains. A
-    timing would also inform about similar ops, and may differ from the prediction; both are left out because they
-    are unknown beforehand.
+    The ops of the group then have no error, neither of their own nor that of their family (one kind and time
+    source); the rest adds up as in `device_times`. The error of their use in the step remains. A timing would also
+    inform about similar ops, and may differ from the prediction; both are unknown beforehand and left out.
 
     `timed`: a TIMED table; `groups`: a number for each row; rows of one number are timed by one measurement;
     `machine`: for the terms beside the device; `level`: the level of the intervals in ``timed``. Returns a dict:

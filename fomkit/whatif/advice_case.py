@@ -243,10 +243,10 @@ def saving(
     """Compare a step with a changed one of the same training.
 
     Ops with the same time in both share their errors. For ops that changed, the errors before and after are
-    treated as independent, which gives the wider interval. Where ops differ by the launch cost only, its error is
-    the only one.
+    treated as independent, which gives the wider interval. Where they differ by the launch cost only, its error
+    counts.
 
-    `ops`: TIMED table of the changed step; `machine`: where the changed step runs; default: the same; `errors`:
+    `ops`: TIMED table of the changed step; `machine`: of the changed step; default: the same; `errors`:
     independent, or launch where the ops differ by what launches cost; `samples`: samples of the changed step over
     those of the step.
     """

@@ -51,8 +51,7 @@ class OnMachine:
     machine: Machine
     options: Options
     tries: int
-    """Approximate number of values of one whole number that may be tried; it depends on the cost of an
-    estimate."""
+    """Approximate number of values of a whole number that may be tried, by the cost of an estimate."""
 
     @property
     def level(self) -> float:

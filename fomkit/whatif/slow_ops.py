@@ -116,12 +116,10 @@ EXPENSIVE = 0.10
 """Share of the device's time from which one op is expensive: a shorter one cannot save a tenth of a step."""
 
 LOW_USE = 0.5
-"""Largest share of the floor in an op's time at which its use is low: at the floor it would take at most half the
-time."""
+"""Share of the floor in an op's time up to which its use is low: at the floor it takes half the time or less."""
 
 LONG_ENOUGH = 0.01
-"""Share of the device's time from which an op of low use is considered; shorter ones alone are not worth
-advice."""
+"""Share of the device's time from which an op of low use is considered; shorter ones are not worth advice."""
 
 _NO_FLOOR = "the machine states no rates from which a least time follows"
 

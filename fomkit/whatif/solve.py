@@ -20,8 +20,7 @@ from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
 from fomkit.whatif.subjects import Subject
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
-"""Number of equal parts into which a direction is divided, by the number of parameters; all such directions are
-tried."""
+"""Number of parts that a direction is divided into, by the number of parameters; all directions are tried."""
 FEWEST_DIVISIONS = 3
 CLOSEST = 0.002
 """Turn of a direction at which the search for the shortest way ends."""
@@ -196,8 +195,7 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     In every direction in ln(factor) the way to the goal is computed; around the shortest way the directions are
     refined. Whole numbers are tried at doubling factors.
 
-    `evaluator`: with a goal that is not reached yet; `parameters`: two or more, each with a known better
-    direction.
+    `evaluator`: its goal is not reached yet; `parameters`: two or more, whose better direction is known.
     """
     names = tuple(parameter.name for parameter in parameters)
     if len(parameters) < 2:
@@ -274,8 +272,7 @@ class Solution(Shown):
     `title`: model or suite, target and conditions.
     `figures`: the current ones.
     `probability`: that the goal is reached without a change.
-    `changes`: of one parameter each, the smallest first, then those that cannot reach it; empty where it is
-      reached.
+    `changes`: of one parameter each, the smallest first, then those that fail; empty where it is reached.
     `refused` (str, str): parameters that could not be tried, each with the reason.
     `frontier`: None where none was requested, or the goal is reached.
     """

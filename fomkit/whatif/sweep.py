@@ -1,7 +1,6 @@
 """A sweep: one model on one machine, or on its nodes, at many points of its parameters, estimated in stretches.
 
-A stretch is a range of consecutive points that is estimated at once. `make_sweep` checks a sweep; `Sweep.blocks`
-runs it.
+A stretch is a range of points that are estimated at once. `make_sweep` checks a sweep; `Sweep.blocks` runs it.
 """
 
 from __future__ import annotations

@@ -306,8 +306,7 @@ def _is_whole(value: object) -> bool:
 def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None, seed: int = 0) -> Plan:
     """Check the axes of a sweep, and count its points.
 
-    `way`: grid uses every combination; random and sobol draw ``points``; `points`: default: all of a grid, else
-    4,096.
+    `way`: grid uses every combination, random and sobol draw ``points``, by default 4,096.
     """
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)

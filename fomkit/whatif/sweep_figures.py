@@ -27,7 +27,7 @@ Values = tuple[float, ...]
 MOST_FOLLOWED = 256
 """Largest number of sizes whose step is traced op by op; each takes some hundredths of a second."""
 MOST_SEARCHED = 16
-"""Largest number of combinations of other sizes for which the largest batch is searched: about twenty steps
+"""Largest number of combinations of other sizes for which the largest batch is searched, in about 20 steps
 each."""
 PEAK_BYTE, FITS = "peak_byte", "fits"
 NO_CAPACITY = "the machine does not state the memory of its device"
@@ -39,8 +39,7 @@ class Memory(NamedTuple):
     `sizes`: sizes that are varied.
     `peaks`: peak [byte] by the values of these, NaN where it is not known; empty where none is.
     `why_not`: why there are no peaks, or some are not known.
-    `largest`: the largest batch that fits, by the values of the other sizes; used where there are too many for
-      peaks.
+    `largest`: the largest batch that fits, by the values of the other sizes; used if too many for peaks.
     `unchecked`: why it is unknown for some points whether they fit; "" where it is known for all.
     """
 

@@ -285,9 +285,8 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
 class Swept(Shown):
     """All points of a sweep.
 
-    `table`: one row for each point: its parameters in SI units, then step_s [s], sample_per_s [1/s] and
-      unit_per_day [1/day] with low and high, cost and energy_j [J], peak_byte [byte], fits and basis, as far as
-      they are known.
+    `table`: a row for each point: its parameters (SI units), step_s [s], sample_per_s [1/s] and unit_per_day
+      [1/day] with low and high, cost and energy_j [J], peak_byte [byte], fits and basis, as far as they are known.
     `front`: the rows of the table that no other row dominates, one of each set of equals.
     `content`: ``fomkit/sweep/1``.
     """
@@ -309,8 +308,8 @@ def run_sweep(
     """Run a sweep, and keep every point unless ``keep`` is false.
 
     `scheduler`: of a Dask cluster; default: this machine; `after_each`: called after each stretch; `first`: the
-    first stretch; `through`: a function that the stretches pass through, which may write them and prepend those
-    before the first.
+    first stretch; `through`: a function that the stretches pass through, which may write them and prepend earlier
+    ones.
     """
     tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:
