@@ -112,8 +112,7 @@ class FigureOfMerit:
     `weights`: the effective weight of each line's ratio in the value; they sum to 1.
     `others`: the value by every other mean, with its interval.
     `mean_rates`: harmonic mean rate [1/day] of the baseline and of the target.
-    `with_whole_rates`: the value with every rate cut to a whole number, as the lecture prints it; NaN below one a
-      day.
+    `with_whole_rates`: the value with every rate cut to a whole number, as in the lecture; NaN below one a day.
     """
 
     baseline: Rates
@@ -170,7 +169,7 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
     """Compute a mean of lines on two machines with its interval; the errors of two machines are independent.
 
     On one machine, the shared part of the errors of lines (`Span.shared`) is fully correlated. The rest is each
-    line's own and adds in quadrature.
+    line's own, in quadrature.
     """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:

@@ -286,8 +286,7 @@ def explained_lines(
 
     Runs on these machines count; without such runs, those on other machines do.
 
-    `machines`: for example baseline and target; `sides`: line by line on each; `load`: returns a profile by its
-    name.
+    `machines`: such as baseline and target; `sides`: line by line on each; `load`: returns a profile by name.
     """
     own = {machine.name: machine for machine in machines}
     cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []

@@ -89,8 +89,7 @@ class ParallelStep:
 def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
     """Return the shares of a step by time source, from the coverage of its work and its waits for links.
 
-    `work`: shares of the work by time source; `work_s`: time of the work [s]; `waits`: exposed time [s] by time
-    source.
+    `work`: shares of the work by time source; `work_s`: time of the work [s]; `waits`: exposed time [s] by source.
 
     >>> step_coverage({"measured": 0.5, "roofline": 0.5}, 3.0, {"measured": 0.5, "alpha_beta": 0.5})
     {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
@@ -236,8 +235,8 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
 def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
     """Return the largest activation memory of the first stage, per device [byte].
 
-    It holds the activations of ``p`` microbatches in flight, each of ``blocks/p`` blocks, with interleaving ``1 +
-    (p - 1)/(p·v)`` times as many; fewer where the step has fewer microbatches.
+    It holds the activations of ``p`` microbatches in flight, each of ``blocks/p`` blocks, with interleaving
+    ``1 + (p - 1)/(p·v)`` times as many; fewer if the step has fewer.
     """
     stages, chunks = layout.pipeline, layout.interleave
     in_flight = shape.blocks * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0)

@@ -59,8 +59,8 @@ def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, 
 def check_work(timed: pd.DataFrame, where: str) -> None:
     """Raise when a step executes nothing, because it would take 0 s.
 
-    `timed`: a table of ops with the column count; a count that is an expression of sizes counts as work; `where`:
-    the model's name in the message.
+    `timed`: a table of ops with the column count; an expression of sizes counts as work; `where`: name in the
+    message.
     """
     counts = timed["count"].tolist() if len(timed) else []
     if any(isinstance(count, str) or count > 0 for count in counts):
@@ -178,8 +178,8 @@ board. Power-limited boards (`power_shortfall`), such as the T4, are left out.""
 MEASURED = "fomkit measure"
 """Prefix of the harness of `fomkit measure`, which times ops as in a step, framework time included."""
 MEASURED_SPREAD = Spread(0.0, 0.056)
-"""Spread beyond the intervals of ops and of fresh pages, estimated from steps of ten models (`fomkit validate
---here` estimates it for each model from the other nine)."""
+"""Spread beyond the intervals of ops and of fresh pages, estimated from steps of ten models
+(`fomkit validate --here` estimates it for each model from the others)."""
 _SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
 MEASURED_USES: Uses = dict.fromkeys(GROUPS.values(), _SAME)
 
@@ -193,9 +193,8 @@ TABLE_LEAVES = 1 / 3
 def limited(uses: Uses, machine: Machine) -> Uses:
     """Widen the error of use in a step by the time that a power-limited machine may lose in long products.
 
-    The loss depends on the preceding work, which a table of single kernels covers only in part: at `DEFAULT_LEVEL`
-    the interval reaches `TABLE_LEAVES` of `power_shortfall` farther on both sides. Rates of times from facts
-    include it.
+    The loss depends on the preceding work, which a table of kernels covers only in part: at `DEFAULT_LEVEL` the
+    interval reaches `TABLE_LEAVES` of `power_shortfall` farther on both sides. Times from facts include it.
     """
     part = TABLE_LEAVES * power_shortfall(machine) / half_width(DEFAULT_LEVEL)
     if not part or LIBRARY not in uses:

@@ -92,8 +92,7 @@ def slower_products(
 
     The batches tried are the next two smaller powers of two, this batch less one, and 1.
 
-    `ops`: its COSTED ops at these sizes, in the order of its table; `machine`: with fits; `level`: of the
-    intervals.
+    `ops`: its COSTED ops at these sizes, in its table's order; `machine`: with fits; `level`: of the intervals.
     """
     batch = int(sizes.get("batch", 1))
     below = (1 << (batch - 1).bit_length()) // 2

@@ -315,7 +315,7 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """Return the rates that bound the ops: one row for each number format and engine of their arithmetic.
 
     `ops`: from `op_frame`. Returns a DataFrame: ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no
-    row where one is unknown.
+    row without both.
     """
     machine, rows = estimated.fitted, []
     busy = ops[ops["flop"] > 0]

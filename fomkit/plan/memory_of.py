@@ -103,8 +103,7 @@ def step_memory(
 ) -> Use | None:
     """Trace the memory use of a model's step; None where the profile has no order of its ops.
 
-    `sizes`: of each named size; `workspace`: workspace of each op [byte]; default: a convolution's im2col of one
-    sample.
+    `sizes`: of each named size; `workspace`: of each op [byte]; default: a convolution's im2col of one sample.
     """
     if model.order is None:
         return None

@@ -132,8 +132,8 @@ def predict_ops(
 
     `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
     expressions in named sizes; `fill_defaults` fills in what may be left out; other columns are kept unread;
-    `sizes`: the value of each named size; `interval`: share of intervals that should contain the truth; `where`:
-    file or stage, for error messages.
+    `sizes`: the value of each named size; `interval`: level of the intervals; `where`: file or stage, for error
+    messages.
     """
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
@@ -215,8 +215,7 @@ def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]
 def memory_table(estimate: Estimate) -> pd.DataFrame:
     """Return the memory of each role over the step.
 
-    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at each
-    moment.
+    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; each role at each moment.
     """
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)

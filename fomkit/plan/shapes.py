@@ -62,8 +62,8 @@ class _Table(NamedTuple):
 class SizedOps:
     """Ops whose columns may depend on named sizes, then their pieces: library calls and profile parts.
 
-    `columns`: a row for each, restated, at some sizes; `cells`: those that are expressions; `groups`: rows that
-    one cost formula prices; `layers`: recurrent layers, whose library calls follow the ops; `where`: their name in
+    `columns`: a row for each, restated, at some sizes; `cells`: the expressions; `groups`: rows that one cost
+    formula prices; `layers`: recurrent layers; their library calls follow the ops; `where`: their name in
     messages.
     """
 
@@ -281,8 +281,7 @@ def _by_formula(
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first row of each set of rows that differ only in place, and the index of each row's set.
 
-    Short tables stay as they are. So do tables with narrow linear layers: `restate_rows` appends rows for each
-    row.
+    Short tables are not grouped, nor are those with narrow linear layers: `restate_rows` adds rows for each row.
     """
     if len(ops) <= FEW or formats.low:
         return np.arange(len(ops)), np.arange(len(ops))

@@ -224,7 +224,7 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     common and adds up linearly (`common_of`). The rest is each op's own and adds in quadrature, as do the errors
     of different families and the error of use in a step.
 
-    `uses`: the error that use in a step adds to timings of kernels (`fomkit.plan.coverage`); `level`: of the
+    `uses`: error that use in a step adds to timings of kernels (`fomkit.plan.coverage`); `level`: of the
     intervals.
     """
     seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
@@ -358,8 +358,8 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     inform about similar ops, and may differ from the prediction; both are unknown beforehand and left out.
 
     `timed`: a TIMED table; `groups`: a number for each row; rows of one number are timed by one measurement;
-    `machine`: for the terms beside the device; `level`: the level of the intervals in ``timed``. Returns a dict:
-    the step's wall time [s] by group.
+    `machine`: for the terms beside the device; `level`: of the intervals in ``timed``. Returns the step's wall
+    time [s] by group.
     """
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()

@@ -173,7 +173,7 @@ def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found
 class TransformerPlan:
     """The timed parts that layouts of a transformer on one machine share, for any number of blocks.
 
-    `dtype`: of products and activations; `low`: of linear layers in blocks, "" = the same; `where`: name in
+    `dtype`: of products and activations; `low`: of blocks' linear layers, "" = the same; `where`: name in
     messages.
     """
 

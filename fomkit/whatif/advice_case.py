@@ -242,13 +242,12 @@ def saving(
 ) -> Saving:
     """Compare a step with a changed one of the same training.
 
-    Ops with the same time in both share their errors. For ops that changed, the errors before and after are
-    treated as independent, which gives the wider interval. Where they differ by the launch cost only, its error
-    counts.
+    Ops with the same time in both share their errors. For ops that changed, the errors before and after count as
+    independent, which gives the wider interval. Where they differ by the launch cost only, its error counts.
 
     `ops`: TIMED table of the changed step; `machine`: of the changed step; default: the same; `errors`:
-    independent, or launch where the ops differ by what launches cost; `samples`: samples of the changed step over
-    those of the step.
+    independent, or launch where the ops differ by launch cost; `samples`: samples of the changed step over those
+    of the step.
     """
     level, uses = before.step.level, uses_of(before.machine)
     target = machine or before.machine

@@ -240,8 +240,7 @@ def _finding_order(one: Found) -> tuple[int, bool, float]:
 def _least_time(case: Case) -> Least | None:
     """Return the time of the step with every op at its floor, and the share of it for which no floor is a bound.
 
-    If an op is faster than its floor, the floor is no bound: another algorithm does less, or a cache holds its
-    bytes.
+    If an op beats its floor, the floor is no bound: another algorithm does less, or a cache holds its bytes.
     """
     ops = case.ops[case.ops["time_s"].notna()]
     if ops["floor_s"].isna().all():

@@ -308,8 +308,7 @@ def run_sweep(
     """Run a sweep, and keep every point unless ``keep`` is false.
 
     `scheduler`: of a Dask cluster; default: this machine; `after_each`: called after each stretch; `first`: the
-    first stretch; `through`: a function that the stretches pass through, which may write them and prepend earlier
-    ones.
+    first stretch; `through`: a function on the stretches, which may write them and prepend earlier ones.
     """
     tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:
