@@ -37,7 +37,7 @@ def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
 
 
 def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
-    """Return the cost of a time [s] on so many paid units, in the currency of the price.
+    """Return the cost of a time [s] on `units` paid units, in the currency of the price.
 
     Price and time are independent; where the price has no spread, the interval is that of the time.
 

@@ -112,8 +112,7 @@ def carbon_content(
 ) -> Carbon | None:
     """Return the block ``carbon``; None where no carbon of the grid is declared.
 
-    `energies`: energy [J], by what uses it: run, unit; `scope`: of the energies; or None; `missing`: why there are
-    none.
+    `energies`: energy [J], by what uses it: run, unit; `scope`: of these, or None; `missing`: why there are none.
     """
     if grid.kg_per_j is None:
         return None

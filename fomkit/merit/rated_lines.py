@@ -74,7 +74,7 @@ def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
 
 
 def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfile:
-    """Return a model profile with the samples and epochs of a line; batch and sizes are options elsewhere."""
+    """Return a model profile with the samples and epochs of a line; batch and sizes are options."""
     data, run = model.data, model.run
     if conditions.samples is not None:
         data = replace(data, train_samples=conditions.samples)

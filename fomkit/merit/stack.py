@@ -29,7 +29,7 @@ SMALL_SHARE = 0.01
 
 
 def amortised_share(shares: Sequence[float], times_longer: float) -> float:
-    """Return the share of one-off overheads once the job's own work is so many times as long.
+    """Return the share of one-off overheads once the job's own work is `times_longer` times as long.
 
     `shares`: shares of the time of the original job.
 
@@ -173,7 +173,7 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class OneOff:
-    """One one-off cost of a run.
+    """A one-off cost of a run, with the length that makes it 1 %.
 
     `share`: of the given run; None where the profile defines no run.
     `lengths`: each None where no length helps because the cost grows with the run, or the length is unknown.

@@ -110,7 +110,7 @@ class Waits:
     sources: Mapping[str, float] = field(default_factory=dict)
 
     def scaled(self, times: float) -> Waits:
-        """Return the waits repeated so many times."""
+        """Return the waits repeated `times` times."""
         sources = {name: seconds * times for name, seconds in self.sources.items()}
         return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources)
 
@@ -160,7 +160,7 @@ def waits_for(
 def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> float:
     """Return the time of forward and backward of all microbatches under 1F1B [s].
 
-    The slowest stage works except for filling and draining, which take one microbatch of each other stage, or one
+    The slowest stage works except in filling and draining, which take one microbatch of each other stage, or one
     chunk of it where stages are interleaved. For equal stages this is exact: ``(m + (p - 1)/v) · t``.
 
     `stage_s`: time of each stage for one microbatch, forward and backward [s].
@@ -175,13 +175,13 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
 PARAMETER_BYTE = 2
 GRADIENT_BYTE = 4
 STATE_BYTE = 12
-"""Bytes per parameter in mixed precision with Adam: parameters 2, sums of gradients 4, copy and moments 12."""
+"""Bytes per parameter, mixed precision with Adam: weight 2, sum of gradients 4, fp32 copy and two moments 12."""
 
 _SPLIT, _WIDE = 24, 16
 """Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
 wide activations before and after GELU 16."""
 _WHOLE = 10
-"""Bytes that it does not split: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+"""Bytes that tensor parallelism leaves whole: inputs of two norms 4, two products 4, masks of two dropouts 2."""
 _GATED_WHOLE = 8
 """The same for a block of Llama's style: inputs of two norms 4, of two products 4."""
 _PLACE = 4

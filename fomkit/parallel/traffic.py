@@ -158,7 +158,7 @@ class Traffic(NamedTuple):
     source: str = "measured"
 
     def scaled(self, times: float) -> Traffic:
-        """Return the traffic repeated so many times."""
+        """Return the traffic repeated `times` times."""
         return Traffic(
             self.busy_s.scaled(times), self.exposed_s.scaled(times), self.sent_byte * times, self.source
         )
@@ -192,7 +192,7 @@ def waited(
 
     def taken(bucket: Bucket) -> float:
         seconds = sum_s(bucket, layout.compression)
-        if layout.algorithm == "parameter_server":  # half returns parameters, uncompressed
+        if layout.algorithm == "parameter_server":  # half of it returns parameters, uncompressed
             return (seconds + sum_s(bucket, 1.0)) / 2
         return seconds + gather_s(bucket) if layout.zero == 3 else seconds
 
@@ -267,7 +267,7 @@ class Unit(NamedTuple):
     pieces: tuple[Piece, ...]
 
     def sent_byte(self, gathers: float, gather_byte: float, scatter_byte: float) -> float:
-        """Return the bytes that a device sends in so many gathers and one scatter."""
+        """Return the bytes that a device sends in `gathers` gathers and one scatter."""
         return sum(
             bus_factor("all_gather", piece.group.ranks) * piece.parameters * (gathers * gather_byte + scatter_byte)
             for piece in self.pieces

@@ -84,7 +84,7 @@ class Rows:
         self, op: str, pass_name: str, kind: str, numel: float, read: float, write: float, row: float,
         module: str = BLOCK, dtype: str = "",
     ) -> None:  # fmt: skip
-        """Add an op that reads and writes so many bytes of each element."""
+        """Add an op that reads `read` and writes `write` bytes of each element."""
         self.rows.append(
             {"op": op, "kind": kind, "dtype": dtype or self.dtype, "engine": "vector", "pass_name": pass_name,
              "numel": numel, "row": row, "read_byte": read * numel, "write_byte": write * numel, "module": module}

@@ -99,7 +99,7 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
 
 
 def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
-    """Add the work of several passes, each so many times; the error of one figure is common to all of them.
+    """Add the work of several passes, each times its number; the error of one figure is common to all of them.
 
     >>> step = Work({"byte": Span(2.0, 1.0, 3.0)})
     >>> add_work([(step, 3), (step, 2)]).terms["byte"]
@@ -267,7 +267,7 @@ def add_energy(timed: pd.DataFrame, energy: Energy, method: Method, figures: Fig
         each = np.array([np.nan if fact is None else fact.value for fact in facts], np.float64)
         byte = timed["byte"].to_numpy(np.float64)
         per_byte = np.nan if energy.byte_j is None else energy.byte_j.value
-        # Zero flop have zero energy, even without a figure.
+        # Zero flop take zero energy, even without a figure.
         work = np.where(flop == 0, 0.0, flop * each) + np.where(byte == 0, 0.0, byte * per_byte)
     return timed.assign(work_j=work, energy_j=work + method.power_w.value * timed["time_s"].to_numpy(np.float64))
 

@@ -1,4 +1,4 @@
-"""A job on a machine: its step on many devices, its run, and the units of work that the machine completes."""
+"""A job on a machine: its step on many devices, its run, and the units of work a day of the machine."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class NodesJob:
         return _stepper(self.model, self.machine, self.layout, self.options)
 
     def at(self, nodes: int) -> tuple[ParallelStep, SystemRun | None]:
-        """Return its step on so many nodes, and its run where the profile defines one."""
+        """Return its step on `nodes` nodes, and its run where the profile defines one."""
         batch = self.options.wanted_sizes.get("batch") or self.model.batch
         if batch is None:
             raise FomkitError(self.model.name, "does not say its batch. Give --batch.")
@@ -210,7 +210,7 @@ class NodesJob:
         return step, run_on_nodes(self.model, self.machine, run, nodes, Service())
 
     def conditions(self, nodes: int) -> dict[str, Condition]:
-        """State what its step on so many nodes varies with; more nodes than the machine has are allowed."""
+        """State what its step on `nodes` nodes varies with; more nodes than the machine has are allowed."""
         sizes = {**self.options.wanted_sizes, "batch": self.at(nodes)[0].samples}
         options = replace(self.options, batch=None, sizes=sizes, scope=None)
         machine = replace(self.machine, system_nodes=None)

@@ -103,7 +103,7 @@ def step_memory(
 ) -> Use | None:
     """Trace the memory use of a model's step; None where the profile has no order of its ops.
 
-    `sizes`: of each named size; `workspace`: of each op [byte]; default: a convolution's im2col of one sample.
+    `sizes`: the named sizes; `workspace`: of each op [byte]; default: a convolution's im2col of one sample.
     """
     if model.order is None:
         return None
@@ -162,7 +162,7 @@ IN_MEMORY = " (fomkit memory)"
 
 
 def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
-    """Return a message if so much [byte] does not fit in a device's memory; "" if it fits or is unknown."""
+    """Return a message if `needed_byte` exceeds a device's memory; "" if not, or its capacity is unknown."""
     capacity = machine.device.capacity_byte
     if capacity is None or needed_byte <= capacity.value:
         return ""

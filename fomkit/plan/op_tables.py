@@ -58,7 +58,7 @@ def as_terms(timed: pd.DataFrame, level: float) -> pd.DataFrame:
 class Prediction(Shown):
     """A table of ops with their times on one machine.
 
-    `ops`: the rows and index of the given table: its columns, with numbers for expressions; the defaults that it
+    `ops`: the rows and index of the given table: its columns, with numbers for expressions; the values that it
       left out; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
     `said`: notes on what was filled in, kept unread, or recomputed, one a line.
     `where`: the file or stage that the table comes from.

@@ -138,7 +138,7 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
 
 
 def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1) -> Scope:
-    """Select the narrowest scope that all machines state with so many devices, or check the wanted one."""
+    """Select the narrowest scope that all machines state with `devices` devices, or check the wanted one."""
     for machine in machines:
         if wanted is not None and wanted not in machine.scopes:
             needed = "node.devices" if machine.node_devices is None else "system.nodes"

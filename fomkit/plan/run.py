@@ -1,4 +1,4 @@
-"""From steps to epochs, from epochs to a run or to a target, and the units of work that a machine completes."""
+"""From steps to epochs, from epochs to a run or to a target, and the units of work a day of a machine."""
 
 from __future__ import annotations
 

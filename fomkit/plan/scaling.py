@@ -186,7 +186,7 @@ _NODE = 8
 
 
 def _layouts(devices: int, inside: int) -> Iterator[Layout]:
-    """Yield the layouts of so many devices, the simplest first: copies, tensor groups inside a node, stages."""
+    """Yield the layouts of `devices` devices, the simplest first: copies, tensor groups inside a node, stages."""
     powers = [1 << power for power in range(devices.bit_length())]
     for stages, tensor in ((one, other) for one in powers for other in powers if other <= inside):
         replicas = devices // (stages * tensor)

@@ -41,7 +41,7 @@ _WORK = ("flop", "byte", "launches")
 
 
 class _Table(NamedTuple):
-    """Rows at some sizes, their cells that are expressions, and the change factor of their bytes by format."""
+    """Rows at some sizes, their cells that are expressions, and the factors by which formats change bytes."""
 
     rows: pd.DataFrame
     expressions: Expressions
@@ -279,7 +279,7 @@ def _by_formula(
 
 
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first row of each set of rows that differ only in place, and the index of each row's set.
+    """Group rows that are equal but for their place: return the first row of each, and each row's group.
 
     Short tables are not grouped, nor are those with narrow linear layers: `restate_rows` adds rows for each row.
     """

@@ -210,7 +210,7 @@ class TransformerPlan:
         return transformer.Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low)
 
     def pieces(self, layout: Layout, samples: int) -> Pieces:
-        """Time a block, the words and the head for a microbatch of so many samples."""
+        """Time a block, the words and the head for a microbatch of `samples` samples."""
         split, fraction = self._split(layout, samples), layout.attention_peak_fraction
 
         def timed() -> Pieces:
@@ -251,7 +251,7 @@ class TransformerPlan:
         return Span(value, low, high, level)
 
     def stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
-        """Time so many blocks of a stage, with the words, the head or both."""
+        """Time `blocks` blocks of a stage, with the words, the head or both."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
                layout.tensor_overlap, blocks, ends)  # fmt: skip
         return _once(self._stages, key, lambda: self._staged(layout, samples, blocks, ends))
@@ -281,7 +281,7 @@ class TransformerPlan:
         return pd.concat([block, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
     def update(self, parameters: float, tensors: float, *, clip: bool) -> Timed:
-        """Return the time of the update of so many parameters [s], in total and by time source."""
+        """Return the time of the update of `parameters` parameters [s], in total and by time source."""
 
         def timed() -> Timed:
             work = Work(self._timed(transformer.update_rows(parameters, tensors, clip=clip, low=self.low)))

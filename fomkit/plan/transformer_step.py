@@ -163,7 +163,7 @@ class TransformerStep:
         return traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
 
     def _traffic(self, replicas: int, samples: int, count: int) -> traffic.Traffic:
-        """Return the traffic between replicas in a step of so many microbatches."""
+        """Return the traffic between replicas in a step of `count` microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
             return traffic.sharded_traffic(self.layout, self.network, self._shared(replicas, passes), count)
@@ -259,7 +259,7 @@ class TransformerStep:
         return sent
 
     def held_byte(self, devices: int, samples: int) -> float:
-        """Return a device's memory in a step of so many samples on so many devices [byte]; no op is timed."""
+        """Return a device's memory in a step of `samples` samples on `devices` devices [byte]; no op is timed."""
         replicas = self.layout.replicas(devices)
         return self.memory_byte(*self._schedule(samples, replicas), replicas)
 

@@ -29,8 +29,8 @@ from fomkit.whatif.advice_rules import RULES, Rule
 from fomkit.whatif.slow_ops import SlowOp
 
 WELL, POORLY = 0.462, 0.213
-"""Shares of the peak in large trainings, the highest and the lowest of a published table: PaLM 46.2 %, GPT-3 21.3
-% (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
+"""Shares of the peak in large trainings, the highest and the lowest of a published table: PaLM 46.2 %, GPT-3
+21.3 % (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
 
 
 Engine = TypedDict("Engine", {"dtype": str, "engine": str, "flop": float, "flop_per_s": float, "basis": str,

@@ -78,7 +78,7 @@ class OnMachine:
 
 
 def main_figure(figures: Figures) -> str:
-    """Return the name of the figure that an answer is about."""
+    """Return the name of the main figure, the first of `FIGURES` that is known."""
     return next(name for name in FIGURES if name in figures)
 
 

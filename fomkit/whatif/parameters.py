@@ -72,7 +72,7 @@ class Parameter:
 
     @property
     def better(self) -> int:
-        """1 where more of it is never slower, -1 where less of it is never slower, 0 if that depends."""
+        """1 where more of it is never slower, -1 where less of it is never slower, 0 where it depends."""
         if self.of == "model":
             return -1 if self.name.rpartition(".")[2] in FEWER else 0
         return -1 if self.unit == "time_s" or self.name.startswith("overhead/") else 1
@@ -137,7 +137,7 @@ def device_parameters(machine: Machine, peaks: frozenset[str] | None = None) -> 
 
 
 def unstated(machine: Machine, peaks: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield the rates and terms that a machine does not state, so no result depends on them; each with why."""
+    """Yield the rates and terms that a machine does not state, with that reason; no result depends on them."""
     device, stated = machine.device, {peak_name(peak.dtype, peak.engine) for peak in machine.device.peaks}
     facts = zip(RATES, (device.byte_per_s, device.launch_s), strict=True)
     names = [*(name for name, fact in facts if fact is None), *sorted(peaks - stated)]
@@ -241,7 +241,7 @@ ToMeasure = TypedDict("ToMeasure", {
 
 
 def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> Measurable:
-    """Return the entry of a measurement: the figure ``of`` (step_s or fom) with it, and how much it shrinks."""
+    """Return the entry of a measurement: the figure ``of`` (step_s or fom) with it, and how its interval shrinks."""
     return as_content(Measurable, {of: then}, kind=kind, what=what, shrinks=shrinks(now, then), command=command)
 
 

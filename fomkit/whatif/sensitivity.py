@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STEP = 0.01
 """Change of a parameter's logarithm on each side, over which an elasticity is computed."""
 ROUGH = 0.01
-"""Larger differences of elasticities, between the step and its half or between the two sides, indicate a kink."""
+"""Largest difference of a smooth effect's elasticities: of the step and its half, or of the two sides."""
 ROUGH_WHOLE = 0.05
 """The same for whole numbers, whose neighbours are farther away."""
 ROUNDING = 1e-9

@@ -322,7 +322,7 @@ CANDIDATES: Mapping[str, str] = {
     "bf16": "run under autocast in bfloat16 (torch.autocast, Keras: mixed_bfloat16)",
     "mixed": "run under autocast in float16 with a scaled loss (torch.autocast, GradScaler, Keras: mixed_float16)",
 }
-"""Precisions to which frameworks train by a switch, the nearest to fp32 first. fp8 needs more than a switch."""
+"""Precisions in which frameworks train by a switch, the nearest to fp32 first. fp8 needs more than a switch."""
 
 MOSTLY = 0.5
 """Share of the flop in fp32 from which on a step counts as one in fp32."""
@@ -355,7 +355,7 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
 
 
 def _fastest_rate(case: Case, after: Estimate) -> float | None:
-    """Return the fastest stated peak of the engines of the products then [flop/s]; None without one."""
+    """Return the fastest stated peak of the products' engines in the changed step [flop/s], or None."""
     peaks = [case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values())]
     return max((peak.rate.value for peak in peaks if peak is not None), default=None)
 

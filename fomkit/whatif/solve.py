@@ -77,7 +77,7 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
 
 
 def _direction_shares(count: int) -> Iterator[tuple[float, ...]]:
-    """Yield all ways to divide 1 among so many parameters in multiples of equal parts.
+    """Yield all ways to divide 1 among `count` parameters in multiples of equal parts.
 
     >>> len(list(_direction_shares(2))), len(list(_direction_shares(3)))
     (11, 21)
@@ -100,7 +100,7 @@ class _Search:
         self.ways: dict[tuple[float, ...], float | None] = {}
 
     def point(self, moves: Sequence[float]) -> dict[str, float]:
-        """Return the values when every parameter is moved by so much in ln, to its better side."""
+        """Return the values when every parameter is moved by its move in ln, to its better side."""
         moved = {
             one.name: one.value * math.exp(one.better * move) for one, move in zip(self.real, moves, strict=True)
         }

@@ -252,7 +252,7 @@ class Plan:
     seed: int = 0
 
     def table(self, start: int, stop: int) -> pd.DataFrame:
-        """Return the points from ``start`` up to ``stop``, a column for each axis, whatever was returned before.
+        """Return the points from ``start`` up to ``stop``, a column for each axis; calls are independent.
 
         >>> from fomkit.whatif.sweep_axes import Kind, make_axis
         >>> plan = make_plan([make_axis("batch", "1..3", Kind(whole=True)), make_axis("x", "5,6", Kind())], "grid")

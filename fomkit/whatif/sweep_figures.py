@@ -27,7 +27,7 @@ Values = tuple[float, ...]
 MOST_FOLLOWED = 256
 """Largest number of sizes whose step is traced op by op; each takes some hundredths of a second."""
 MOST_SEARCHED = 16
-"""Largest number of combinations of other sizes for which the largest batch is searched, in 20 steps or so."""
+"""Largest number of combinations of other sizes for which the largest batch is searched, in about 20 steps."""
 PEAK_BYTE, FITS = "peak_byte", "fits"
 NO_CAPACITY = "the machine does not state the memory of its device"
 
