@@ -241,7 +241,7 @@ ToMeasure = TypedDict("ToMeasure", {
 
 
 def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> Measurable:
-    """Return the entry of a measurement: the figure ``of`` (step_s or fom) with it, and how its interval shrinks."""
+    """Return the entry of a measurement: figure ``of`` (step_s or fom) with it, and how its interval shrinks."""
     return as_content(Measurable, {of: then}, kind=kind, what=what, shrinks=shrinks(now, then), command=command)
 
 
