@@ -146,7 +146,7 @@ _TERMS: Mapping[str, Pull] = {
 """The terms of a mean, from the target's rates, the baseline's and the weights; a mean of rates adds up times."""
 
 
-def _pulls(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Numbers) -> list[float]:
+def _elasticities(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Numbers) -> list[float]:
     """Return the derivatives of a mean's logarithm by that of each line's rate on one side; they sum to 1."""
     terms = _TERMS[mean](new, old, weights) if mean in _TERMS else implied_weights(mean, side, weights)
     return [term / math.fsum(terms) for term in terms]
@@ -176,7 +176,7 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
         return math.log(take_mean(mean, new_rates, old_rates, weights))
 
     rates = [rate.value for rate in new], [rate.value for rate in old]
-    middle, (pulls, old_pulls) = of(*rates), (_pulls(mean, *rates, weights, side) for side in rates)
+    middle, (pulls, old_pulls) = of(*rates), (_elasticities(mean, *rates, weights, side) for side in rates)
 
     def reach(end: str, other: str) -> float:
         shared = of(_shared_rates(new, end), rates[1]) - middle, of(rates[0], _shared_rates(old, other)) - middle

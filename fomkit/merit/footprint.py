@@ -161,20 +161,20 @@ class Integral:
         return self.energy_j.scaled(1 / self.wall_s)
 
 
-def _at(sample: Sample, other: Sample, moment_s: float) -> Sample:
+def _interpolated(sample: Sample, other: Sample, moment_s: float) -> Sample:
     """Interpolate linearly between two readings."""
     share = (moment_s - sample.moment_s) / (other.moment_s - sample.moment_s)
     return Sample(moment_s, sample.power_w + share * (other.power_w - sample.power_w))
 
 
-def _within(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
+def _cut(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
     """Cut readings to a time, with readings interpolated at its ends."""
     inside: list[Sample] = []
     for one, other in pairwise(samples):
         if other.moment_s <= start_s or one.moment_s >= end_s:
             continue
-        first = one if one.moment_s >= start_s else _at(one, other, start_s)
-        last = other if other.moment_s <= end_s else _at(one, other, end_s)
+        first = one if one.moment_s >= start_s else _interpolated(one, other, start_s)
+        last = other if other.moment_s <= end_s else _interpolated(one, other, end_s)
         inside += [last] if inside else [first, last]
     return inside
 
@@ -220,7 +220,7 @@ def integrate(
     """
     start, end = _integral_ends(samples, start_s, end_s)
     period = median(other.moment_s - one.moment_s for one, other in pairwise(samples))
-    inside = _within(samples, start, end)
+    inside = _cut(samples, start, end)
     least, most = (choose(one.power_w for one in inside) for choose in (min, max))
     value, below, above, gaps = [], [], [], []
     for one, other in pairwise(inside):

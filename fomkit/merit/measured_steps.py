@@ -98,7 +98,7 @@ def explained_share(quantity: str, projected: Span | None, measured: float) -> f
     return 1 / share if quantity == "sample_per_s" else share
 
 
-def _besides_steps(estimated: Estimate, run: bool) -> list[str]:
+def _other_terms(estimated: Estimate, run: bool) -> list[str]:
     """Return the names of the priced terms of an epoch or a run that do not scale with its steps."""
     terms = {"epoch overheads": estimated.run_time.epoch_extra_s}
     if run:
@@ -106,7 +106,7 @@ def _besides_steps(estimated: Estimate, run: bool) -> list[str]:
     return [name for name, span in terms.items() if span is not None and span.value > 0]
 
 
-def _of_many_steps(row: Measurement, estimated: Estimate) -> Reading:
+def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     """Divide an epoch or a run by its steps, if it includes no other priced term than validation.
 
     Validation is forward passes of the same model; it counts as the steps that take as long in the estimate.
@@ -114,7 +114,7 @@ def _of_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     steps, epochs, of_run = estimated.run_time.steps_per_epoch, estimated.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
         return Reading(row, None, f"the profile does not say how many steps {row.quantity} has")
-    if others := _besides_steps(estimated, of_run):
+    if others := _other_terms(estimated, of_run):
         return Reading(row, None, f"{row.quantity} holds {', '.join(others)} besides steps; measure step_s")
     validation = estimated.run_time.validation_s
     extra = validation.value / estimated.step.value if validation is not None else 0.0
@@ -143,7 +143,7 @@ def read_row(row: Measurement, estimated: Estimate) -> Reading:
         return Reading(row, None, reason)
     figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
     if row.quantity in ("epoch_s", "run_s"):
-        return _of_many_steps(row, estimated)
+        return _read_many_steps(row, estimated)
     if row.quantity == "sample_per_s":
         return Reading(row, figure.per(float(estimated.sizes["batch"])), f"a batch of {row.batch} per step")
     if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:

@@ -68,7 +68,7 @@ class Once:
     share: float | None = None
 
 
-def _read(name: str, amount: str, where: str) -> Once:
+def _parse_amount(name: str, amount: str, where: str) -> Once:
     unit = amount.lstrip("0123456789.eE+- ")
     if not unit:
         raise FomkitError(
@@ -95,7 +95,7 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
                 "is no new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
                 "--once 'compile=40 s'.",
             )
-        found[name] = _read(name, amount, where)
+        found[name] = _parse_amount(name, amount, where)
     shares = sum(shares_of(tuple(found.values())).values())
     if shares >= 1:
         raise FomkitError(
@@ -188,7 +188,7 @@ class OneOff:
     grows: bool = False
 
 
-def _beside(time_s: Span, work_s: Span | None) -> Span | None:
+def _length_for(time_s: Span, work_s: Span | None) -> Span | None:
     if work_s is None or not work_s.value:
         return None
     if not time_s.low:  # a cost that may be 0 needs no length; its upper bound still does
@@ -206,7 +206,7 @@ def _of_time(estimate: Estimate, stated: Overhead, work_s: Span | None) -> OneOf
         time_s,
         stated.time_s.source if stated.time_s else "",
         time_s.value / run_s.value if run_s else None,
-        Lengths(*(_beside(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))),
+        Lengths(*(_length_for(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))),
     )
 
 

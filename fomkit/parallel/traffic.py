@@ -164,7 +164,7 @@ class Traffic(NamedTuple):
         )
 
 
-def _first(layout: Layout) -> Collective:
+def _sum_kind(layout: Layout) -> Collective:
     return "reduce_scatter" if layout.zero else "all_reduce"
 
 
@@ -177,7 +177,7 @@ def waited(
 
     @cache  # most blocks are equal
     def sum_of(byte: float, among: Group) -> float:
-        found = network.collective(_first(layout), byte, among, layout.algorithm, layout.servers)
+        found = network.collective(_sum_kind(layout), byte, among, layout.algorithm, layout.servers)
         return float(getattr(found, end))
 
     @cache
@@ -223,7 +223,7 @@ def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: fl
 def _time_source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
     """Return the time source of sums and gathers: measured only where all of them are."""
     exchanges = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
-    names: tuple[Collective, ...] = (_first(layout), "all_gather") if layout.zero else (_first(layout),)
+    names: tuple[Collective, ...] = (_sum_kind(layout), "all_gather") if layout.zero else (_sum_kind(layout),)
     sources = {network.exchange(name, *one, layout.algorithm, layout.servers).source for name in names
                for one in exchanges}  # fmt: skip
     return "measured" if sources <= {"measured"} else "alpha_beta"

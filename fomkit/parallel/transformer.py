@@ -199,7 +199,7 @@ def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_nam
     )  # fmt: skip
 
 
-def _add_turning(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
+def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
     """Add the rotation of queries and keys by their positions."""
     width = (shape.heads + shape.kv_heads) * shape.head_dim
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
@@ -211,7 +211,7 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
     rows.product("queries, keys, values", way, (tokens, three, hidden), dtype=rows.layer(three, hidden))
     if shape.gated:
-        _add_turning(rows, shape, tokens / tensor, way)
+        _add_rotation(rows, shape, tokens / tensor, way)
     else:
         rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.attention == "fused":
@@ -242,7 +242,7 @@ def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: 
         _core_backward(rows, shape, samples, tensor)
     rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
     if shape.gated:
-        _add_turning(rows, shape, tokens / tensor, way)
+        _add_rotation(rows, shape, tokens / tensor, way)
     else:
         rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
     linear_backward(rows, "queries, keys, values", tokens, three, hidden)

@@ -99,7 +99,7 @@ _NOTHING = object()
 
 
 @cache
-def _put_as(kind: Any) -> Callable[[Any], Any]:
+def _converter_of(kind: Any) -> Callable[[Any], Any]:
     """Return a function that converts a value to the type of a key; converted values stay as they are."""
     of, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is MaybeEnds:
@@ -107,20 +107,20 @@ def _put_as(kind: Any) -> Callable[[Any], Any]:
     if typing.is_typeddict(kind):
         return lambda value: value if isinstance(value, Mapping) else as_content(kind, value)
     if type(None) in inner:  # a union of three types needs no conversion
-        put = _put_as(inner[0]) if len(inner) == 2 else lambda value: value
+        put = _converter_of(inner[0]) if len(inner) == 2 else lambda value: value
         return lambda value: None if value is None or value == "" or value != value else put(value)
     if of is list:
-        put = _put_as(inner[0])
+        put = _converter_of(inner[0])
         return lambda values: [put(value) for value in values]
     if of in (dict, Mapping):
-        put = _put_as(inner[1])
+        put = _converter_of(inner[1])
         return lambda values: {name: put(value) for name, value in values.items()}
     return lambda value: float(value) if kind is float and isinstance(value, np.floating) else value
 
 
 @cache
-def _keys_of(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
-    return {key: _put_as(one) for key, one in typing.get_type_hints(kind).items()}
+def _key_converters(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
+    return {key: _converter_of(one) for key, one in typing.get_type_hints(kind).items()}
 
 
 def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Content:
@@ -134,9 +134,9 @@ def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Conte
     {'low': 1.0, 'high': 4.0}
     """
     form, content = typing.cast("Any", kind), dict[str, object]()
-    if strange := [key for key in given if key not in _keys_of(form)]:
+    if strange := [key for key in given if key not in _key_converters(form)]:
         raise TypeError(f"{form.__name__}: has no {', '.join(strange)}")
-    for key, put in _keys_of(form).items():
+    for key, put in _key_converters(form).items():
         held = (noun.get(key, _NOTHING) if isinstance(noun, Mapping) else getattr(noun, key, _NOTHING)
                 for noun in (given, *nouns))  # fmt: skip
         value = next((one for one in held if one is not _NOTHING), _NOTHING)
@@ -211,7 +211,7 @@ def _utilisation(estimate: Estimate) -> tuple[float, float]:
         return float(traffic / seconds.sum()), float(floor_s[known].sum() / seconds[known].sum())
 
 
-def _behind(estimate: Estimate, ops: Ops) -> tuple[float, float]:
+def _tabled_shares(estimate: Estimate, ops: Ops) -> tuple[float, float]:
     """Return the shares of the time that rest on timings of ops, and on their measured rows alone."""
     shares, step = estimate.coverage, estimate.step_time
     if estimate.job is None:
@@ -221,7 +221,7 @@ def _behind(estimate: Estimate, ops: Ops) -> tuple[float, float]:
     return float(seconds[ops.of_table].sum() * scale), float(seconds[measured].sum() * scale)
 
 
-def _beside_work(estimate: Estimate) -> str:
+def _other_terms_text(estimate: Estimate) -> str:
     """Describe the terms of a step beside the device's work; "" where there are none."""
     step, job = estimate.step_time, estimate.job
     worked, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
@@ -242,7 +242,7 @@ def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
     return [str(name) for name in found.value_counts().index]
 
 
-def _versions(estimate: Estimate, ops: Ops) -> Said:
+def _version_condition(estimate: Estimate, ops: Ops) -> Said:
     traced, timings = estimate.model.traced_with, estimate.machine.timings
     framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
     kinds = frozenset(kind for kind, tabled in zip(ops.kinds, ops.of_table[:, 0], strict=True) if tabled)
@@ -262,7 +262,7 @@ def _runs_both_ways(model: ModelProfile) -> bool:
     return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
 
 
-def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
+def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
     """Describe how the time depends on the bandwidth, and on the share of the peak rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
     rate, devices = estimate.machine.device.byte_per_s, 1 if estimate.job is None else estimate.job.devices
@@ -280,10 +280,10 @@ def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
     turns = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
-    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}{turns}; {alone} to itself")
+    return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{turns}; {alone} to itself")
 
 
-def _said_of_sizes(estimate: Estimate) -> Said:
+def _size_condition(estimate: Estimate) -> Said:
     sizes, model, job, whose = dict(estimate.sizes), estimate.model, estimate.job, ""
     if job is not None:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
@@ -297,8 +297,8 @@ def _said_of_sizes(estimate: Estimate) -> Said:
 def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     """State for each source of a time's variability whether it is modelled, stated or left out, and by what."""
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
-    tabled, measured = _behind(estimate, ops)
-    bandwidth, occupancy = _said_of_rates(estimate, tabled, measured)
+    tabled, measured = _tabled_shares(estimate, ops)
+    bandwidth, occupancy = _rate_conditions(estimate, tabled, measured)
     reuse: Said = ("not considered", "each op moves its operands once between device and memory")
     if tabled:
         wider = "; the interval holds what caches change in a step" if uses_of(estimate.machine) else ""
@@ -309,8 +309,8 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
         own = estimate.step_time.input_s
         told = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
         loaded = ("stated", told)
-    found = {"bandwidth": bandwidth, "occupancy": occupancy, "sizes": _said_of_sizes(estimate), "reuse": reuse,
-             "input": loaded, "versions": _versions(estimate, ops)}  # fmt: skip
+    found = {"bandwidth": bandwidth, "occupancy": occupancy, "sizes": _size_condition(estimate), "reuse": reuse,
+             "input": loaded, "versions": _version_condition(estimate, ops)}  # fmt: skip
     return {name: {"is": how, "what": what} for name, (how, what) in found.items()}
 
 

@@ -240,7 +240,7 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=32)
-def _in_groups(kinds: tuple[str, ...]) -> dict[str, Array]:
+def _group_masks(kinds: tuple[str, ...]) -> dict[str, Array]:
     """Return for each group an array over the ops: 1 for ops in the group, 0 for others."""
     groups = [GROUPS.get(kind, "") for kind in kinds]
     return {group: np.array([float(one == group) for one in groups]) for group in dict.fromkeys(groups)}
@@ -259,7 +259,7 @@ def use_widths(
     (`TABLES`); `uses`: from `uses_of`; `level`: of the intervals. Returns pairs of arrays (s,).
     """
     timed = seconds * of_table
-    totals = {group: own @ timed for group, own in _in_groups(kinds).items() if group in uses}
+    totals = {group: own @ timed for group, own in _group_masks(kinds).items() if group in uses}
     if STEP in uses and totals:
         totals[STEP] = seconds.sum(0) * (np.sum([*totals.values()], axis=0) > 0)
     ends = ((total, *uses[group].whole.widen(1.0, 1.0, 1.0, level)) for group, total in totals.items())

@@ -70,7 +70,7 @@ def _growing(ops: pd.DataFrame) -> list[list[int]]:
     return list(found.values())
 
 
-def _sides(ops: pd.DataFrame, at: NDArray[np.intp], sizes: Mapping[str, Array], where: str) -> dict[str, Array]:
+def _sizes_at(ops: pd.DataFrame, at: NDArray[np.intp], sizes: Mapping[str, Array], where: str) -> dict[str, Array]:
     """Evaluate the sizes of some products at several batches (products × batches)."""
     found = {}
     for name in SIDES:
@@ -106,7 +106,7 @@ def slower_products(
     named = {name: np.full(len(batches), float(size)) for name, size in sizes.items()} | {
         "batch": np.array(batches)
     }
-    sides, built = _sides(model.ops, at, named, model.name), prepared(machine.as_built())
+    sides, built = _sizes_at(model.ops, at, named, model.name), prepared(machine.as_built())
     here = {name: side[:, :1] for name, side in sides.items()}
     table = ops.iloc[at].reset_index(drop=True)
     flop = table[["flop"]].to_numpy(np.float64) * np.prod([sides[name] / here[name] for name in SIDES], 0)
@@ -263,7 +263,7 @@ TIMED = 8
 """Number of steps of a model on a machine whose ops are cached; what-ifs evaluate one step again and again."""
 
 
-def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make: Callable[[], Found]) -> Found:
+def _reused(what: str, model: ModelProfile, machine: Machine, key: Hashable, make: Callable[[], Found]) -> Found:
     """Return the cached result for a model's ops and the machines with one timing table, or make it."""
     known: dict[Hashable, tuple[object, object, Found]] = cached(machine.timings, model.ops, what, OrderedDict)
     fits, parts, found = known.get(key, (None, None, None))
@@ -278,7 +278,7 @@ def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make:
 def compiled_ops(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
     """Collect the ops of a step on a machine as built (`step_ops`), once for all sizes."""
     make = partial(step_ops, model, machine, formats, sizes)
-    return _kept("compiled ops", model, machine, (str(formats), machine.device), make)
+    return _reused("compiled ops", model, machine, (str(formats), machine.device), make)
 
 
 def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
@@ -302,11 +302,11 @@ def _timed(
         # machine.
         device = machine.origin or machine.device
         priced = partial(_priced, model, machine, sizes, formats, interval)
-        step, found, costed = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
+        step, found, costed = _reused("priced ops", model, machine, (*of_step, device, *of_table), priced)
         answers = answers_on(found.rows, found.answers, machine, interval)
         return TimedStep(step, found, answers, machine.device, costed)
 
-    return _kept("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
+    return _reused("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
 
 
 def _priced(

@@ -54,7 +54,7 @@ class Neighbour(NamedTuple):
     distance: float
 
 
-def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+def _exact_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for kind in sorted(set(rows["kind"])):
         chosen = rows[rows["kind"] == kind]
         places, number = hits(chosen, machine.timings, kind)
@@ -65,7 +65,7 @@ def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Nei
                 yield index, [Neighbour({**one, **row}, one["_time_s"], 0.0) for one in timed]
 
 
-def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+def _fitted_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for name, at in families(rows):
         stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
         chosen = chosen[servable(chosen, name.kind)]
@@ -96,16 +96,16 @@ def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Nei
     rows, _ = settle_engines(timed[~timed["evidence"].str.contains("sum of ")], machine)
     source = rows["time_source"]
     rows.loc[source == "transferred", "pass_name"] = BASELINE
-    found = dict(_exact(rows[source == "measured"], machine))
-    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
+    found = dict(_exact_neighbours(rows[source == "measured"], machine))
+    found |= dict(_fitted_neighbours(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
     rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
     other = in_another_format(rest, machine)
     like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
-    found |= {**dict(_fitted(like, machine)), **dict(_exact(like, machine))}
+    found |= {**dict(_fitted_neighbours(like, machine)), **dict(_exact_neighbours(like, machine))}
     return {index: near[:NEAREST] for index, near in found.items()}
 
 
-def _known(value: Any) -> Any:
+def _none_if_unknown(value: Any) -> Any:
     return None if value is None or value == "" or value != value else value
 
 
@@ -151,9 +151,9 @@ def neighbour_content(near: Neighbour) -> Near:
     """Convert a timing near an op to an entry of ``nearest``."""
     return {
         "sizes": shape_label(near.timing), "distance": near.distance, "time_s": near.time_s,
-        "source_file": _known(near.timing.get("source_file")),
-        "source_sheet": _known(near.timing.get("source_sheet")),
-        "source_row": _known(near.timing.get("source_row")),
+        "source_file": _none_if_unknown(near.timing.get("source_file")),
+        "source_sheet": _none_if_unknown(near.timing.get("source_sheet")),
+        "source_row": _none_if_unknown(near.timing.get("source_row")),
     }  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def _span(row: Record, factor: float) -> Ends:
 
 
 def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> ExplainedOp:
-    dimensions = {name: _known(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
+    dimensions = {name: _none_if_unknown(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
     in_step = _span(row, float(row["count"]))
     return as_content(
         ExplainedOp, row, sizes=shape_label(row), dimensions=dimensions, modules=int(row["places"]),
@@ -240,7 +240,7 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
 TEXTS = ("op", "kind", "pass_name", "dtype", "engine", "time_source", "bound", "evidence")
 
 
-def _where(ops: pd.DataFrame) -> list[str]:
+def _module_names(ops: pd.DataFrame) -> list[str]:
     """Return the module of each op, the first of several."""
     if "module" not in ops.columns:
         return [""] * len(ops)
@@ -300,7 +300,7 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
             **{name: ops[name].astype("str").to_numpy() for name in TEXTS},
             "sizes": [shape_label(row) for row in rows],
             "size": [_size(row) for row in rows],
-            "module": _where(ops),
+            "module": _module_names(ops),
             "count": count,
             **amounts,
             "share": amounts["time_s"] / estimated.step_time.device_s.value,
@@ -338,7 +338,7 @@ def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _line(row: Mapping[str, Any]) -> dict[str, object]:
+def _timing_cells(row: Mapping[str, Any]) -> dict[str, object]:
     """Return the cells of a table of ops that describe the op to be timed, by column name."""
     kind = str(row["kind"])
     sizes = KINDS[kind].columns
@@ -356,7 +356,7 @@ def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> IfTimed:
         IfTimed, sizes=shape_label(first), ops=sorted(set(rows["op"].astype("str"))), executions=executions,
         passes=sorted(set(rows["pass_name"].astype("str"))), time_source=first["time_source"], step_s=step,
         share=float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
-        shrinks=shrinks(estimate.step, step), line=_line({**first, "count": executions}),
+        shrinks=shrinks(estimate.step, step), line=_timing_cells({**first, "count": executions}),
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ class Prediction(Shown):
         )  # fmt: skip
 
 
-def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:
+def _with_float_columns(ops: pd.DataFrame, where: str) -> pd.DataFrame:
     """Convert integer columns to float64, in which no product overflows; raise for columns that are no numbers."""
     columns: dict[str, pd.Series] = {}
     for name in ops.columns.intersection(list(NUMBERS)):
@@ -111,7 +111,7 @@ def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> Non
         raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
 
 
-def _said_of_sum(timed: pd.DataFrame, level: float) -> Iterator[str]:
+def _sum_notes(timed: pd.DataFrame, level: float) -> Iterator[str]:
     above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
     if many := int((above > 0).sum()):
         yield (
@@ -138,7 +138,7 @@ def predict_ops(
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
     remade = [name for name in ops.columns if name in _MADE]
-    filled, said = fill_defaults(_floats(ops.drop(columns=[*strangers, *remade]), where), where)
+    filled, said = fill_defaults(_with_float_columns(ops.drop(columns=[*strangers, *remade]), where), where)
     _check_sizes(filled, sizes or {}, where)
     sized = resize_ops(filled, sizes or {}, where)
     check_table(sized, "OPS", where)
@@ -152,7 +152,7 @@ def predict_ops(
     if remade:
         said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
     timed = timed.assign(**{name: ops[name] for name in strangers})[order]
-    said = (*said, *_said_of_sum(timed, interval), *verdict_on(machine))
+    said = (*said, *_sum_notes(timed, interval), *verdict_on(machine))
     return Prediction(timed, machine, interval, said, where)
 
 
@@ -202,7 +202,7 @@ def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     return pd.concat([sums, pd.DataFrame(rows)], ignore_index=True) if rows else sums
 
 
-def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+def _shown_moments(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
     """Select moments: all, or the one with most memory of each stretch, with the first and the last."""
     count = len(live_byte)
     if count <= MOMENTS:
@@ -223,7 +223,7 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
         raise FomkitError(
             estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."
         )
-    moments = _shown(use.live_byte)
+    moments = _shown_moments(use.live_byte)
     roles = use.over_time().iloc[moments]
     places = use.moments.iloc[moments]
     place = {"id": moments, "all_byte": use.live_byte[moments], "op": places["op"].to_numpy(),

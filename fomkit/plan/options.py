@@ -182,12 +182,12 @@ def terms(machine: Machine) -> frozenset[str]:
     return frozenset((*map(overhead_name, machine.overheads), *OF_A_SCOPE, *OF_A_RUN))
 
 
-def _overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
+def _changed_overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
     value = values.get(overhead_name(overhead))
     return overhead if value is None else change_overhead(overhead, partial(restated, value=value))
 
 
-def _link(link: Link, values: Mapping[str, float]) -> Link:
+def _changed_link(link: Link, values: Mapping[str, float]) -> Link:
     if link.tier == "device":
         return link
     rate, alpha = (values.get(name) for name in link_names(link))
@@ -226,13 +226,13 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         return changed
     return replace(
         changed,
-        overheads=tuple(_overhead(overhead, values) for overhead in machine.overheads),
-        links=tuple(_link(link, values) if link.channel == channel else link for link in machine.links),
+        overheads=tuple(_changed_overhead(overhead, values) for overhead in machine.overheads),
+        links=tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links),
         availability=values.get("availability", machine.availability),
-        system_nodes=_whole(values, NODES, machine.system_nodes),
-        node_devices=_whole(values, "node_devices", machine.node_devices),
+        system_nodes=_changed_count(values, NODES, machine.system_nodes),
+        node_devices=_changed_count(values, "node_devices", machine.node_devices),
     )
 
 
-def _whole(values: Mapping[str, float], name: str, now: int | None) -> int | None:
+def _changed_count(values: Mapping[str, float], name: str, now: int | None) -> int | None:
     return round(values[name]) if name in values else now

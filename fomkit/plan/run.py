@@ -66,7 +66,7 @@ def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, boo
     return full + partial, partial
 
 
-def _stated(machine: Machine, per: str, of: Span) -> Span | None:
+def _stated_overheads(machine: Machine, per: str, of: Span) -> Span | None:
     spans = list(overheads(machine, per, of).values())
     return add_common(spans) if spans else None
 
@@ -165,10 +165,10 @@ def roll_up_run(
         )
     training = step.wall_s.scaled(steps)
     validation = _validation(model, step, batch, last_batch)
-    extra = _stated(machine, "epoch", training)
+    extra = _stated_overheads(machine, "epoch", training)
     epoch = add_common([span for span in (training, validation, extra) if span is not None])
     trained = epoch.scaled(epochs) if epochs is not None else None
-    startup = _stated(machine, "run", trained) if trained is not None else None
+    startup = _stated_overheads(machine, "run", trained) if trained is not None else None
     run = add_common([trained, *([startup] if startup else [])]) if trained is not None else None
     unknown = [name for name, span in (("validation", validation), ("start_up", startup)) if span is None]
     excludes = (*step.excludes, *unknown, *model.excludes)
@@ -176,7 +176,7 @@ def roll_up_run(
     return RunTime(steps, partial, training, validation, extra, epoch, startup, run, excludes, left_out)
 
 
-def _between(low: float, high: float, share: float) -> float:
+def _log_interpolated(low: float, high: float, share: float) -> float:
     return math.exp((1 - share) * math.log(low) + share * math.log(high))
 
 
@@ -206,7 +206,7 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
     share = math.log(batch / first) / math.log(last / first)
     left, right = (at_level(curve.epochs[one], level) for one in (first, last))
     value, low, high = (
-        _between(getattr(left, end), getattr(right, end), share) for end in ("value", "low", "high")
+        _log_interpolated(getattr(left, end), getattr(right, end), share) for end in ("value", "low", "high")
     )
     return Span(value, low, high, level)
 

@@ -332,7 +332,7 @@ NOT_OF_EXPERTS = (
 )
 
 
-def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
+def _needed_rate(taken_s: Callable[[str, float], float], room: Span) -> Needed:
     """Solve for the rate at low and high too: more room and a quicker exchange need a lower rate."""
 
     def rate(end: str, room_s: float) -> float | None:
@@ -341,7 +341,7 @@ def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
     return {"value": rate("value", room.value), "low": rate("low", room.high), "high": rate("high", room.low)}
 
 
-def _room(point: Point) -> Span:
+def _allowed_wait(point: Point) -> Span:
     """Return how long a step may wait for its replicas until it takes as long per sample as the reference [s]."""
     step, reference = point.step, point.reference
     alone = step.wall_s.value - step.replicas_s.value
@@ -357,7 +357,7 @@ LeastBandwidth = TypedDict("LeastBandwidth", {"gradient_byte": float, "algorithm
                                               "layers_at": LayersAt})  # fmt: skip
 
 
-def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
+def _model_bandwidths(scaling: Scaling, curve: Curve) -> list[Whole]:
     stepper, found = scaling.stepper, list[Whole]()
     for point in curve.points:
         step = point.step
@@ -368,12 +368,12 @@ def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
         def taken_s(end: str, rate: float, step: ParallelStep = step, tier: Tier = tier) -> float:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
 
-        needed = _needed(taken_s, _room(point))
+        needed = _needed_rate(taken_s, _allowed_wait(point))
         found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed})
     return found
 
 
-def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
+def _layer_bandwidths(scaling: Scaling, ranks: int) -> list[OfLayer]:
     """Treat each layer as a whole model: its own gradients and time, without start-up times."""
     stepper = scaling.stepper
     if not isinstance(stepper, ReplicaStep):
@@ -388,7 +388,7 @@ def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
             return waited(layout, quick, group, [Bucket(byte, 0.0)], (0.0, 0.0), 1.0, end).exposed_s
 
         if time.value > 0:
-            needed = _needed(taken_s, time.scaled(ranks - 1))
+            needed = _needed_rate(taken_s, time.scaled(ranks - 1))
             found.append({"module": str(row["module"]), "gradient_byte": row["byte"],
                           "time_s": span_content(time), "needed_byte_per_s": needed})  # fmt: skip
     return sorted(found, key=lambda one: one["needed_byte_per_s"]["value"] or 0.0, reverse=True)[:LAYERS]
@@ -406,9 +406,9 @@ def bandwidth_content(scaling: Scaling) -> LeastBandwidth | None:
     if curve is None or scaling.spec.layout.expert > 1:
         return None
     gradient_byte = scaling.stepper.gradient_byte()
-    whole = _whole(scaling, curve)
+    whole = _model_bandwidths(scaling, curve)
     if not whole:
         return None
     ranks = whole[0]["replicas"]
     return {"gradient_byte": gradient_byte, "algorithm": scaling.spec.layout.algorithm, "whole": whole,
-            "layers_at": {"replicas": ranks, "layers": _layers(scaling, ranks)}}  # fmt: skip
+            "layers_at": {"replicas": ranks, "layers": _layer_bandwidths(scaling, ranks)}}  # fmt: skip

@@ -64,7 +64,7 @@ class Study:
     """The last block of shapes as built: a search, or a sweep, evaluates many machines at the same shapes."""
 
 
-def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
+def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Split the columns into sizes of the model and other parameters, and check all values."""
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
@@ -117,7 +117,7 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     rows, launch = study.step.rows, study.machine.device.launch_s
     arithmetic, floor_s = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None], np.empty(timed.flop.shape)
     for pair, at in study.pairs.items():
-        built = _built(study.machine, pair)
+        built = _rates(study.machine, pair)
         floor_s[at] = floors(arithmetic[at], timed.flop[at], timed.byte[at], *built)[0]
     starts_s = timed.launches * (launch.value if launch is not None else 0.0)
     named = (timed.sources == SOURCES[ROOFLINE]) & (starts_s > 0) & (timed.times[0] > 0)
@@ -135,12 +135,12 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
 
 
-def _built(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
+def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
     known = rates(machine, *pair)
     return value_of(known.flop_per_s), value_of(known.byte_per_s)
 
 
-def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
+def _relative_times(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
     It equals `fomkit.prediction.donors.factor`; all scenarios of a shape share the floors but for their rates.
@@ -153,7 +153,7 @@ def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array
     for pair, at in study.pairs.items():
         peak, rate = (
             1.0 / changes.get(name, built)
-            for name, built in zip((peak_name(*pair), "byte_per_s"), _built(study.machine, pair), strict=True)
+            for name, built in zip((peak_name(*pair), "byte_per_s"), _rates(study.machine, pair), strict=True)
         )
         # An unknown rate is NaN and not needed by any floor here: fmax ignores it. With both unknown the time
         # stays.
@@ -202,7 +202,7 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
     return device_times(ops, study.uses, study.options.interval)
 
 
-def _rolled_up(
+def _roll_up(
     study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], launches_s: Array | None
 ) -> pd.DataFrame:
     """Roll up the ops (n, s) of each scenario."""
@@ -229,7 +229,7 @@ def _rolled_up(
     return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "shared": devices.shared, "basis": basis})
 
 
-def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
+def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
     """Return the ops of each scenario's shape."""
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
@@ -250,12 +250,12 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
     return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats, pairs)
 
 
-def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
+def _timed_shapes(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
     """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
     key = tuple((name, values.tobytes()) for name, values in sizes.items())
     if key not in study.cache:
         timed = times_at(study.step, study.machine, sizes, study.options.interval)
-        _check(study, timed)
+        _check_priced(study, timed)
         study.cache.clear()
         study.cache[key] = _shapes_of(study, timed)
     return study.cache[key]
@@ -266,7 +266,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     Yields a DataFrame: results of some scenarios, by position in ``table``; equal shapes are in one block.
     """
-    size_names, changes = _choose(study.model, study.machine, table)
+    size_names, changes = _split_columns(study.model, study.machine, table)
     if study.machine.origin is not None:  # its times are already transferred from another device
         yield from _one_by_one(study, table, size_names, changes)
         return
@@ -284,7 +284,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
         sizes |= {name: block[:, column] for column, name in enumerate(size_names)}
-        timed = _as_built(study, sizes)
+        timed = _timed_shapes(study, sizes)
         own = order[np.searchsorted(shape_of[order], first) : np.searchsorted(shape_of[order], first + len(block))]
         for start in range(0, len(own), most):
             chosen = own[start : start + most]
@@ -319,17 +319,17 @@ def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFram
 def _block(
     study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
-    here = _of_scenarios(shapes, shape)
+    here = _by_scenario(shapes, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
     free = terms(study.machine)
     rates_of = {name: column for name, column in values.items() if name not in free}
     if rates_of:
-        seconds = here.seconds * _changed(study, here, rates_of)
+        seconds = here.seconds * _relative_times(study, here, rates_of)
         untimed = np.zeros_like(here.measured)
         here = here._replace(seconds=seconds, sources=_TRANSFERRED[here.sources], measured=untimed)
     batches = sizes["batch"][shape] if "batch" in sizes else None
     cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in free})
-    return _rolled_up(study, here, batches, cases, rates_of.get("launch_s"))
+    return _roll_up(study, here, batches, cases, rates_of.get("launch_s"))
 
 
 class _Case(NamedTuple):
@@ -362,7 +362,7 @@ def _cases(
         yield _Case(model, machine, np.flatnonzero(case_of.ravel() == number))
 
 
-def _check(study: Study, timed: Timed) -> None:
+def _check_priced(study: Study, timed: Timed) -> None:
     executions, lacking = timed.executions.sum(0), np.isnan(timed.times[0]).any(0)
     if not executions.all():
         idle = timed.executions[:, int(executions.argmin())]

@@ -247,7 +247,7 @@ def step_ops(
         for number, place in enumerate(first)
         if told[place]
     }
-    known = _Table(_told(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
+    known = _Table(_relevant_columns(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
     layers = _layers_of(known.rows, replaced)
     new_of = {int(keep[at]): int(new[at]) for at in first if at < len(keep)}
     pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, new_of))
@@ -298,7 +298,7 @@ def _cells_of(column: pd.Series[Any], texts: Mapping[int, str]) -> list[object]:
     return found
 
 
-def _told(rows: pd.DataFrame) -> pd.DataFrame:
+def _relevant_columns(rows: pd.DataFrame) -> pd.DataFrame:
     """Drop the columns that do not affect the time: places except the count, and empty columns."""
     rows = rows.drop(columns=[name for name in _PLACE if name != "count"], errors="ignore").reset_index(drop=True)
     return rows.loc[:, rows.notna().any() | rows.columns.isin(_TEXTS)]
@@ -333,7 +333,7 @@ def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], n
     if not len(parts):
         return _Table(parts, {}, np.empty(0))
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
-    rows = _told(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
+    rows = _relevant_columns(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
     return _Table(rows, expressions_in(parts), factor)
 
 

@@ -97,7 +97,7 @@ class Ops(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _numbered(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
+def _kind_pass_numbers(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
     """Return a number for each row that identifies its kind and pass."""
     words = list(zip(kinds, passes, strict=True))
     number = {word: float(at) for at, word in enumerate(dict.fromkeys(words))}
@@ -123,7 +123,7 @@ def same_ops(
     seconds = times[:, looked]
     exponent = np.floor(np.log10(np.where(seconds > 0, seconds, 1.0)))
     digits = np.round(seconds / 10.0**exponent, 11)
-    return alike([_numbered(kinds, passes), *sources[:, looked].T, *exponent.T, *digits.T])[1]
+    return alike([_kind_pass_numbers(kinds, passes), *sources[:, looked].T, *exponent.T, *digits.T])[1]
 
 
 def ops_in(
@@ -186,7 +186,7 @@ def _in_passes(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
     return names, np.array(which, bool).T
 
 
-def _cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
+def _sum_cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
     """Return the cell of each row (n, 1) or (n, s) and variant in a flat array of sums."""
     return np.asarray((numbers * width + np.arange(width)).ravel(), np.intp)
 
@@ -229,8 +229,8 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     """
     seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
     width, family = seconds.shape[2], first + ops.sources
-    families, share = _cells(family, width), shares[family]
-    same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
+    families, share = _sum_cells(family, width), shares[family]
+    same = _sum_cells(ops.same[:, None], width) if distinct < len(ops.same) else None
     value, common, squares, alike, apart = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
         alone = apart * sides

@@ -146,7 +146,7 @@ class Pieces(NamedTuple):
         return self.words if name == WORDS else self.head
 
 
-def _added(parts: Sequence[tuple[Work, Array]]) -> Ops:
+def _joined(parts: Sequence[tuple[Work, Array]]) -> Ops:
     """Join ops, each with its number of runs, as one variant."""
     kinds = tuple(kind for work, _ in parts for kind in work.ops.kinds)
     seconds = [work.ops.seconds * runs[:, None] for work, runs in parts]
@@ -163,7 +163,7 @@ Key = TypeVar("Key")
 Found = TypeVar("Found")
 
 
-def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found:
+def _cached(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found:
     if key not in known:
         known[key] = make()
     return known[key]
@@ -226,16 +226,16 @@ class TransformerPlan:
             block = _stated_attention(plain.block.table, self.machine, fraction, self.network.level)
             return plain._replace(block=Work(block))
 
-        plain = _once(self._pieces, (split, None), timed)
+        plain = _cached(self._pieces, (split, None), timed)
         if fraction is None:
             return plain
-        return _once(self._pieces, (split, fraction), lambda: stated(plain, fraction))
+        return _cached(self._pieces, (split, fraction), lambda: stated(plain, fraction))
 
     def _span(self, parts: Sequence[tuple[Work, Array]]) -> Span:
-        value, low, high = device_times(_added(parts), self._uses, self.network.level).ends[:, 0].tolist()
+        value, low, high = device_times(_joined(parts), self._uses, self.network.level).ends[:, 0].tolist()
         return Span(value, low, high, self.network.level)
 
-    def _late(self, work: Work, runs: Array, launch: str) -> Span:
+    def _host_wait(self, work: Work, runs: Array, launch: str) -> Span:
         """Return how long some ops wait for their host beyond the device's own work, at each end [s].
 
         A collective after an op is as late as the op, so that this wait hides no communication.
@@ -254,9 +254,9 @@ class TransformerPlan:
         """Time `blocks` blocks of a stage, with the words, the head or both."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
                layout.tensor_overlap, blocks, ends)  # fmt: skip
-        return _once(self._stages, key, lambda: self._staged(layout, samples, blocks, ends))
+        return _cached(self._stages, key, lambda: self._time_stage(layout, samples, blocks, ends))
 
-    def _staged(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
+    def _time_stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
         pieces, level = self.pieces(layout, samples), self.network.level
         times = self.collectives(layout, samples)
         runs = pieces.block.runs(layout.recompute) * blocks
@@ -267,7 +267,7 @@ class TransformerPlan:
             work = pieces.end(name)
             parts.append((work, work.runs("none")))
             waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
-        late = add_common([self._late(work, own, layout.launch) for work, own in parts])
+        late = add_common([self._host_wait(work, own, layout.launch) for work, own in parts])
         by_source: dict[str, float] = {}
         for work, own in parts:
             for source, spent in work.by_source(own).items():
@@ -288,7 +288,7 @@ class TransformerPlan:
             runs = work.runs("none")
             return self._span([(work, runs)]), work.by_source(runs)
 
-        return _once(self._updates, (parameters, tensors, clip), timed)
+        return _cached(self._updates, (parameters, tensors, clip), timed)
 
     def block_sent(self, layout: Layout) -> list[Sent]:
         """List the collectives of a device in one block of a microbatch."""

@@ -151,7 +151,7 @@ class TransformerStep:
         pieces.append(traffic.Bucket(words, backward * blocks))
         return group, pieces, (forward * blocks, backward * blocks), SHORT_BYTE / each
 
-    def _shared(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
+    def _shards(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
         """Return the units that replicas shard, and the passes of a block that hide their communication."""
         group, apart = self._replica_groups(replicas)
         rest, of_experts = self._block_pieces()
@@ -166,7 +166,7 @@ class TransformerStep:
         """Return the traffic between replicas in a step of `count` microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
-            return traffic.sharded_traffic(self.layout, self.network, self._shared(replicas, passes), count)
+            return traffic.sharded_traffic(self.layout, self.network, self._shards(replicas, passes), count)
         return traffic.replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
@@ -175,10 +175,10 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         passes, bare_layout = self._passes(micro), replace(self.layout, overlap=False)
         if self.layout.zero > 1:
-            return traffic.sharded_wait(bare_layout, network, self._shared(replicas, passes), count, end).exposed_s
+            return traffic.sharded_wait(bare_layout, network, self._shards(replicas, passes), count, end).exposed_s
         return traffic.waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
 
-    def _shared_words(self, replicas: int) -> Exchange:
+    def _tied_words(self, replicas: int) -> Exchange:
         """Return the sum of the gradients of the words, which the first and the last stage share [s]."""
         layout = self.layout
         if layout.pipeline == 1:
@@ -209,7 +209,7 @@ class TransformerStep:
         stretch = piped / (count * totals[slowest])
         (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
         work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
-        tied = step.bare(self._shared_words(replicas))
+        tied = step.bare(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
@@ -270,7 +270,7 @@ class TransformerStep:
         standing = step.state_byte((held - shared) * copies, layout, replicas)
         standing += step.state_byte(shared * copies, layout, replicas // layout.expert)
         if layout.zero > 1 and replicas > 1:
-            standing += self._shared(replicas).held_byte(layout, count)
+            standing += self._shards(replicas).held_byte(layout, count)
         return standing + step.activation_byte(self.shape, samples, layout, count)
 
 

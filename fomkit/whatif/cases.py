@@ -235,11 +235,11 @@ class OneModel(OnMachine):
         for place, point in enumerate(points):
             similar.setdefault(tuple(sorted(point)), []).append(place)
         for names, places in similar.items():
-            together = self._together(names, [points[place] for place in places])
+            together = self._as_scenarios(names, [points[place] for place in places])
             found |= dict(zip(places, together, strict=True))
         return [found[place] for place in range(len(points))]
 
-    def _together(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
+    def _as_scenarios(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
         if not names or not columns_of(self.model, self.machine).issuperset(names):
             return [self._outcome(point) for point in points]
         table = pd.DataFrame([dict(point) for point in points], columns=list(names))

@@ -30,14 +30,14 @@ _LOUD = ("distributed", "tornado", "asyncio")
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def _received(sweep: Sweep, version: str) -> Sweep:
+def _receive(sweep: Sweep, version: str) -> Sweep:
     """Receive a sweep on a worker; this is a task of its own, so that another worker can repeat it."""
     if version != __version__:
         raise FomkitError("worker", f"has fomkit {__version__}, and {version} asks. Install the same there.")
     return sweep
 
 
-def _worked_out(sweep: Sweep, start: int, stop: int) -> pd.DataFrame:
+def _run_stretch(sweep: Sweep, start: int, stop: int) -> pd.DataFrame:
     # Threads of one worker would only wait for each other, and they share the caches of the sweep.
     with _ONE_AT_A_TIME:
         return sweep.stretch(start, stop)
@@ -110,7 +110,7 @@ def _wait(client: Any, address: str) -> int:
         time.sleep(0.2)
 
 
-def _gone(address: str) -> FomkitError:
+def _lost_scheduler(address: str) -> FomkitError:
     return FomkitError(f"--scheduler {address}", "went away during the sweep. Start it, and the sweep, again.")
 
 
@@ -123,10 +123,10 @@ def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
             found: pd.DataFrame = future.result(timeout=2.0)
         except TimeoutError:
             if client.status != "running":
-                raise _gone(address) from None
+                raise _lost_scheduler(address) from None
             _wait(client, address)
         except (asyncio.CancelledError, futures.CancelledError):
-            raise _gone(address) from None
+            raise _lost_scheduler(address) from None
         except KilledWorker as error:
             raise FomkitError(
                 f"--scheduler {address}",
@@ -148,10 +148,10 @@ def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFra
     _check_scheduler(address)
     with _client(address) as client:
         ahead = AHEAD * _wait(client, address)
-        there = client.submit(_received, sweep, __version__, pure=False)
+        there = client.submit(_receive, sweep, __version__, pure=False)
         waiting: deque[Any] = deque()
         for start, stop in sweep.stretches()[first:]:
-            waiting.append(client.submit(_worked_out, there, start, stop, pure=False))
+            waiting.append(client.submit(_run_stretch, there, start, stop, pure=False))
             if len(waiting) >= ahead:
                 yield _future_result(client, waiting.popleft(), address)
         while waiting:

@@ -218,7 +218,7 @@ def _exact_fact(fact: Fact | None) -> Fact:
     return replace(fact, low=fact.value, high=fact.value)
 
 
-def _if_exact(machine: Machine, name: str) -> Machine:
+def _with_exact_fact(machine: Machine, name: str) -> Machine:
     """Return the machine with one of its facts known without error."""
     overheads = tuple(
         change_overhead(overhead, _exact_fact) if overhead_name(overhead) == name else overhead
@@ -263,7 +263,7 @@ def measure_command(model: ModelProfile, machine: Machine, options: Options) -> 
     return " ".join([*words, OUT])
 
 
-def _if_timed(estimated: Estimate, command: str) -> Iterator[Measurable]:
+def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
     """Yield the entries of single ops, of the ops of each kind together, and of all ops."""
     for timed in ops_to_time(estimated, TOP)["measurements"]:
         yield as_content(Measurable, timed, kind="op", what=timed["sizes"], command=command)
@@ -284,10 +284,10 @@ def _fact_command(name: str) -> str:
     return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
 
 
-def _if_known(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
+def _per_fact(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
     for parameter in parameters:
         if parameter.of == "machine" and parameter.has_interval:
-            known = _if_exact(estimated.machine, parameter.name)
+            known = _with_exact_fact(estimated.machine, parameter.name)
             step = estimate(estimated.model, known, options).step
             yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name))
 
@@ -305,8 +305,8 @@ def measurements(estimated: Estimate, options: Options, parameters: tuple[Parame
     step = "fomkit profile model.py --measure step -o measured.yaml"
     found = [
         measurement("step", "a whole step", now, Span.exact(now.value, now.level), step),
-        *_if_timed(estimated, command),
-        *_if_known(estimated, options, parameters),
+        *_op_entries(estimated, command),
+        *_per_fact(estimated, options, parameters),
     ]
     without = [one.name for one in parameters if one.of == "machine" and not one.has_interval]
     return ranked(found, without)

@@ -133,7 +133,7 @@ def _kinds_by_time(ops: pd.DataFrame) -> list[str]:
     return [str(kind) for kind in ops.groupby("kind")["seconds"].sum().sort_values(ascending=False).index]
 
 
-def _to_the_floor(case: Case, rows: pd.Series[bool], says: str) -> Finding:
+def _floor_finding(case: Case, rows: pd.Series[bool], says: str) -> Finding:
     above = rows & (case.ops["floor_s"] < case.ops["time_s"])
     after = case.with_times(above, case.ops["floor_s"])
     kinds = _kinds_by_time(case.ops[above]) or _kinds_by_time(case.ops[rows])
@@ -164,7 +164,7 @@ def expensive_ops(case: Case) -> list[Finding]:
     count = identities(case.ops)[rows].nunique()
     taken = case.ops.loc[rows, "seconds"].sum() / case.device_s
     what = "One op takes" if count == 1 else f"{count} ops take"
-    return [_to_the_floor(case, rows, f"{what} {taken:.0%} of the device's time, all executions together.")]
+    return [_floor_finding(case, rows, f"{what} {taken:.0%} of the device's time, all executions together.")]
 
 
 def low_use(case: Case) -> list[Finding]:
@@ -183,7 +183,7 @@ def low_use(case: Case) -> list[Finding]:
     count = identities(ops)[rows].nunique()
     what = "One op runs" if count == 1 else f"{count} ops run"
     return [
-        _to_the_floor(
+        _floor_finding(
             case,
             rows,
             f"{what} at {share} of what the machine's rates allow and take {taken / case.device_s:.0%} of the "
@@ -234,7 +234,7 @@ def _misaligned(ops: pd.DataFrame) -> pd.Series[bool]:
     return found
 
 
-def _timed_so(case: Case, rows: pd.Series[bool]) -> int:
+def _misaligned_timings(case: Case, rows: pd.Series[bool]) -> int:
     """Count the timings of misaligned products in the machine's table."""
     table = case.machine.timings
     if not len(table) or "m" not in table.columns:
@@ -265,7 +265,7 @@ def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
 
 
 def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
-    after, timed = _padded(case, rows), _timed_so(case, rows)
+    after, timed = _padded(case, rows), _misaligned_timings(case, rows)
     after_s = _seconds_after(case, after)
     count = int(rows.sum())
     what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
@@ -284,7 +284,7 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     yield found
     if found.state == "advice" or timed or not len(case.machine.timings):
         return
-    longer_s = _without_the_engine(case, rows) - float(case.ops.loc[rows, "seconds"].sum())
+    longer_s = _vector_seconds(case, rows) - float(case.ops.loc[rows, "seconds"].sum())
     if longer_s > WORTH * case.before.step.value:
         more = format_quantity(longer_s, "time_s", 3)
         yield Finding(
@@ -299,7 +299,7 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
         )
 
 
-def _without_the_engine(case: Case, rows: pd.Series[bool]) -> float:
+def _vector_seconds(case: Case, rows: pd.Series[bool]) -> float:
     """Return the time of the products on the vector engine [s]."""
     own = case.ops[rows].drop(columns=[*(column.name for column in TIMES), "floor_s", "seconds"], errors="ignore")
     timed = add_times(own.assign(engine="vector").reset_index(drop=True), case.fitted, checked=True)

@@ -170,21 +170,21 @@ def _front_combination(
     return Combination(values, factors, total, evaluator.goal.span(found), evaluator.goal.reached(found))
 
 
-def _needs(combination: Combination) -> list[float]:
+def _moves(combination: Combination) -> list[float]:
     return [abs(math.log(factor)) for factor in combination.factors.values()]
 
 
-def _is_beaten(combination: Combination, others: Sequence[Combination]) -> bool:
+def _is_dominated(combination: Combination, others: Sequence[Combination]) -> bool:
     """Check whether another point needs no more of any parameter, and less of one."""
-    own = _needs(combination)
-    less = [np.subtract(own, _needs(other)) for other in others]
+    own = _moves(combination)
+    less = [np.subtract(own, _moves(other)) for other in others]
     return any((by >= -CLOSE).all() and (by > CLOSE).any() for by in less)
 
 
 def _without_twins(points: Sequence[Combination]) -> list[Combination]:
     remaining: list[Combination] = []
     for point in points:
-        if not any(np.allclose(_needs(point), _needs(other), rtol=0, atol=CLOSE) for other in remaining):
+        if not any(np.allclose(_moves(point), _moves(other), rtol=0, atol=CLOSE) for other in remaining):
             remaining.append(point)
     return remaining
 
@@ -218,8 +218,8 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
             enough.append(factors)  # larger whole numbers would be useless
         found += here
     points = [_front_combination(evaluator, parameters, values) for values in found]
-    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, _needs(twin)))
-    remaining = tuple(one for one in ranked if not _is_beaten(one, ranked))
+    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, _moves(twin)))
+    remaining = tuple(one for one in ranked if not _is_dominated(one, ranked))
     if remaining:
         return Frontier(names, remaining)
     far = {one.name: one.value * evaluator.most**one.better for one in real}
@@ -298,7 +298,7 @@ class Solution(Shown):
         return self.already or combined or any(change.reached for change in self.changes)
 
     @property
-    def _of_wholes(self) -> list[str]:
+    def _whole_number_notes(self) -> list[str]:
         """The assumptions on sizes and nodes, where some were changed."""
         tried = any(not change.proved for change in self.changes)
         batch = any(change.parameter.name.rpartition(".")[2] == "batch" for change in self.changes)
@@ -317,7 +317,7 @@ class Solution(Shown):
             "most_factor": MOST, "changes": [_change(change) for change in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
-            "assumed": [*ASSUMED, *self._of_wholes],
+            "assumed": [*ASSUMED, *self._whole_number_notes],
         }  # fmt: skip
 
 
@@ -341,7 +341,7 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _changed_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def _choose_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     """Return the parameters to change alone: the named ones, else all; of a suite all but those of models."""
     if names:
         return choose_parameters(known, names)
@@ -361,7 +361,7 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     """
     here = subject.again({})
     known = subject.parameters()
-    evaluator, tried = Evaluator(subject, goal), _changed_alone(subject, changes, known)
+    evaluator, tried = Evaluator(subject, goal), _choose_alone(subject, changes, known)
     combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:

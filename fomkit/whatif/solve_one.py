@@ -31,7 +31,7 @@ def away(value: float, now: float) -> float:
     return abs(math.log(value / now))
 
 
-def _next_to(now: float, grain: int, most: float, count: int) -> list[float]:
+def _nearest_values(now: float, grain: int, most: float, count: int) -> list[float]:
     """Return the values next to the current one, the nearest in ln first."""
     bottom, top = max(float(grain), now / most), now * most
     low, high = now - grain, now + grain
@@ -52,7 +52,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     >>> candidates(4.0, 1, 10.0, 8)
     [5.0, 3.0, 6.0, 7.0, 2.0, 8.0, 14.0, 1.0, 23.0, 40.0]
     """
-    near = _next_to(now, grain, most, round(count * NEAR_SHARE))
+    near = _nearest_values(now, grain, most, round(count * NEAR_SHARE))
     edges = (min([*near, now]), max([*near, now]))
     ends = (max(float(grain), now / most), now * most)
     ways = [away(end, edge) for end, edge in zip(ends, edges, strict=True)]
@@ -237,8 +237,8 @@ def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     `evaluator`: with a goal that is not reached yet; `parameter`: with a value above 0.
     """
     if not parameter.grain:
-        return _real(evaluator, parameter)
-    return _solve_whole(evaluator, parameter) if parameter.better else _any_whole(evaluator, parameter)
+        return _solve_real(evaluator, parameter)
+    return _solve_whole(evaluator, parameter) if parameter.better else _solve_any_whole(evaluator, parameter)
 
 
 def _farthest_values(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
@@ -278,7 +278,7 @@ def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float)
     return way
 
 
-def _real(evaluator: Evaluator, parameter: Parameter) -> Change:
+def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
     margins = {end: evaluator.margin({parameter.name: end}) for end in _farthest_values(evaluator, parameter)}
     known = {end: margin for end, margin in margins.items() if margin is not None}
     if not known:
@@ -299,7 +299,7 @@ def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[fl
     return evaluator.limit(parameter, best)
 
 
-def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
+def _doubling_steps(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
     """Search a whole number in doubling steps; return the last that fails, the first that is enough, all known."""
     failed, step, tried = 0, 1, list[int]()
     far = math.floor((parameter.value * evaluator.most - parameter.value) / parameter.grain)
@@ -317,7 +317,7 @@ def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list
 
 
 def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
-    failed, reached, steps = _outward(evaluator, parameter)
+    failed, reached, steps = _doubling_steps(evaluator, parameter)
     while reached and reached - failed > 1:
         middle = (reached + failed) // 2
         margin = evaluator.margin({parameter.name: parameter.value + parameter.better * middle * parameter.grain})
@@ -333,7 +333,7 @@ def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     return _out_of_reach(evaluator, parameter, tried, best)
 
 
-def _any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
+def _solve_any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     """Try many values of a whole number without a known better direction."""
     tries = evaluator.subject.tries
     found = search(

@@ -190,7 +190,7 @@ class OfSuite(OnMachine):
         return replace(changed, merit=merit_of(changed))
 
     @cached_property
-    def _alone(self) -> dict[str, OneModel]:
+    def _line_subjects(self) -> dict[str, OneModel]:
         """Each estimated line of the target as a model: its utilisations are computed once for all machines."""
         found = {}
         for one in self.result.target:
@@ -202,7 +202,7 @@ class OfSuite(OnMachine):
 
     def _rates_alone(self, name: str, asked: Sequence[Point]) -> list[Span | FomkitError]:
         """Return a line's rate at each point of its model, all evaluated together."""
-        alone, line = self._alone[name], next(line for line in self.suite.lines if line.name == name)
+        alone, line = self._line_subjects[name], next(line for line in self.suite.lines if line.name == name)
         # A run on one device does not depend on links.
         found = alone.at([
             {_OF_MODEL.get(one, one): value for one, value in point.items() if one not in LINKS} for point in asked
@@ -236,7 +236,7 @@ class OfSuite(OnMachine):
             asked.pop(_key({}, {}), None)
             found = (
                 self._rates_alone(name, [{**of_machine, **own} for of_machine, own in asked.values()])
-                if name in self._alone
+                if name in self._line_subjects
                 else self._rates_one_by_one(one.line, list(asked.values()))
             )
             rates[name] = dict(zip(asked, found, strict=True))

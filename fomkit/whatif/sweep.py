@@ -272,7 +272,7 @@ def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
     return estimate(sweep.model, sweep.machine, options).excludes
 
 
-def _billed(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
+def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
     """Return the bill, or None and the reason why there is none."""
     try:
         bill = figures.bill_of(
@@ -283,7 +283,7 @@ def _billed(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
     return bill, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
 
 
-def _probed(sweep: Sweep, currency: str) -> Sweep:
+def _with_probe(sweep: Sweep, currency: str) -> Sweep:
     """Estimate both ends of every axis, to find errors before the work starts, and results that are unknown."""
     ends = pd.DataFrame({axis.name: list(axis.ends) for axis in sweep.plan.axes})
     found = sweep._estimated(ends)
@@ -291,7 +291,7 @@ def _probed(sweep: Sweep, currency: str) -> Sweep:
     known = [name for name in names if bool(found[name].notna().all())]
     if figures.FITS in found and (not sweep.on_nodes or bool(found[figures.FITS].notna().any())):
         known.append(figures.FITS)
-    bill, why_free = _billed(sweep, currency)
+    bill, why_free = _choose_bill(sweep, currency)
     known += [
         name
         for name, has in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
@@ -354,4 +354,4 @@ def make_sweep(
             "layout", "is of a training on nodes, and none are varied. Add, say, --vary nodes=1,8,64."
         )
     memory = figures.Memory() if on_nodes else figures.follow_memory(model, machine, plan.axes, options)
-    return _probed(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)
+    return _with_probe(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)
