@@ -133,8 +133,8 @@ def _calibrated_line(
     if old is None or new is None:
         return "it is not estimated from a model's ops on one device of both machines"
     if old.measured is None:
-        said = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
-        return f"no row is a measurement of it on {baseline}{f': {said}' if said else ''}"
+        messages = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
+        return f"no row is a measurement of it on {baseline}{f': {messages}' if messages else ''}"
     runs, device = rated.line.runs, old.one.step
     measured = at_level(old.measured.step, level)
     rest = rest_of(measured, device)

@@ -158,10 +158,10 @@ def _line_cost(
     unit_s = rated.unit_per_day.per(DAY_S * machine.up_devices(suite.scope))
     if rated.job is not None and rated.job.run_time.run_s is not None:
         unit_s = rated.job.run_time.run_s.scaled(line.runs)
-    nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
+    no_energy = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,
-                      energy_missing=nobody if behind is None else ())  # fmt: skip
+                      energy_missing=no_energy if behind is None else ())  # fmt: skip
     return _with_energy(found, behind, line.runs) if behind else found
 
 

@@ -118,12 +118,12 @@ def _op_cells(one: Estimate) -> list[str]:
     of_op = {str(name): float(ms) for name, ms in spent_ms.groupby(named).sum().items()}
     by_source = {str(name): float(ms) for name, ms in spent_ms.groupby(ops["time_source"]).sum().items() if name}
     untimed = ", ".join(dict.fromkeys(named[spent_ms.isna()]))
-    lacking = f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}" if untimed else ""
+    missing = f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}" if untimed else ""
     return [
         f"{ops['count'].sum():,.0f} op executions in {len(ops):,} rows",
         _dominant_cell(of_op, whole_ms),
         _products_cell(ops, spent_ms),
-        *_source_cells(by_source, whole_ms, lacking),
+        *_source_cells(by_source, whole_ms, missing),
     ]
 
 
@@ -215,14 +215,14 @@ def method_steps(
     """
     sides = [one] if baseline is None else [baseline, one]
     check_one_device(sides, "the lecture's method")
-    model, of = one.model, ", ".join(one.model.traced_with.values()) or "unknown framework"
+    model, framework = one.model, ", ".join(one.model.traced_with.values()) or "unknown framework"
     parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
     recorded = ""
     if "traced_time_s" in one.ops and one.ops["traced_time_s"].notna().all():
         traced_s = (one.ops["traced_time_s"] * one.ops["count"]).sum()
         recorded = f"; in the profile, {format_quantity(traced_s, 'time_s')} a pass"
     titles = [
-        f"recorded training time{recorded}", f"profile: {parameters} parameters; {of}",
+        f"recorded training time{recorded}", f"profile: {parameters} parameters; {framework}",
         f"dominant ops, {DOMINANT_SHARE:.0%} of the step", "products and their sizes", "mapped onto timings",
         "beyond the timings", "one pass", "epoch: pass × steps", "run: epoch × epochs", "24 h ÷ run",
         "× runs at once", "÷ baseline",

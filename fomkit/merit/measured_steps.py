@@ -119,20 +119,20 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     validation = estimated.run_time.validation_s
     extra = validation.value / estimated.step.value if validation is not None else 0.0
     count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
-    of = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
+    steps_text = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
     held = {"validation", "start_up"} if of_run else {"validation"}
     holds = frozenset(held.intersection(estimated.run_time.excludes))
     if extra:
         samples = estimated.model.data.validation_samples
-        of += (
+        steps_text += (
             f", each with a validation of {samples:,} samples"
             if of_run
             else f" and {samples:,} samples of validation"
         )
-        of += f" that take as long as {extra:,.4g} steps by the prediction"
-    whatever = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
+        steps_text += f" that take as long as {extra:,.4g} steps by the prediction"
+    held_text = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
     span = Span(row.value, row.low, row.high, MEASURED_LEVEL).scaled(1 / count)
-    return Reading(row, span, f"{row.quantity} of the profile's {of}{whatever}", holds)
+    return Reading(row, span, f"{row.quantity} of the profile's {steps_text}{held_text}", holds)
 
 
 def read_row(row: Measurement, estimated: Estimate) -> Reading:

@@ -140,8 +140,8 @@ class RatedLine:
         behind = self.estimate or self.job
         if behind is None:
             return ()
-        said = (*behind.machine.caveats, *verdict_on(behind.machine, named=False), behind.fit.message)
-        return tuple(text for text in behind.deviations if text not in said)
+        shown_elsewhere = (*behind.machine.caveats, *verdict_on(behind.machine, named=False), behind.fit.message)
+        return tuple(text for text in behind.deviations if text not in shown_elsewhere)
 
     @property
     def is_modelled(self) -> bool:
@@ -206,12 +206,12 @@ class LineRating:
 
     def _given(self, line: SuiteLine) -> RatedLine:
         given = line.given[self.machine.name]
-        strangers = given.party != line.party
+        other_party = given.party != line.party
         deviating = deviations(line.conditions, given.conditions) + (
-            unstated(line.conditions, given.conditions) if strangers else ()
+            unstated(line.conditions, given.conditions) if other_party else ()
         )
         gains = {"utilisation": given.utilisation_gain, "precision": given.precision_gain}
-        deviating += tuple(f"times a stated {of} gain of {gain:g}" for of, gain in gains.items() if gain != 1)
+        deviating += tuple(f"times a stated {kind} gain of {gain:g}" for kind, gain in gains.items() if gain != 1)
         run_s = at_level(given.run_s, self.options.interval)
         at_once = self.machine.up_devices(self.suite.scope) * prod(gains.values())
         return RatedLine(

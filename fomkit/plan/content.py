@@ -101,7 +101,7 @@ _NOTHING = object()
 @cache
 def _converter_of(kind: Any) -> Callable[[Any], Any]:
     """Return a function that converts a value to the type of a key; converted values stay as they are."""
-    of, inner = typing.get_origin(kind), typing.get_args(kind)
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is MaybeEnds:
         return lambda value: value if isinstance(value, Mapping) else stated_content(value)
     if typing.is_typeddict(kind):
@@ -109,10 +109,10 @@ def _converter_of(kind: Any) -> Callable[[Any], Any]:
     if type(None) in inner:  # a union of three types needs no conversion
         put = _converter_of(inner[0]) if len(inner) == 2 else lambda value: value
         return lambda value: None if value is None or value == "" or value != value else put(value)
-    if of is list:
+    if origin is list:
         put = _converter_of(inner[0])
         return lambda values: [put(value) for value in values]
-    if of in (dict, Mapping):
+    if origin in (dict, Mapping):
         put = _converter_of(inner[1])
         return lambda values: {name: put(value) for name, value in values.items()}
     return lambda value: float(value) if kind is float and isinstance(value, np.floating) else value
@@ -134,8 +134,8 @@ def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Conte
     {'low': 1.0, 'high': 4.0}
     """
     form, content = typing.cast("Any", kind), dict[str, object]()
-    if strange := [key for key in given if key not in _key_converters(form)]:
-        raise TypeError(f"{form.__name__}: has no {', '.join(strange)}")
+    if unknown := [key for key in given if key not in _key_converters(form)]:
+        raise TypeError(f"{form.__name__}: has no {', '.join(unknown)}")
     for key, put in _key_converters(form).items():
         held = (noun.get(key, _NOTHING) if isinstance(noun, Mapping) else getattr(noun, key, _NOTHING)
                 for noun in (given, *nouns))  # fmt: skip
@@ -224,13 +224,13 @@ def _tabled_shares(estimate: Estimate, ops: Ops) -> tuple[float, float]:
 def _other_terms_text(estimate: Estimate) -> str:
     """Describe the terms of a step beside the device's work; "" where there are none."""
     step, job = estimate.step_time, estimate.job
-    worked, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
+    device_s, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
     late = {"launch": "launches", "input": "input"}.get(step.bound)
-    found = {"overheads": extra, **({late: whole - worked - extra} if late else {})}
+    found = {"overheads": extra, **({late: whole - device_s - extra} if late else {})}
     if job is not None:
         found |= {"links": job.exposed_s.value, "other stages": job.bubble_s.value}
-    said = [f"{spent / whole:.0%} {name}" for name, spent in found.items() if spent > (1 - OF_ALL) * whole]
-    return f"; of a step {worked / whole:.0%} is work, {', '.join(said)}" if said else ""
+    parts = [f"{spent / whole:.0%} {name}" for name, spent in found.items() if spent > (1 - OF_ALL) * whole]
+    return f"; of a step {device_s / whole:.0%} is work, {', '.join(parts)}" if parts else ""
 
 
 def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
@@ -249,12 +249,12 @@ def _version_condition(estimate: Estimate, ops: Ops) -> Said:
     if not kinds <= set(timings["kind"]) and len(estimate.model.parts):  # such ops are priced by their parts
         kinds |= frozenset(estimate.model.parts["kind"])
     known = cached(timings, None, f"libraries of {sorted(kinds)}", partial(_libraries, timings, kinds))
-    said = f"ops as {framework} runs them"
+    text = f"ops as {framework} runs them"
     if not known:
         unknown = "no timing here states its library's version"
-        return "not considered", f"{said}; {unknown if kinds else 'the time rests on no timing of this machine'}"
+        return "not considered", f"{text}; {unknown if kinds else 'the time rests on no timing of this machine'}"
     of = " and ".join([*known[:2], *([f"{len(known) - 2} more"] if len(known) > 2 else [])])
-    return "stated", f"{said}; timings of {of}; what other versions change is in no term"
+    return "stated", f"{text}; timings of {of}; what other versions change is in no term"
 
 
 def _runs_both_ways(model: ModelProfile) -> bool:
@@ -279,19 +279,19 @@ def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tupl
     own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
-    turns = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
-    return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{turns}; {alone} to itself")
+    order = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
+    return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{order}; {alone} to itself")
 
 
 def _size_condition(estimate: Estimate) -> Said:
-    sizes, model, job, whose = dict(estimate.sizes), estimate.model, estimate.job, ""
+    sizes, model, job, replica_text = dict(estimate.sizes), estimate.model, estimate.job, ""
     if job is not None:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
-        whose = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
+        replica_text = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
     listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "those of the profile"
     resized = model.resized(sizes) if model.transformer is None else ()
     traced = ", ".join(f"{name} {model.sizes.get(name, 'unknown')}" for name in resized)
-    return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{whose}"
+    return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{replica_text}"
 
 
 def conditions_content(estimate: Estimate) -> dict[str, Condition]:
@@ -307,8 +307,8 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     loaded: Said = ("not considered", "nobody states what loading this step's data takes; it is left out")
     if INPUT not in estimate.excludes:
         own = estimate.step_time.input_s
-        told = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
-        loaded = ("stated", told)
+        input_text = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
+        loaded = ("stated", input_text)
     found = {"bandwidth": bandwidth, "occupancy": occupancy, "sizes": _size_condition(estimate), "reuse": reuse,
              "input": loaded, "versions": _version_condition(estimate, ops)}  # fmt: skip
     return {name: {"is": how, "what": what} for name, (how, what) in found.items()}

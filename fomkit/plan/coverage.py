@@ -73,10 +73,10 @@ def check_work(timed: pd.DataFrame, where: str) -> None:
 
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
     """Raise when an op of the step has no time, or the profile lists an op without a rule."""
-    lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
+    untimed = np.isnan(timed["time_s"].to_numpy(np.float64))
     bound = "or pass --allow-uncovered for a lower bound of the time."
-    if lacking.any():
-        missing = timed[lacking]
+    if untimed.any():
+        missing = timed[untimed]
         kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()

@@ -279,9 +279,9 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     alone = stepper.one_device(devices, batch)
     time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
-    fit, said = step_fit(machine, step), [*step.notes, *run_notes(model, run, wanted), *notes]
+    fit, messages = step_fit(machine, step), [*step.notes, *run_notes(model, run, wanted), *notes]
     fit = alone.fit if fit.fits is None else fit  # the memory that every step needs may already be too much
-    deviations = tuple(dict.fromkeys([fit.message, *said] if fit.message else said))
+    deviations = tuple(dict.fromkeys([fit.message, *messages] if fit.message else messages))
     return Estimate(
         model, machine, sizes, scope, at_once, time, run,
         estimated_per_day(model, machine, run, scope, at_once), alone.formats,

@@ -204,8 +204,8 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
         standing = standing_memory(ops, model.parameters_total)
         needed = 0.0 if standing is None else standing.byte
     needed -= stored_byte(ops, formats)
-    of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
-    if message := too_much(machine, needed, of):
+    subject = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
+    if message := too_much(machine, needed, subject):
         return Fit(False, f"{message}{IN_MEMORY}")
     return UNKNOWN_FIT if use is None else Fit(True)
 

@@ -136,24 +136,24 @@ def predict_ops(
     messages.
     """
     names = set(column_names("OPS"))
-    strangers = [name for name in ops.columns if name not in names and name not in _MADE]
-    remade = [name for name in ops.columns if name in _MADE]
-    filled, said = fill_defaults(_with_float_columns(ops.drop(columns=[*strangers, *remade]), where), where)
+    unknown = [name for name in ops.columns if name not in names and name not in _MADE]
+    replaced = [name for name in ops.columns if name in _MADE]
+    filled, messages = fill_defaults(_with_float_columns(ops.drop(columns=[*unknown, *replaced]), where), where)
     _check_sizes(filled, sizes or {}, where)
     sized = resize_ops(filled, sizes or {}, where)
     check_table(sized, "OPS", where)
     costed = add_costs(sized)
     timed = add_times(costed, machine, interval=interval, calls=split_recurrent(costed))
     timed = with_fresh(timed, machine.device)
-    given = [name for name in ops.columns if name not in remade]
+    given = [name for name in ops.columns if name not in replaced]
     order = [*given, *(name for name in timed.columns if name not in given)]
-    if strangers:
-        said = (*said, f"{', '.join(map(str, strangers))}: no column of ours; kept as it stands, not read.")
-    if remade:
-        said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
-    timed = timed.assign(**{name: ops[name] for name in strangers})[order]
-    said = (*said, *_sum_notes(timed, interval), *verdict_on(machine))
-    return Prediction(timed, machine, interval, said, where)
+    if unknown:
+        messages = (*messages, f"{', '.join(map(str, unknown))}: no column of ours; kept as it stands, not read.")
+    if replaced:
+        messages = (*messages, f"{', '.join(replaced)}: made anew; what the table had is replaced.")
+    timed = timed.assign(**{name: ops[name] for name in unknown})[order]
+    messages = (*messages, *_sum_notes(timed, interval), *verdict_on(machine))
+    return Prediction(timed, machine, interval, messages, where)
 
 
 MOMENTS = 500

@@ -147,8 +147,8 @@ def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1
                 f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope.",
             )
     shared = [scope for scope in machines[0].scopes if all(scope in machine.scopes for machine in machines)]
-    wide = [scope for scope in shared if min(machine.devices(scope) for machine in machines) >= devices]
-    return wanted or (wide or shared[-1:])[0]
+    wide_enough = [scope for scope in shared if min(machine.devices(scope) for machine in machines) >= devices]
+    return wanted or (wide_enough or shared[-1:])[0]
 
 
 def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -> Overhead:

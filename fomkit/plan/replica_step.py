@@ -222,11 +222,11 @@ class ReplicaStep:
         again = forward if layout.recompute == "full" else zero
         stretch = one.step.value / one.step_time.device_s.value
         update_share = 1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0
-        beside = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
+        first_share = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
         micros = add_common(
             [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
         )
-        first = one.step.scaled(beside)  # with one microbatch, the update runs once
+        first = one.step.scaled(first_share)  # with one microbatch, the update runs once
         work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
         traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
         if layout.zero > 1:  # sharded gradients are scattered in each microbatch

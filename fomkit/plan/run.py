@@ -103,10 +103,10 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
     if run.run_s is None:
         return []
     changed = [name for name in model.resized(sizes) if name != "batch"]
-    told = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
+    resized_note = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
     partial = "the partial last batch is priced as a full step"
     return [
-        *[told] * bool(changed),
+        *[resized_note] * bool(changed),
         *[partial] * bool(run.partial_step),
         *filter(None, [left_out_note(run.left_out)]),
     ]
@@ -122,13 +122,13 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
         raise FomkitError("unit", f"is {unit!r}. Say what one run makes, for example 'trained model'.")
     known = {"epochs": model.run.epochs, "samples": model.data.train_samples,
              "unit": None if model.unit == Unit() else model.unit.name}  # fmt: skip
-    asked = {"epochs": epochs, "samples": samples, "unit": unit or None}
-    for name, given in asked.items():
+    requested = {"epochs": epochs, "samples": samples, "unit": unit or None}
+    for name, given in requested.items():
         if known[name] is not None and given not in (None, known[name]):
             other = "Its profile, or a line of a suite, is where to change it"
             what = f"is {given!r}, and {model.name} says {known[name]!r} itself. Leave `{name}` out. {other}."
             raise FomkitError(name, what)
-    new = {name: given for name, given in asked.items() if given is not None and known[name] is None}
+    new = {name: given for name, given in requested.items() if given is not None and known[name] is None}
     if not new:
         return model
     counts = {name: count for name, count in (("epochs", epochs), ("train_samples", samples)) if count}

@@ -68,12 +68,12 @@ def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -
     """Split the columns into sizes of the model and other parameters, and check all values."""
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
-    free = terms(machine)
+    step_terms = terms(machine)
     for name in table.columns if len(table) else ():
         values = table[name].to_numpy(np.float64)
         if not np.isfinite(values).all():
             raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
-        if name in free:
+        if name in step_terms:
             if not values.min() >= 0:
                 raise FomkitError(
                     "scenarios", f"{name} is {values.min():g}. Expected a number that is not below 0."
@@ -208,9 +208,9 @@ def _roll_up(
     """Roll up the ops (n, s) of each scenario."""
     rows, level = study.step.rows, study.options.interval
     devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
-    ahead = study.step.passes == FORWARD
-    if study.model.data.validation_samples is not None and ahead.any():
-        forwards = _device_times(study, here, ahead).ends
+    is_forward = study.step.passes == FORWARD
+    if study.model.data.validation_samples is not None and is_forward.any():
+        forwards = _device_times(study, here, is_forward).ends
     found = np.empty((len(RESULTS), len(here.starts)))
     for case in cases:
         at = case.scenarios
@@ -321,14 +321,14 @@ def _block(
 ) -> pd.DataFrame:
     here = _by_scenario(shapes, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
-    free = terms(study.machine)
-    rates_of = {name: column for name, column in values.items() if name not in free}
+    step_terms = terms(study.machine)
+    rates_of = {name: column for name, column in values.items() if name not in step_terms}
     if rates_of:
         seconds = here.seconds * _relative_times(study, here, rates_of)
         untimed = np.zeros_like(here.measured)
         here = here._replace(seconds=seconds, sources=_TRANSFERRED[here.sources], measured=untimed)
     batches = sizes["batch"][shape] if "batch" in sizes else None
-    cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in free})
+    cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in step_terms})
     return _roll_up(study, here, batches, cases, rates_of.get("launch_s"))
 
 

@@ -224,14 +224,14 @@ def step_ops(
     keep, same = _same_rows(ops, formats)
     times = np.bincount(same)
     ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
-    _, asked, factor = _restated(ops, model, formats, sizes)
-    restated, notes = settle_engines(asked, prepared(machine))
+    _, wanted, factor = _restated(ops, model, formats, sizes)
+    restated, notes = settle_engines(wanted, prepared(machine))
     symbols = expressions_in(ops)
     texts_of = symbols.get("count", {})
     columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
-    told = [notes.get(place, "") for place in range(len(restated))]
+    note_at = [notes.get(place, "") for place in range(len(restated))]
     numbers_of: dict[tuple[object, ...], int] = {}
-    keys = zip(*columns, factor.tolist(), told, strict=True)
+    keys = zip(*columns, factor.tolist(), note_at, strict=True)
     new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
     first, new = _by_formula(np.unique(new, return_index=True)[1], new, restated)
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
@@ -243,9 +243,9 @@ def step_ops(
         if name != "count"
     }
     replaced = {
-        number: Replaced(told[place], {name: str(asked[name].iloc[place]) for name in ("dtype", "engine")})
+        number: Replaced(note_at[place], {name: str(wanted[name].iloc[place]) for name in ("dtype", "engine")})
         for number, place in enumerate(first)
-        if told[place]
+        if note_at[place]
     }
     known = _Table(_relevant_columns(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
     layers = _layers_of(known.rows, replaced)
@@ -343,9 +343,9 @@ def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> 
     `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
     """
     rows, many = step.ops.at(sizes), many_of(sizes)
-    asked = rows.number("count") != 0  # a loop with one step executes the work between its steps 0 times
+    runs = rows.number("count") != 0  # a loop with one step executes the work between its steps 0 times
     notes = {row * many + at: note for row, note in step.notes.items() for at in range(many)}
-    answers = price(rows if asked.all() else rows.take(asked), prepared(machine), interval, notes, in_sums=True)
+    answers = price(rows if runs.all() else rows.take(runs), prepared(machine), interval, notes, in_sums=True)
     return Priced(rows.take(np.arange(len(step.counts) * many)), answers, step.executions(sizes))
 
 

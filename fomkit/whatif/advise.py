@@ -82,8 +82,8 @@ def _bounds(case: Case) -> dict[str, Ends]:
     names = [str(name) for name in ops.loc[ops["time_s"].notna(), "bound"].unique() if name]
     parts = [device_time(ops[ops["bound"] == name], level, uses) for name in names]
     parts = [part if part.low > 0 else Span.exact(part.value, level) for part in parts]
-    beside = [span for span in (step.host_launch_s, step.input_s) if span is not None]
-    beside_too = [*parts, *beside, step.extra_s]
+    other_terms = [span for span in (step.host_launch_s, step.input_s) if span is not None]
+    all_terms = [*parts, *other_terms, step.extra_s]
 
     def wall(at: list[float]) -> float:
         device, others, extra = at[: len(parts)], at[len(parts) : -1], at[-1]
@@ -95,10 +95,10 @@ def _bounds(case: Case) -> dict[str, Ends]:
     shares: dict[str, Ends] = {}
     for place, name in enumerate(names):
         if parts[place].value > 0:
-            share = one_at_a_time(beside_too, partial(share_of, place), level)
+            share = one_at_a_time(all_terms, partial(share_of, place), level)
             shares[name] = {"value": share.value, "low": share.low, "high": min(share.high, 1.0)}
     if case.before.step.value > case.device_s:
-        busy = one_at_a_time(beside_too, lambda at: sum(at[: len(parts)]) / wall(at), level)
+        busy = one_at_a_time(all_terms, lambda at: sum(at[: len(parts)]) / wall(at), level)
         shares["waiting"] = {"value": 1 - busy.value, "low": max(0.0, 1 - busy.high), "high": 1 - busy.low}
     return dict(sorted(shares.items(), key=lambda item: -item[1]["value"]))
 

@@ -70,10 +70,10 @@ class OfSuite(OnMachine):
     @property
     def title(self) -> Title:
         """Suite, machines and scope, the lines whose rates do not change, and the terms that are not stated."""
-        still = [one.line.name for one in self.result.target if one.kind != "estimated"]
+        fixed_lines = [one.line.name for one in self.result.target if one.kind != "estimated"]
         behind = {one.line.name: one.estimate or one.job for one in self.result.target}
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
-                "scope": self.suite.scope, "lines_that_stay": still,
+                "scope": self.suite.scope, "lines_that_stay": fixed_lines,
                 "excludes": list(self.result.excludes), "excludes_alone": self.result.alone,
                 "little_explained": [one.line for one in self.result.little_explained],
                 "does_not_fit": "; ".join(self.result.unfit),

@@ -291,16 +291,16 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
     known = [name for name in names if bool(found[name].notna().all())]
     if figures.FITS in found and (not sweep.on_nodes or bool(found[figures.FITS].notna().any())):
         known.append(figures.FITS)
-    bill, why_free = _choose_bill(sweep, currency)
+    bill, why_no_cost = _choose_bill(sweep, currency)
     known += [
         name
-        for name, has in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
-        if has
+        for name, is_known in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
+        if is_known
     ]
     why = {
         "sample_per_s": NO_BATCH,
         "unit_per_day": NO_RUN,
-        figures.COST: why_free,
+        figures.COST: why_no_cost,
         figures.ENERGY: _why_no_energy(sweep.machine.energy),
         figures.PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
     }

@@ -221,8 +221,8 @@ def _units(bill: Bill, found: pd.DataFrame) -> pd.Series | float:
     """Return the paid units at each point; for nodes, those of all jobs at once."""
     if bill.units is not None:
         return float(bill.units)
-    of = {"device": 1, "node": bill.node_devices}.get(bill.price.per)
-    return 1.0 if of is None else found["devices"] * found["jobs"] / of
+    devices_per_unit = {"device": 1, "node": bill.node_devices}.get(bill.price.per)
+    return 1.0 if devices_per_unit is None else found["devices"] * found["jobs"] / devices_per_unit
 
 
 def _seconds_each(found: pd.DataFrame, per: Per, factor: pd.Series | float) -> dict[str, pd.Series]:
@@ -230,7 +230,7 @@ def _seconds_each(found: pd.DataFrame, per: Per, factor: pd.Series | float) -> d
     if per == "step":
         return {end: factor * found[f"step_s{end}"] for end in ENDS}
     rate = "sample_per_s" if per == "sample" else "unit_per_day"
-    return {end: factor / found[f"{rate}{of}"] for end, of in zip(ENDS, ("", "_high", "_low"), strict=True)}
+    return {end: factor / found[f"{rate}{at}"] for end, at in zip(ENDS, ("", "_high", "_low"), strict=True)}
 
 
 def add_cost(found: pd.DataFrame, points: pd.DataFrame, bill: Bill, per: Per) -> pd.DataFrame:

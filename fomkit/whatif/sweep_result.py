@@ -249,8 +249,8 @@ def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[st
             if sweep.on_nodes:
                 batch *= sweep.layout.replicas(int(at[NODES]) * Network(sweep.machine).node_devices)
             share = left_out_share(samples, steps_per_epoch(samples, batch, last_batch)[0], batch)
-            if told := left_out_note(share):
-                yield f"a best point, with {batch:,} samples in a step: {told}"
+            if note := left_out_note(share):
+                yield f"a best point, with {batch:,} samples in a step: {note}"
 
 
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
