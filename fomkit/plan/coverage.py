@@ -204,7 +204,7 @@ def limited(uses: Uses, machine: Machine) -> Uses:
 
 
 def uses_of(machine: Machine) -> Uses:
-    """Return the error that use in a step adds to a machine's times; none for tables timed in steps."""
+    """Return the error that use in a step adds to a machine's times, by their harness; none for others."""
     known = cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
     return known if known is MEASURED_USES else limited(known, machine)
 
