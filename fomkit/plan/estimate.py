@@ -58,7 +58,7 @@ class Slower(NamedTuple):
     shown: bool
 
 
-def _growing(ops: pd.DataFrame) -> list[list[int]]:
+def _batched_products(ops: pd.DataFrame) -> list[list[int]]:
     """Return the rows of products whose sizes depend on the batch, grouped by equal sizes."""
     products = np.flatnonzero(ops["kind"].eq("gemm")).tolist()
     present = [name for name in (*SIDES, "trans_a", "trans_b") if name in ops.columns]
@@ -98,7 +98,7 @@ def slower_products(
     below = (1 << (batch - 1).bit_length()) // 2
     smaller = dict.fromkeys((below, below // 2, batch - 1, 1))
     batches = [batch, *(size for size in smaller if 0 < size < batch)]
-    groups = _growing(model.ops) if len(batches) > 1 and machine.fits else []
+    groups = _batched_products(model.ops) if len(batches) > 1 and machine.fits else []
     if not groups:
         return None
     at, counts = np.array([places[0] for places in groups]), ops["count"].to_numpy(np.float64)

@@ -178,7 +178,7 @@ def step_rows(timed: pd.DataFrame) -> StepRows:
 
 
 @lru_cache(maxsize=32)
-def _in_passes(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
+def _pass_masks(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
     """Return the names of the passes that occur, and masks of all rows and of the rows of each pass."""
     words = [name.partition("_")[0] for name in passes]
     names = [name for name in PASSES if name in words]
@@ -326,7 +326,7 @@ def roll_up_step(
     that use in a step adds to timings of single kernels; default: `uses_of` the machine.
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
-    names, which = _in_passes(rows.passes)
+    names, which = _pass_masks(rows.passes)
     uses = uses_of(machine) if uses is None else uses
     device_s, *of_passes = _spans(rows.ops, which, uses, level)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)

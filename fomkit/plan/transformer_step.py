@@ -85,7 +85,7 @@ class TransformerStep:
         host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
         return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
 
-    def _between(self, samples: int, replicas: int) -> tuple[step.Waits, float]:
+    def _stage_waits(self, samples: int, replicas: int) -> tuple[step.Waits, float]:
         """Return the waits of a stage for its neighbours in one microbatch [s], and the bytes that it sends.
 
         Devices are ordered by tensor group, then by replica, then by stage (Megatron-LM's order).
@@ -200,7 +200,7 @@ class TransformerStep:
         self.network.check_joined(devices)
         micro, count = self._schedule(samples, replicas)
         stages = self._stages(micro)
-        between, between_byte = self._between(micro, replicas)
+        between, between_byte = self._stage_waits(micro, replicas)
         waits = [step.add_waits([stage.waits, between]) for stage in stages]
         totals = [one.work_s.value + wait.exposed.value for one, wait in zip(stages, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
