@@ -222,8 +222,8 @@ def run_campaign(
     """Compute a campaign, phase by phase, each on the whole scope.
 
     `options`: its scope is the system by default; batches and sizes are those of the phases; `price`: None is the
-    machine's own; `load`, `suites`: return the model profile, or the suite, of a name; `measured`: measured runs
-    with which the modelled phases are compared.
+    machine's own; `load`, `suites`: return the model profile, or the suite, of a name; `measured`: runs to compare
+    with modelled phases.
     """
     scope = choose_scope([machine], options.scope or "system")
     options, price, found = replace(options, scope=scope), price or machine.price, []

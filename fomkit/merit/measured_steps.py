@@ -299,7 +299,7 @@ def explained_models(
     """Return the same for each model that is estimated; see `explained_lines`.
 
     `estimates`: of one model or more on one machine or more; `options`: those of the estimates; `line`: the name
-    to use for a single model instead of its own.
+    for a single model.
     """
     estimates = [estimated for estimated in estimates if estimated.job is None]  # the rows are of one device
     own = {estimated.machine.name: estimated.machine for estimated in estimates}

@@ -287,8 +287,8 @@ OF_TRAINING = "the forward pass of a training step: dropout and statistics of th
 def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     """Reduce an estimate to its forward pass.
 
-    `estimate`: of a training step or of inference; `samples`: samples of one run; without them there is no run,
-    only a step of one batch.
+    `estimate`: of a training step or of inference; `samples`: of one run; without them there is no run, only one
+    batch.
     """
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):

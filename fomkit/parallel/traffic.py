@@ -105,8 +105,7 @@ def buckets_of(
     """Fill buckets with the gradients of a step in the order in which its backward pass makes them.
 
     `order`: an ORDER table whose sizes are numbers; `row_s` (rows of the op table,): time of one execution of an
-    op [s], NaN is 0; `backward`: mask of the rows of the backward pass; `bucket_byte`: size at which a bucket is
-    sent.
+    op [s], NaN is 0; `backward`: mask of the backward pass; `bucket_byte`: size at which a bucket is sent.
     """
     ids, rows = order["id"].to_numpy(int), order["row"].to_numpy(np.float64)
     first = np.unique(ids, return_index=True)[1]
@@ -292,8 +291,7 @@ class Sharding(NamedTuple):
     def held_byte(self, layout: Layout, microbatches: int) -> float:
         """Return the bytes of whole units on a device beside its shard: with zero 3 two blocks and the root.
 
-        Gradients of one block and of the root wait to be scattered; those of all blocks if only the last
-        microbatch scatters.
+        Gradients of root and one block wait to be scattered; of all blocks if only the last microbatch scatters.
         """
         block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
         whole = 2 * block + root if layout.zero == 3 else 0.0

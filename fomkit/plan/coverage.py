@@ -59,8 +59,7 @@ def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, 
 def check_work(timed: pd.DataFrame, where: str) -> None:
     """Raise when a step executes nothing, because it would take 0 s.
 
-    `timed`: a table of ops with the column count; an expression of sizes counts as work; `where`: name in the
-    message.
+    `timed`: a table of ops with a count; expressions of sizes count as work; `where`: for the message.
     """
     counts = timed["count"].tolist() if len(timed) else []
     if any(isinstance(count, str) or count > 0 for count in counts):

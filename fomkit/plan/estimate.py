@@ -312,6 +312,7 @@ def _timed(
 def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> tuple[StepOps, Priced, Callable[[], pd.DataFrame]]:
+    """Price a step's ops on the machine as built; an error names the row and file of the fault."""
     built = machine if machine.origin is None else replace(original(machine), links=machine.links)
     try:
         step = _compiled(model, built, sizes, formats)

@@ -314,8 +314,8 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
 def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """Return the rates that bound the ops: one row for each number format and engine of their arithmetic.
 
-    `ops`: from `op_frame`. Returns a DataFrame: ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no
-    row without both.
+    `ops`: from `op_frame`. Returns a DataFrame: ``roof`` (name and peak), ``flop_per_s``, ``byte_per_s``, where
+    both are known.
     """
     machine, rows = estimated.fitted, []
     busy = ops[ops["flop"] > 0]

@@ -105,6 +105,7 @@ def _check(service: Service) -> None:
 
 
 def _useful(service: Service, devices: int) -> Useful:
+    """Return the useful share with failures, at the stated or the best checkpoint interval."""
     if service.device_mtbf_s is None:
         return {"useful_share": 1.0}
     mtbf = service.device_mtbf_s / devices  # a failure of any device ends the job

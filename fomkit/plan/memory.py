@@ -87,6 +87,7 @@ class Use:
 
 
 def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
+    """Raise where the order refers to missing ops, or frees memory before it is made."""
     row = order["row"]
     if (row >= len(ops)).any():
         raise FomkitError(where, f"names row {row.max():g} of {len(ops)} ops. The two tables belong to two steps.")
@@ -101,6 +102,7 @@ def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
 
 
 def _moments(order: pd.DataFrame, ops: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Return op, module and pass of each of `count` ids."""
     first = order[order["id"] > 0].drop_duplicates("id")
     rows = first["row"].to_numpy(np.float64)
     known = ~np.isnan(rows)

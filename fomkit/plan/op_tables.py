@@ -132,8 +132,7 @@ def predict_ops(
 
     `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
     expressions in named sizes; `fill_defaults` fills in what may be left out; other columns are kept unread;
-    `sizes`: the value of each named size; `interval`: level of the intervals; `where`: file or stage, for error
-    messages.
+    `sizes`: the value of each named size; `interval`: level of the intervals; `where`: for messages.
     """
     names = set(column_names("OPS"))
     unknown = [name for name in ops.columns if name not in names and name not in _MADE]

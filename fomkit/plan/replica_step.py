@@ -146,6 +146,7 @@ class ReplicaStep:
         return 4.0 * shared
 
     def _buckets(self, estimated: Estimate, backward_s: float) -> list[Bucket]:
+        """Return the gradient buckets in backward order; a single one where the order is unknown."""
         order, timed = self.model.order, estimated.timed
         if order is None or not (order["role"] == "gradient").any():
             return [Bucket(self.gradient_byte(), backward_s)]

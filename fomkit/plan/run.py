@@ -150,8 +150,8 @@ def roll_up_run(
     """Roll a step up to an epoch and a run.
 
     `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
-    one step, an array for many variants; `last_batch`: ``drop`` leaves a partial last batch out, ``keep`` counts
-    it as a full step.
+    one step, or an array; `last_batch`: ``drop`` leaves a partial last batch out, ``keep`` counts it as a full
+    step.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:

@@ -231,6 +231,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
+    """Compute one curve; numbers of nodes on which the layout is not possible are refused."""
     copies, per_node = spec.layout.fewest_devices, network.node_devices
     fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
     whole = spec.whole_batch or batch * max(1, fewest // spec.layout.model_devices)
@@ -296,8 +297,7 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
     """Return the least rate at which an exchange takes at most `room_s`.
 
     `taken_s`: time of the exchange [s] at a rate [byte/s]; it never grows with the rate; `room_s`: the time that
-    it may take [s]. Returns the rate [byte/s]; None if no rate is enough, because starting alone takes longer; 0
-    if any is.
+    it may take [s]. Returns the rate [byte/s]; None if starting alone takes longer; 0 if any rate is enough.
 
     A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
 

@@ -114,6 +114,7 @@ class _Shapes(NamedTuple):
 
 
 def _shapes_of(study: Study, timed: Timed) -> _Shapes:
+    """Derive the parts of timed ops that scale with the rates of a machine; see `_Shapes`."""
     rows, launch = study.step.rows, study.machine.device.launch_s
     arithmetic, floor_s = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None], np.empty(timed.flop.shape)
     for pair, at in study.pairs.items():
@@ -319,6 +320,7 @@ def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFram
 def _block(
     study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
+    """Estimate scenarios of one block of shapes; `shape`: the index of each scenario's shape."""
     here = _by_scenario(shapes, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
     step_terms = terms(study.machine)
@@ -363,6 +365,7 @@ def _cases(
 
 
 def _check_priced(study: Study, timed: Timed) -> None:
+    """Raise where a shape executes nothing, or has work without a time."""
     executions, lacking = timed.executions.sum(0), np.isnan(timed.times[0]).any(0)
     if not executions.all():
         idle = timed.executions[:, int(executions.argmin())]
@@ -402,6 +405,7 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _where_possible(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """Estimate all scenarios; halve the table until only those that fail are left without figures."""
     try:
         return in_order(blocks_of(study, table), table).assign(why="")
     except FomkitError as error:

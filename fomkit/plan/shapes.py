@@ -63,8 +63,7 @@ class SizedOps:
     """Ops whose columns may depend on named sizes, then their pieces: library calls and profile parts.
 
     `columns`: a row for each, restated, at some sizes; `cells`: the expressions; `groups`: rows that one cost
-    formula prices; `layers`: recurrent layers; their library calls follow the ops; `where`: their name in
-    messages.
+    formula prices; `layers`: recurrent layers; their library calls follow the ops; `where`: for messages.
     """
 
     columns: Columns

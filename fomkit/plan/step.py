@@ -224,8 +224,7 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     common and adds up linearly (`common_of`). The rest is each op's own and adds in quadrature, as do the errors
     of different families and the error of use in a step.
 
-    `uses`: error that use in a step adds to timings of kernels (`fomkit.plan.coverage`); `level`: of the
-    intervals.
+    `uses`: error that use in a step adds to kernel timings (`fomkit.plan.coverage`); `level`: of the intervals.
     """
     seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
     width, family = seconds.shape[2], first + ops.sources
@@ -357,9 +356,8 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     source); the rest adds up as in `device_times`. The error of their use in the step remains. A timing would also
     inform about similar ops, and may differ from the prediction; both are unknown beforehand and left out.
 
-    `timed`: a TIMED table; `groups`: a number for each row; rows of one number are timed by one measurement;
-    `machine`: for the terms beside the device; `level`: of the intervals in ``timed``. Returns the step's wall
-    time [s] by group.
+    `timed`: a TIMED table; `groups`: a number for each row; rows of one number share a measurement; `machine`: for
+    the terms beside the device; `level`: of the intervals in ``timed``. Returns the step's wall time [s] by group.
     """
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()

@@ -173,8 +173,7 @@ def _cached(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Fou
 class TransformerPlan:
     """The timed parts that layouts of a transformer on one machine share, for any number of blocks.
 
-    `dtype`: of products and activations; `low`: of blocks' linear layers, "" = the same; `where`: name in
-    messages.
+    `dtype`: of products and activations; `low`: of blocks' linear layers, "" = the same; `where`: for messages.
     """
 
     shape: Transformer

@@ -246,8 +246,7 @@ def saving(
     independent, which gives the wider interval. Where they differ by the launch cost only, its error counts.
 
     `ops`: TIMED table of the changed step; `machine`: of the changed step; default: the same; `errors`:
-    independent, or launch where the ops differ by launch cost; `samples`: samples of the changed step over those
-    of the step.
+    independent, or launch where the ops differ by launch cost; `samples`: of the changed step over the step's.
     """
     level, uses = before.step.level, uses_of(before.machine)
     target = machine or before.machine

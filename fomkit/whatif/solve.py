@@ -151,6 +151,7 @@ class _Search:
 
 
 def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, float]) -> list[dict[str, float]]:
+    """Return the points that reach the goal, one for each direction, with whole numbers fixed."""
     if not real:
         margin = evaluator.margin(fixed)
         return [fixed] if margin is not None and margin >= 0 else []
