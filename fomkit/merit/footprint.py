@@ -162,7 +162,6 @@ class Integral:
 
 
 def _interpolated(sample: Sample, other: Sample, moment_s: float) -> Sample:
-    """Interpolate linearly between two readings."""
     share = (moment_s - sample.moment_s) / (other.moment_s - sample.moment_s)
     return Sample(moment_s, sample.power_w + share * (other.power_w - sample.power_w))
 

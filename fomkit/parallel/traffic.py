@@ -212,7 +212,6 @@ def waited(
 
 
 def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: float) -> float:
-    """Return the bytes that a device sends for a bucket in a step."""
     factor = bus_factor("reduce_scatter", group.ranks)
     sums = (1 if layout.zero else 2) * layout.compression
     gathers = layout.gathers * parameter_share

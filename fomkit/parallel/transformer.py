@@ -200,7 +200,6 @@ def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_nam
 
 
 def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
-    """Add the rotation of queries and keys by their positions."""
     width = (shape.heads + shape.kv_heads) * shape.head_dim
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
 

@@ -290,7 +290,6 @@ def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], f
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> TimedStep:
-    """Time a step's ops."""
     of_step = (tuple(sorted(sizes.items())), str(formats), interval)
     # Times of collectives depend on links.
     sends = cached(model.ops, None, "sends", lambda: "ranks" in model.ops and model.ops["ranks"].notna().any())

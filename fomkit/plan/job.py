@@ -219,7 +219,6 @@ class NodesJob:
 
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> int:
-    """Count the devices of one run."""
     if job.nodes is not None and machine.node_devices is None:
         raise FomkitError(
             machine.name,

@@ -102,7 +102,6 @@ def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
 
 
 def _moments(order: pd.DataFrame, ops: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Return op, module and pass of each of `count` ids."""
     first = order[order["id"] > 0].drop_duplicates("id")
     rows = first["row"].to_numpy(np.float64)
     known = ~np.isnan(rows)

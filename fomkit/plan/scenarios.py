@@ -206,7 +206,6 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
 def _roll_up(
     study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], launches_s: Array | None
 ) -> pd.DataFrame:
-    """Roll up the ops (n, s) of each scenario."""
     rows, level = study.step.rows, study.options.interval
     devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
     is_forward = study.step.passes == FORWARD
@@ -231,7 +230,6 @@ def _roll_up(
 
 
 def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
-    """Return the ops of each scenario's shape."""
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
     columns = (column if column is shapes.same else column.take(shape, -1) for column in shapes)
@@ -297,7 +295,6 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _one_by_one(
     study: Study, table: pd.DataFrame, size_names: list[str], changes: list[str]
 ) -> Iterator[pd.DataFrame]:
-    """Estimate each scenario alone."""
     for place, row in enumerate(table.to_dict("records")):
         machine = change_machine(study.given, {name: row[name] for name in changes if name not in OF_A_RUN})
         sizes = {**study.options.wanted_sizes, **{name: int(row[name]) for name in size_names}}

@@ -219,7 +219,6 @@ def _exact_fact(fact: Fact | None) -> Fact:
 
 
 def _with_exact_fact(machine: Machine, name: str) -> Machine:
-    """Return the machine with one of its facts known without error."""
     overheads = tuple(
         change_overhead(overhead, _exact_fact) if overhead_name(overhead) == name else overhead
         for overhead in machine.overheads

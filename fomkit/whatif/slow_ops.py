@@ -253,7 +253,6 @@ def _seconds_after(case: Case, after: Estimate) -> NDArray[np.float64]:
 
 
 def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
-    """Estimate the step again with the products of some rows padded."""
     fixed = case.fixed
     sizes = padded_sizes(case.ops[rows])
     ops = fixed.ops.copy()

@@ -43,7 +43,6 @@ def _key(of_machine: Point, own: Point) -> Key:
 
 
 def _proposed_conditions(values: Mapping[str, float]) -> Conditions:
-    """Return the proposed conditions of a line."""
     numbers = {name: round(value) for name, value in values.items()}
     batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
     return Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
