@@ -168,7 +168,8 @@ def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
 def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
     """Compute a mean of lines on two machines with its interval; the errors of two machines are independent.
 
-    On one machine, the shared part of errors (`Span.shared`) is fully correlated; the rest adds in quadrature.
+    On one machine, the shared part of errors (`Span.shared`) is fully correlated; the rest is independent from
+    line to line and adds in quadrature.
     """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:

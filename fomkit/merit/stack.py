@@ -176,7 +176,8 @@ class OneOff:
     """A one-off cost of a run, with the length that makes it 1 %.
 
     `share`: of the given run; None where the profile defines no run.
-    `lengths`: each None where no length helps because the cost grows with the run, or the length is unknown.
+    `lengths`: each None where the cost grows with the run, so that no length helps, or where the length of a run
+    or an epoch is unknown.
     `grows`: true for a machine's overhead that is a share of the run's epochs.
     """
 

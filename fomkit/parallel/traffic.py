@@ -290,7 +290,8 @@ class Sharding(NamedTuple):
     def held_byte(self, layout: Layout, microbatches: int) -> float:
         """Return the bytes of whole units on a device beside its shard: with zero 3 two blocks and the root.
 
-        Gradients of root and one block wait to be scattered; of all blocks if only the last microbatch scatters.
+        The gradients of one block and of the root wait to be scattered; those of all blocks wait if they are
+        scattered in the last microbatch only.
         """
         block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
         whole = 2 * block + root if layout.zero == 3 else 0.0

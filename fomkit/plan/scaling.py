@@ -297,7 +297,8 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
     """Return the least rate at which an exchange takes at most `room_s`.
 
     `taken_s`: time of the exchange [s] at a rate [byte/s]; it never grows with the rate; `room_s`: the time that
-    it may take [s]. Returns the rate [byte/s]; None if starting alone takes longer; 0 if any rate is enough.
+    it may take [s]. Returns the rate [byte/s]; None if no rate is enough, because starting alone takes longer; 0
+    if any rate is enough.
 
     A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
 
