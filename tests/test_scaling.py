@@ -356,7 +356,7 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
 def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replicas, tier):
     """There and back, once for each part of a stage, by a link of the node where all of a stage stand in it."""
     layout, network = Layout(tensor=tensor, pipeline=2, microbatch=1, **more), Network(machine)
-    waits, byte = stepper_of(mixed, machine, layout, Options())._between(3, replicas)
+    waits, byte = stepper_of(mixed, machine, layout, Options())._stage_waits(3, replicas)
     stream = 2 * MIXED.seq * 3 * MIXED.hidden
     one_s = network.send(stream / tensor, tier).value
     if tensor > 1 and not layout.sequence:  # each sends its part of the same, which all then need

@@ -20,7 +20,7 @@ from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
-from fomkit.plan.step import _families, _in_passes
+from fomkit.plan.step import _families, _pass_masks
 from fomkit.prediction.donors import factor
 from fomkit.profiles.evidence import with_fits
 
@@ -442,8 +442,8 @@ def test_ops_that_one_formula_prices_stand_beside_each_other(name: str) -> None:
 def test_the_words_of_a_step_are_looked_at_once_for_all_its_sizes() -> None:
     model, machine = fomkit.model("vgg16"), fomkit.machine("v100")
     estimate(model, machine, Options(batch=30))
-    before = _in_passes.cache_info(), _families.cache_info()
+    before = _pass_masks.cache_info(), _families.cache_info()
     estimate(model, machine, Options(batch=31))
-    after = _in_passes.cache_info(), _families.cache_info()
+    after = _pass_masks.cache_info(), _families.cache_info()
     assert [one.misses for one in after] == [one.misses for one in before]
     assert all(one.hits > two.hits for one, two in zip(after, before, strict=True))

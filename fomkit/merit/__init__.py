@@ -1,1 +1,1 @@
-"""Rates of suites and campaigns, and the figure of merit made of them."""
+"""Rates of suites and campaigns, and the figure of merit computed from them."""

@@ -1,7 +1,7 @@
-"""A suite from what was measured on its baseline: the device's part as predicted, the rest carried over.
+"""A suite calibrated by measurements on its baseline: device time as predicted, the rest as on the baseline.
 
-A measured step is longer than what the device works in it: a host, a framework and its input take the rest. On
-another machine nobody knows that rest; the baseline's stands in for it, with an interval.
+A measured step is longer than the device's work in it; host, framework and input take the rest. The rest on
+another machine is unknown, so the baseline's rest is used for it, with an interval (`WITHIN`).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from fomkit.merit.rated_lines import RatedLine, rates_of
 from fomkit.plan.estimate import Estimate, with_step
 
 WITHIN = 2.0
-"""Factor within which the rest of a step on another machine is taken to be as long as on the baseline (80 %),
-because nobody states the two hosts; below, it may have shrunk as the device's part does, and by so much again.
-Assumed, with the eyes on CANDLE's lines (Foster & Stevens 2018): eight of nine from P100 to V100 lie in it, three
-of five from Titan to V100."""
+"""Factor within which the rest of a step on another machine is assumed to equal the baseline's (80 %), because the
+two hosts are not stated. On the low side the rest may also have shrunk as the device's part does, and by this
+factor again. Assumed in view of CANDLE's lines (Foster & Stevens 2018): eight of nine from P100 to V100 are within
+it, three of five from Titan to V100."""
 
 
 @dataclass(frozen=True)
 class CalibratedLine:
     """One line on the target, from its measured step on the baseline.
 
-    `device`, `measured`: of the baseline's step, what the device works by the prediction, and all of it [s].
-    `rest`: what of it the device does not explain [s]; 0 where the prediction is longer than what was measured.
-    `step`: on the target [s]; `unit_per_day`: made of it.
-    `baseline_per_day`: units a day made of the measured step.
-    `found`: what was measured on the target; None where nobody did.
-    `found_per_day`: made of that.
+    `device`, `measured`: of the baseline's step, the predicted device time, and the whole measured time [s].
+    `rest`: the part of it that the device does not explain [s]; 0 where the prediction exceeds the measurement.
+    `step`: on the target [s]; `unit_per_day`: from this step.
+    `baseline_per_day`: units a day from the measured step.
+    `found`: the measured step on the target; None without a measurement.
+    `found_per_day`: from that step.
     """
 
     name: str
@@ -52,17 +52,17 @@ class CalibratedLine:
 
     @property
     def inside(self) -> bool | None:
-        """Whether what was measured on the target lies in the interval; None where nobody measured it."""
+        """Whether the measured step on the target is inside the interval; None without a measurement."""
         return None if self.found is None else self.step.low <= self.found.value <= self.step.high
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A suite from measured steps of its baseline.
+    """A suite calibrated by measured steps of its baseline.
 
-    `lines`: those that could be calibrated; `left_out` (line, why): the others, which its figures are without.
-    `merit`: of the target as calibrated; `projected`: of the device's work alone, `measured`: as measured on both,
-      each over the same lines as far as they have it; None where none has.
+    `lines`: those that could be calibrated; `left_out` (line, reason): the others, which are in no figure.
+    `merit`: of the calibrated target; `projected`: of the device's work alone, `measured`: as measured on both
+      machines. Each is over the same lines as far as they have it; None where no line has.
     """
 
     lines: tuple[CalibratedLine, ...]
@@ -73,13 +73,13 @@ class Calibration:
 
     @property
     def held(self) -> tuple[int, int]:
-        """Of the lines measured on the target, how many lie in their interval, and how many there are."""
+        """Of the lines measured on the target, how many are in their interval, and how many there are."""
         known = [line.inside for line in self.lines if line.inside is not None]
         return sum(known), len(known)
 
 
 class _Side(NamedTuple):
-    """A line on one machine: its estimate and what was measured of it."""
+    """A line on one machine: its estimate and its measurements."""
 
     one: Estimate
     measured: MeasuredStep | None
@@ -99,7 +99,7 @@ def _side(rated: RatedLine, machine: Machine, rows: Sequence[Measurement]) -> _S
 
 
 def rest_of(measured: Span, device: Span) -> Span:
-    """Give what of a measured step [s] the device does not explain; never below 0.
+    """Return the part of a measured step [s] that the device does not explain; at least 0.
 
     >>> rest_of(Span(5.0, 5.0, 5.0), Span(2.0, 1.0, 4.0))
     Span(value=3.0, low=1.0, high=4.0, level=0.8)
@@ -111,7 +111,7 @@ def rest_of(measured: Span, device: Span) -> Span:
 
 
 def target_step(target: Span, device: Span, measured: Span, rest: Span) -> Span:
-    """Give the target's step: its device's part and the rest; a prediction that is too long is scaled down."""
+    """Return the target's step: its device time and the rest; a prediction that is too long is scaled down."""
     if rest.value <= 0:
         return multiply_independent(measured, divide_independent(target, device))
     least = min(1.0, target.value / device.value) / WITHIN
@@ -121,7 +121,7 @@ def target_step(target: Span, device: Span, measured: Span, rest: Span) -> Span:
 
 
 def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
-    """Give the units of a line a day with another step."""
+    """Return the units of a line a day with another step."""
     rate = with_step(estimated, step).unit_per_day
     return None if rate is None else rate.scaled(estimated.model.unit.runs / runs)
 
@@ -129,19 +129,19 @@ def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
 def _calibrated_line(
     rated: RatedLine, old: _Side | None, new: _Side | None, baseline: str, level: float
 ) -> CalibratedLine | str:
-    """Calibrate a line, or say why it cannot be."""
+    """Calibrate a line, or return the reason why it cannot be calibrated."""
     if old is None or new is None:
         return "it is not estimated from a model's ops on one device of both machines"
     if old.measured is None:
-        said = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
-        return f"no row is a measurement of it on {baseline}{f': {said}' if said else ''}"
+        messages = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
+        return f"no row is a measurement of it on {baseline}{f': {messages}' if messages else ''}"
     runs, device = rated.line.runs, old.one.step
     measured = at_level(old.measured.step, level)
     rest = rest_of(measured, device)
     step = target_step(new.one.step, device, measured, rest)
-    # What was measured on the baseline stands on both sides and has no error in their ratio.
+    # The measured step of the baseline is on both sides of the ratio, so it adds no error to it.
     rates = _per_day(old.one, Span.exact(measured.value, level), runs), _per_day(new.one, step, runs)
-    if rates[0] is None or rates[1] is None:  # of one profile: both are, or none
+    if rates[0] is None or rates[1] is None:  # both have one profile, so both rates are known, or neither
         return "its profile does not say what a run is"
     found = None if new.measured is None else at_level(new.measured.step, level)
     there = None if found is None else _per_day(new.one, found, runs)
@@ -152,11 +152,11 @@ def calibrate(
     suite: Suite, machines: tuple[Machine, Machine], sides: tuple[Sequence[RatedLine], Sequence[RatedLine]],
     rows: Sequence[Measurement], level: float,
 ) -> Calibration:  # fmt: skip
-    """Work a suite out from what was measured on its baseline.
+    """Calibrate a suite by measurements on its baseline.
 
     `machines`, `sides`: baseline and target, and the rated lines of both, none of them frozen; `rows`:
-    measurements on the baseline, and on the target to hold the result against; `level`: of the intervals. Raises
-    FomkitError when no row is a measurement of any line there.
+    measurements on the baseline, and on the target for comparison; `level`: of the intervals. Raises FomkitError
+    when no row is a measurement of any line there.
     """
     baseline, target = machines
     lines, left_out = [], []

@@ -1,4 +1,4 @@
-"""A campaign on a machine: each phase's rate, days, money and energy; and speed-ups that are claimed."""
+"""A campaign on a machine: rate, days, money and energy of each phase; and claimed speed-ups (`combine`)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from fomkit.plan.options import Options, choose_scope
 
 
 def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
-    """Count what is paid for while runs fill a scope: a node is paid whole, even for a run on one of its devices.
+    """Count the paid units while runs fill a scope: a node is paid whole, even for a run on one of its devices.
 
-    Raises FomkitError when the price is of the whole system and the scope is narrower: nobody says what a part of
-    it costs.
+    Raises FomkitError when the price is per system and the scope is narrower: the price of a part is unknown.
     """
     if price.per == "device":
         return machine.devices(scope)
@@ -38,9 +37,9 @@ def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
 
 
 def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
-    """Give what a time [s] of so many paid units costs, in the currency of the price.
+    """Return the cost of a time [s] on `units` paid units, in the currency of the price.
 
-    Price and time are independent; where nobody states a spread of the price, the interval is that of the time.
+    Price and time are independent; where the price has no spread, the interval is that of the time.
 
     The DAWNBench entry of ResNet-152: 243.9995 h at 4.56 USD/h.
 
@@ -54,10 +53,9 @@ def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
 
 
 def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run_s: Span) -> Span:
-    """Give what one run costs while ``at_once`` of them fill a scope; down time of a system is paid too.
+    """Return the cost of one run while ``at_once`` of them fill a scope; down time of a system is paid too.
 
-    `scope`: device, node or system; `at_once`: runs in progress at the same time at that scope; `run_s`: time of
-    one run [s].
+    `scope`: device, node or system; `at_once`: runs in progress there at the same time; `run_s`: of one run [s].
     """
     return money(price, run_s, paid_units(price, machine, scope) / (at_once * machine.up_share(scope)))
 
@@ -68,15 +66,15 @@ FEW = "fewer runs than fit side by side: it lasts as long as one of them, and th
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """One phase on a machine; None where it is not known, and ``missing`` says why.
+    """One phase on a machine; figures are None where unknown, and ``missing`` states why.
 
-    `per_day`: runs of the phase that the machine ends a day.
+    `per_day`: runs of the phase that the machine completes a day.
     `money`: for the whole scope during these days.
     `energy_j`: of all runs, within ``energy_scope``.
-    `message`: what was done differently from what is usual.
-    `fit`: whether a device's memory holds its step.
-    `explained`: how much of a measured run of its work the device's work explains; None where nobody measured one.
-    `estimate`: that behind it, where there is one.
+    `message`: what was done differently from the usual.
+    `fit`: whether its step fits in a device's memory.
+    `explained`: the share of a measured run of its work that the device explains; None without a measured run.
+    `estimate`: the estimate of the phase, where there is one.
     """
 
     phase: Phase
@@ -108,7 +106,7 @@ class CampaignCost:
 
     @property
     def unfit(self) -> tuple[str, ...]:
-        """The phases whose step no device holds, each with its machine and why."""
+        """The phases whose step fits in no device, each with its machine and the reason."""
         return tuple(
             f"{phase.phase.name} on {self.machine.name} {phase.fit.message}"
             for phase in self.phases
@@ -117,13 +115,13 @@ class CampaignCost:
 
     @property
     def little_explained(self) -> tuple[Explained, ...]:
-        """Those of its phases with days whose measured runs the device explains less than half."""
+        """The phases with days whose measured runs the device explains less than half."""
         held = [phase.explained for phase in self.phases if phase.days is not None and phase.explained is not None]
         return measured_steps.little_explained(held, [one.line for one in held])
 
 
 def _days(phase: Phase, per_day: Span, run_s: Span, notes: tuple[str, ...] = ()) -> tuple[Span, tuple[str, ...]]:
-    """Give the days of a phase at its rate, but no less than one of its runs, and what is said of them."""
+    """Return the days of a phase at its rate, but at least the time of one run, and the notes on them."""
     at_rate, one_run = per_day.per(phase.runs), run_s.scaled(1 / DAY_S)
     if at_rate.value >= one_run.value:
         return at_rate, notes
@@ -160,15 +158,15 @@ def _line_cost(
     unit_s = rated.unit_per_day.per(DAY_S * machine.up_devices(suite.scope))
     if rated.job is not None and rated.job.run_time.run_s is not None:
         unit_s = rated.job.run_time.run_s.scaled(line.runs)
-    nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
+    no_energy = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,
-                      energy_missing=nobody if behind is None else ())  # fmt: skip
+                      energy_missing=no_energy if behind is None else ())  # fmt: skip
     return _with_energy(found, behind, line.runs) if behind else found
 
 
 def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> PhaseCost:
-    """Add the energy of all runs, and what is said of their estimate."""
+    """Add the energy of all runs, and the notes of their estimate."""
     spent = energy_of_estimate(estimated)
     message = (*found.message, *estimated.deviations)
     found = replace(
@@ -206,7 +204,7 @@ def _model(
     if one.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated_lines.NO_RUN.format(name))
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
-    # Measured rates and epochs are of training: they say nothing of a phase of inference.
+    # Measured rates and epochs are of training, so they do not apply to a phase of inference.
     runs = measured if phase.mode != "infer" else measured_steps.NOTHING_MEASURED
     held = next(iter(measured_steps.explained_models([one], chosen, runs, phase.name)), None)
     return _with_energy(PhaseCost(phase, per_day, *_days(phase, per_day, run_s), explained=held), one)
@@ -221,11 +219,11 @@ def run_campaign(
     suites: LoadSuite,
     measured: MeasuredRuns = measured_steps.NOTHING_MEASURED,
 ) -> CampaignCost:
-    """Work out a campaign, phase by phase, each on the whole scope.
+    """Compute a campaign, phase by phase, each on the whole scope.
 
-    `options`: its scope is the system unless it says another; batches and sizes are those of the phases; `price`:
-    none takes the machine's own; `load`, `suites`: give the model profile, the suite, of a name; `measured`: runs
-    that were measured, to hold the modelled phases against.
+    `options`: its scope is the system by default; batches and sizes are those of the phases; `price`: None is the
+    machine's own; `load`, `suites`: return the model profile, or the suite, of a name; `measured`: runs to compare
+    with modelled phases.
     """
     scope = choose_scope([machine], options.scope or "system")
     options, price, found = replace(options, scope=scope), price or machine.price, []
@@ -243,14 +241,14 @@ def run_campaign(
 
 
 LEAST, MOST, MANY = 1e-6, 1e6, 20
-"""What is taken for a speed-up, and how many; their product stays finite."""
+"""Smallest and largest accepted speed-up, and how many are accepted; their product stays finite."""
 
 
 @dataclass(frozen=True)
 class Combined:
-    """Claimed speed-ups beside what is modelled of all together.
+    """Claimed speed-ups and the modelled speed-up of all together.
 
-    `claimed`: factor by what is said to give it, each on its own.
+    `claimed`: the factor of each change on its own, by the name of the change.
     `modelled`: the speed-up of all together, by the model.
     """
 
@@ -259,12 +257,12 @@ class Combined:
 
     @property
     def naive(self) -> float:
-        """Product of the factors, as if no change took from what another gains."""
+        """Product of the factors, as if no change reduced the gain of another."""
         return math.prod(self.claimed.values())
 
 
 def combine(claimed: Mapping[str, float], modelled: Span) -> Combined:
-    """Put claimed speed-ups beside the modelled one.
+    """Combine claimed speed-ups with the modelled one.
 
     DAWNBench's five (Coleman et al. 2017): hardware, software, learning rate, statistics, inference.
 

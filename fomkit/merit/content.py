@@ -1,4 +1,4 @@
-"""The way to a figure of merit, step by step with its arithmetic, as the lecture goes it."""
+"""The calculation of a figure of merit in the lecture's twelve steps, with the arithmetic of each step in text."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Term = tuple[str, float, str]
-"""A term of an equation: its sign, "" of the first, its number, a whole one as it stands, and its unit."""
+"""A term of an equation: its sign ("" for the first), its number (whole ones in full), and its unit."""
 Interval = Callable[[Range | None, str | None], str]
-"""Writes the ends of a span in a dimension."""
+"""Writes the bounds of a span in a dimension."""
 DOMINANT_SHARE = 0.95
 NAMED_OPS = 6
 RULES: Mapping[str, str] = {
@@ -34,7 +34,7 @@ RULES: Mapping[str, str] = {
     "alpha_beta": "by the link's start and rate",
     "assumed": "as somebody assumes",
 }
-"""How ops are priced that no timing covers, by their time source."""
+"""How ops without a matching timing are priced, by their time source."""
 RECORDED: Mapping[str, str] = {
     "step_s": "s a step", "epoch_s": "s an epoch", "run_s": "s a run", "latency_s": "s a forward pass",
     "sample_per_s": "samples a second",
@@ -42,10 +42,10 @@ RECORDED: Mapping[str, str] = {
 
 
 def equation(terms: Sequence[Term], result: float, unit: str, digits: int = 6, factor: float = 1.0) -> str:
-    """Write an equation, its numbers with so many digits that a pocket calculator gives the result that is shown.
+    """Write an equation with enough digits that a pocket calculator reproduces the result that is shown.
 
-    `terms`: taken from left to right; `result`: what fomkit found, in ``unit``; `digits`: of the result; `factor`:
-    between the terms' units and that of the result.
+    `terms`: evaluated from left to right; `result`: the value of fomkit, in ``unit``; `digits`: of the result;
+    `factor`: between the terms' units and that of the result.
 
     >>> equation([("", 287.2917, "ms"), ("×", 8001, "steps")], 2298.6208917, "s", factor=1e-3)
     '287.2917 ms × 8001 steps = 2298.62 s'
@@ -64,7 +64,7 @@ def equation(terms: Sequence[Term], result: float, unit: str, digits: int = 6, f
 
 
 def _recorded_time(one: Estimate, rows: Sequence[Measurement]) -> str:
-    """Say what somebody measured of this model on this machine, and how much of it the device explains."""
+    """Describe the measurements of this model on this machine, and the share that the device explains."""
     own, records = (one.model.name, one.machine.name), []
     known = [row for row in rows if (row.model, row.machine) == own and row.quantity in RECORDED]
     of_device = replace(one, scope="device")
@@ -77,7 +77,7 @@ def _recorded_time(one: Estimate, rows: Sequence[Measurement]) -> str:
 
 
 def _dominant_cell(of_op: Mapping[str, float], whole_ms: float) -> str:
-    """Add up the ops that carry most of a step; `of_op`: time of each by name [ms]."""
+    """Add up the ops that take most of a step; `of_op`: time of each by name [ms]."""
     top = fewest(of_op, DOMINANT_SHARE)
     shown, others = top.groups[:NAMED_OPS], top.groups[NAMED_OPS:]
     terms: list[Term] = [("+" if place else "", of_op[name], name) for place, name in enumerate(shown)]
@@ -89,7 +89,7 @@ def _dominant_cell(of_op: Mapping[str, float], whole_ms: float) -> str:
 
 
 def _products_cell(ops: pd.DataFrame, spent_ms: pd.Series) -> str:
-    """Tell the rate of a step's products together, and the longest of them."""
+    """Describe the rate of a step's products together, and the longest of them."""
     products = ops[ops["kind"].isin(PRODUCT_KINDS) & spent_ms.notna()]
     own_ms = spent_ms[products.index]
     flop, ms = float((products["flop"] * products["count"]).sum()) / 1e9, float(own_ms.sum())
@@ -102,7 +102,7 @@ def _products_cell(ops: pd.DataFrame, spent_ms: pd.Series) -> str:
 
 
 def _source_cells(by_source: Mapping[str, float], whole_ms: float, lacking: str) -> list[str]:
-    """Tell how much of the time rests on timings, and what on rules; `lacking`: what has no time, in words."""
+    """Describe how much time rests on timings and on rules; `lacking`: work without a time, in words."""
     parts = {name: f"{format_number(ms)} ms {name} ({ms / whole_ms:.1%})" for name, ms in by_source.items()}
     timed = [part for name, part in parts.items() if name not in RULES]
     beyond = [f"{parts[name]}: {how}" for name, how in RULES.items() if name in parts]
@@ -111,24 +111,24 @@ def _source_cells(by_source: Mapping[str, float], whole_ms: float, lacking: str)
 
 
 def _op_cells(one: Estimate) -> list[str]:
-    """Tell the profile, its dominant ops, its products, and which of the time rests on timings and on rules."""
+    """Describe the profile, its dominant ops, its products, and the time that rests on timings and on rules."""
     ops, named = one.ops, one.ops["op"].astype("str").str.rpartition("::")[2]
     spent_ms = ops["time_s"] * ops["count"] * 1e3
     whole_ms = float(spent_ms.sum())
     of_op = {str(name): float(ms) for name, ms in spent_ms.groupby(named).sum().items()}
     by_source = {str(name): float(ms) for name, ms in spent_ms.groupby(ops["time_source"]).sum().items() if name}
     untimed = ", ".join(dict.fromkeys(named[spent_ms.isna()]))
-    lacking = f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}" if untimed else ""
+    missing = f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}" if untimed else ""
     return [
         f"{ops['count'].sum():,.0f} op executions in {len(ops):,} rows",
         _dominant_cell(of_op, whole_ms),
         _products_cell(ops, spent_ms),
-        *_source_cells(by_source, whole_ms, lacking),
+        *_source_cells(by_source, whole_ms, missing),
     ]
 
 
 def _pass_cell(one: Estimate, interval: Interval) -> str:
-    """Add the passes up to the device's time, and say what the step takes beside it."""
+    """Add the passes up to the device's time, and describe the terms of the step beside it."""
     step, wall_ms, device_ms = one.step_time, one.step.value * 1e3, one.step_time.device_s.value * 1e3
     passes: list[Term] = [
         ("+" if place else "", span.value * 1e3, name) for place, (name, span) in enumerate(step.passes.items())
@@ -142,7 +142,7 @@ def _pass_cell(one: Estimate, interval: Interval) -> str:
 
 
 def _epoch_cell(one: Estimate, training_s: float, epoch_s: float) -> str:
-    """Multiply a step up to an epoch, and add what an epoch has besides."""
+    """Multiply a step up to an epoch, and add the other terms of an epoch."""
     run, samples, batch = one.run_time, one.model.data.train_samples or 0, one.sizes["batch"]
     steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
     text = equation([("", one.step.value * 1e3, "ms"), steps], training_s, "s", factor=1e-3)
@@ -156,7 +156,7 @@ def _epoch_cell(one: Estimate, training_s: float, epoch_s: float) -> str:
 
 
 def _run_cells(one: Estimate, epoch_s: float, run_s: float, rate: Span, interval: Interval) -> list[str]:
-    """Multiply an epoch up to a run, and tell how many runs, and units of work, a day has."""
+    """Multiply an epoch up to a run, and compute the runs, and units of work, a day."""
     model, startup, up, hours = one.model, one.run_time.startup_s, one.machine.up_share(one.scope), run_s / 3600
     terms: list[Term] = [("", epoch_s, "s"), ("×", int(model.run.epochs or 0), "epochs")]
     terms += [("+", startup.value, "s start-up")] if startup else []
@@ -173,7 +173,7 @@ def _run_cells(one: Estimate, epoch_s: float, run_s: float, rate: Span, interval
 
 
 def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
-    """Tell how ops add up to a pass, an epoch and a run, and how many of these a day has: five cells."""
+    """Describe how ops add up to a pass, an epoch and a run, and how many runs a day has: five cells."""
     run, rate = one.run_time, one.unit_per_day
     one_pass = _pass_cell(one, interval)
     lacking = f"unknown: {no_run(one.model) or 'nothing has a time'}"
@@ -186,7 +186,7 @@ def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
 
 
 def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, interval: Interval) -> str:
-    """Tell how many times faster the target is, which side leaves out more, and the figure of merit over all."""
+    """Describe the target's speed-up, the side that leaves out more terms, and the figure of merit over all."""
     ours, theirs = one.unit_per_day, baseline.unit_per_day
     terms: list[Term] = [("", baseline.step.value * 1e3, "ms a step"), ("÷", one.step.value * 1e3, "ms a step")]
     ratio = divide_independent(baseline.step, one.step)
@@ -207,22 +207,22 @@ def method_steps(
     one: Estimate, baseline: Estimate | None, merit: FigureOfMerit | None, rows: Sequence[Measurement],
     interval: Interval,
 ) -> list[tuple[str, ...]]:  # fmt: skip
-    """Tell an estimate as the lecture's twelve steps, with their arithmetic, the baseline's beside the target's.
+    """Describe an estimate in the lecture's twelve steps with their arithmetic, for the baseline and the target.
 
     The method is that of Foster & Stevens, Learning Systems 2018, lecture 10. `merit`: over all models of the
-    study; `rows`: what was measured of models. Gives a list: of each step its title, the cell of the baseline
-    where there is one, and that of the target. Raises FomkitError for a run on several devices.
+    study; `rows`: measurements of models. Returns a list: for each step its title, the cell of the baseline where
+    there is one, and that of the target. Raises FomkitError for a run on several devices.
     """
     sides = [one] if baseline is None else [baseline, one]
     check_one_device(sides, "the lecture's method")
-    model, of = one.model, ", ".join(one.model.traced_with.values()) or "unknown framework"
+    model, framework = one.model, ", ".join(one.model.traced_with.values()) or "unknown framework"
     parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
     recorded = ""
     if "traced_time_s" in one.ops and one.ops["traced_time_s"].notna().all():
         traced_s = (one.ops["traced_time_s"] * one.ops["count"]).sum()
         recorded = f"; in the profile, {format_quantity(traced_s, 'time_s')} a pass"
     titles = [
-        f"recorded training time{recorded}", f"profile: {parameters} parameters; {of}",
+        f"recorded training time{recorded}", f"profile: {parameters} parameters; {framework}",
         f"dominant ops, {DOMINANT_SHARE:.0%} of the step", "products and their sizes", "mapped onto timings",
         "beyond the timings", "one pass", "epoch: pass × steps", "run: epoch × epochs", "24 h ÷ run",
         "× runs at once", "÷ baseline",

@@ -1,9 +1,9 @@
-"""Figure of merit: how many times more units of work a day one machine does than another, by several means.
+"""Figure of merit: the ratio of the units of work a day of two machines, over several lines, by several means.
 
 The lecture's mean is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10): a harmonic mean of the
-ratios, weighted by the time each line takes on the baseline. Weighted by line it is the ratio of two sustained
-rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is NERSC's sustained
-system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
+ratios, weighted by the time each line takes on the baseline. With a weight for each line it is the ratio of two
+sustained rates P_tot = 3600 / Σ(w·t·n/N) of procurements. The weighted geometric mean of speed-ups is NERSC's
+sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw); at system scope the ratios already include N.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ MEANS: Mapping[str, Mean] = {
 """Functions of the target's rates, the baseline's rates and the lines' weights."""
 
 WEIGHTED = ("weighted_harmonic", "geometric")
-"""The means that lines have weights in; the others take each line once."""
+"""The means in which lines have weights; the others count each line once."""
 
 OF_RATES = tuple(name for name, mean in MEANS.items() if mean is _time_ratio)
-"""The means of rates, which say something where all lines count in one unit; the others are of ratios."""
+"""The means of rates, which are meaningful where all lines have the same unit; the others are means of ratios."""
 
 
 def _weights(name: str, weights: Numbers | None, count: int) -> Numbers:
@@ -66,7 +66,7 @@ def _weights(name: str, weights: Numbers | None, count: int) -> Numbers:
 
 
 def take_mean(name: str, new: Numbers, old: Numbers, weights: Numbers | None = None) -> float:
-    """Take a mean of how many times faster one machine is.
+    """Compute a mean of the speed-ups of one machine over another.
 
     `name`: a key of `MEANS`; `new`, `old`: units per day of the target and of the baseline, line by line, all
     above 0; `weights`: used by the means in `WEIGHTED`; default: all 1.
@@ -78,10 +78,10 @@ def take_mean(name: str, new: Numbers, old: Numbers, weights: Numbers | None = N
 
 
 def implied_weights(name: str, old: Numbers, weights: Numbers | None = None) -> list[float]:
-    """Give each line's share in a mean; shares sum to 1.
+    """Return each line's share in a mean; shares sum to 1.
 
-    In the harmonic kinds it is the weight of a ratio's reciprocal, in the geometric that of its logarithm, in the
-    arithmetic that of the ratio itself. In the ratio of harmonic means it is the share of the baseline's time.
+    In the harmonic means a share is the weight of a ratio's reciprocal, in the geometric that of its logarithm, in
+    the arithmetic that of the ratio. In the ratio of harmonic means it is a share of the baseline's time.
     """
     shares = list(_weights(name, weights, len(old)))
     if MEANS[name] is _time_ratio:
@@ -104,16 +104,15 @@ class Rates:
 
 @dataclass(frozen=True)
 class FigureOfMerit:
-    """The figure of merit with everything needed to argue with it.
+    """The figure of merit and the figures that it follows from.
 
-    `mean`: the mean that ``value`` is taken by, a key of `fomkit.merit.fom.MEANS`.
+    `mean`: the mean of ``value``, a key of `fomkit.merit.fom.MEANS`.
     `value`: how many times faster the target is.
     `ratios`: rate of the target over that of the baseline, by line.
-    `weights`: the weight each line's ratio really has in the value; they sum to 1.
-    `others`: the value by every other mean, with intervals made as that of the chosen one.
+    `weights`: the effective weight of each line's ratio in the value; they sum to 1.
+    `others`: the value by every other mean, with its interval.
     `mean_rates`: harmonic mean rate [1/day] of the baseline and of the target.
-    `with_whole_rates`: the value when every rate is first cut to a whole number, as the lecture prints it; NaN
-      below one a day.
+    `with_whole_rates`: the value with every rate cut to a whole number, as in the lecture; NaN below one a day.
     """
 
     baseline: Rates
@@ -128,7 +127,7 @@ class FigureOfMerit:
 
     @property
     def other_means(self) -> Mapping[str, float]:
-        """Give the value by every other mean, without intervals."""
+        """The value by every other mean, without intervals."""
         return {name: span.value for name, span in self.others.items()}
 
 
@@ -144,17 +143,17 @@ _TERMS: Mapping[str, Pull] = {
     "geometric": lambda _, __, weights: weights,
     "arithmetic": lambda new, old, _: [a / b for a, b in zip(new, old, strict=True)],
 }
-"""What a mean adds up, of the target's rates, the baseline's and the weights; a mean of rates adds up times."""
+"""The terms of a mean, from the target's rates, the baseline's and the weights; a mean of rates adds up times."""
 
 
-def _pulls(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Numbers) -> list[float]:
-    """Tell how far a mean's logarithm goes with that of each line's rate on one side; they sum to 1."""
+def _elasticities(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Numbers) -> list[float]:
+    """Return the derivatives of a mean's logarithm by that of each line's rate on one side; they sum to 1."""
     terms = _TERMS[mean](new, old, weights) if mean in _TERMS else implied_weights(mean, side, weights)
     return [term / math.fsum(terms) for term in terms]
 
 
 def _own_variance(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
-    """Give the variance of a mean's logarithm from what each line's error shares with no other, towards an end."""
+    """Return the variance of a mean's logarithm towards one end from the errors that lines do not share."""
     return math.fsum(
         (pull * math.log(getattr(span, end) / span.value)) ** 2 * (1 - span.shared)
         for span, pull in zip(spans, pulls, strict=True)
@@ -162,22 +161,22 @@ def _own_variance(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
 
 
 def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
-    """Give rates as far off towards an end as what lines share with each other puts them."""
+    """Return the rates moved towards one end by the part of their errors that lines share."""
     return [span.value * (getattr(span, end) / span.value) ** math.sqrt(span.shared) for span in spans]
 
 
 def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
-    """Take a mean of lines on two machines, whose errors know nothing of each other.
+    """Compute a mean of lines on two machines with its interval; the errors of two machines are independent.
 
-    On a machine the part of errors that lines share (`Span.shared`) goes together; the rest is each line's own,
-    and adds in quadrature.
+    On one machine, the shared part of errors (`Span.shared`) is fully correlated; the rest is independent from
+    line to line and adds in quadrature.
     """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
         return math.log(take_mean(mean, new_rates, old_rates, weights))
 
     rates = [rate.value for rate in new], [rate.value for rate in old]
-    middle, (pulls, old_pulls) = of(*rates), (_pulls(mean, *rates, weights, side) for side in rates)
+    middle, (pulls, old_pulls) = of(*rates), (_elasticities(mean, *rates, weights, side) for side in rates)
 
     def reach(end: str, other: str) -> float:
         shared = of(_shared_rates(new, end), rates[1]) - middle, of(rates[0], _shared_rates(old, other)) - middle
@@ -208,8 +207,7 @@ def figure_of_merit(
 ) -> FigureOfMerit:
     """Compare two machines over the same lines of work.
 
-    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: weight of each line in the weighted means; default: all
-    1.
+    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: of each line in the weighted means; default: all 1.
     """
     _check_comparable(baseline, target)
     lines = list(baseline.unit_per_day)
@@ -234,7 +232,7 @@ def figure_of_merit(
 def merit_of_rates(
     suite: Suite, machines: tuple[Machine, Machine], sides: Sequence[Mapping[str, Span]]
 ) -> FigureOfMerit | None:
-    """Compare a baseline and a target over the lines of a suite that both have a rate of; None where none has.
+    """Compare two machines over the lines of a suite for which both have a rate; None where there is no such line.
 
     `sides`: units a day by line, on each machine.
     """
@@ -251,15 +249,15 @@ def merit_of_rates(
 Word = TypeVar("Word", bound=str)
 
 REACHED, MISSED = 0.9, 0.1
-"""Chances of reaching a bar from which on it counts as reached, and up to which it counts as missed."""
+"""Probability of reaching a threshold from which it counts as reached, and up to which it counts as missed."""
 PROPOSAL = ("meets", "does not meet", "ambiguous")
-"""Words for a proposal held against a threshold."""
+"""Words for a proposal compared with a threshold."""
 
 
 def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
-    """Choose the word for a chance of reaching a bar.
+    """Select the word for a probability of reaching a threshold.
 
-    `chance`: between 0 and 1; `words`: for a bar that is reached, missed, and neither.
+    `chance`: between 0 and 1; `words`: for a threshold that is reached, missed, and neither.
 
     >>> verdict(0.9, PROPOSAL), verdict(0.5, PROPOSAL), verdict(0.1, PROPOSAL)
     ('meets', 'ambiguous', 'does not meet')

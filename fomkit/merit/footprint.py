@@ -1,4 +1,4 @@
-"""Energy at the wall and its carbon, as far as declared; energy from readings of power and counters."""
+"""Energy at the wall and its carbon, as far as declared; energy from readings of power and of counters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fomkit.plan.content import Ends, Stated, as_content
 
 
 def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> Span | None:
-    """Give energy [J] as a wall meter would count it.
+    """Return energy [J] as a wall meter would count it.
 
-    `scope`: what it counts: chip, node or wall; `to_wall`: energy at the wall over that of a narrower scope, as
-    somebody states it. Gives a Span or None: none where the scope is narrower and nobody states a factor.
+    `scope`: of the energy: chip, node or wall; `to_wall`: energy at the wall over that of the narrower scope, as
+    stated. Returns None where the scope is narrower and no factor is stated.
 
     >>> energy_at_wall(Span.exact(10.0), "chip", None) is None
     True
@@ -31,7 +31,7 @@ def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> 
 
 
 def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
-    """Give the carbon dioxide equivalent [kg] of energy at the wall.
+    """Return the carbon dioxide equivalent [kg] of energy at the wall.
 
     `wall_j`: energy at the wall of the machine [J]; `kg_per_j`: of the grid [kg/J]; `pue`: energy of the whole
     building over that of its machines; None counts the machine alone.
@@ -51,10 +51,10 @@ WITHOUT_PUE = "without what the building adds (cooling, supply): no --pue is dec
 
 @dataclass(frozen=True)
 class Grid:
-    """What a user declares for carbon; None where nobody does.
+    """What a user declares for carbon; None where a figure is not declared.
 
     `kg_per_j`: carbon dioxide equivalent of the grid's energy [kg/J].
-    `to_wall`: energy at the wall over that of the narrower scope that the machine's figures have.
+    `to_wall`: energy at the wall over that of the narrower scope of the machine's figures.
     `pue`: energy of the building over that of its machines.
     """
 
@@ -64,7 +64,7 @@ class Grid:
 
 
 def check_grid(grid: Grid) -> None:
-    """Raise when a factor is declared that nothing is made of."""
+    """Raise when a factor is declared that is not used, because no carbon is computed."""
     for name, fact in (("--pue", grid.pue), ("--to-wall", grid.to_wall)):
         if fact is not None and grid.kg_per_j is None:
             raise FomkitError(
@@ -73,7 +73,7 @@ def check_grid(grid: Grid) -> None:
 
 
 def footprint(energy_j: Span | None, scope: EnergyScope | None, grid: Grid) -> tuple[Span | None, Span | None]:
-    """Give the energy at the wall [J] and its carbon [kg CO2e]; None where one of them is not known.
+    """Return the energy at the wall [J] and its carbon [kg CO2e]; each is None where unknown.
 
     Raises FomkitError when a factor to the wall is declared for energy that is measured there.
     """
@@ -84,7 +84,7 @@ def footprint(energy_j: Span | None, scope: EnergyScope | None, grid: Grid) -> t
 
 
 def lacks(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list[str]:
-    """Say what keeps energy from being that at the wall."""
+    """Return the reasons why energy is not known at the wall."""
     lacking = list(missing)
     if scope not in (None, "wall") and grid.to_wall is None:
         lacking.append(
@@ -102,7 +102,7 @@ Carbon = TypedDict("Carbon", {
 
 
 def grid_content(grid: Grid) -> GridStated:
-    """Put what is declared for carbon in the form of the JSON output."""
+    """Convert the declarations for carbon to the form of the JSON output."""
     notes = [] if grid.pue is not None else [WITHOUT_PUE]
     return as_content(GridStated, grid, kg_per_kwh=grid.kg_per_j and grid.kg_per_j.scaled(KWH_J), notes=notes)
 
@@ -110,10 +110,9 @@ def grid_content(grid: Grid) -> GridStated:
 def carbon_content(
     energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid
 ) -> Carbon | None:
-    """Put carbon in the form of the block ``carbon``; None where nobody asks for it.
+    """Return the block ``carbon``; None where no carbon of the grid is declared.
 
-    `energies`: energy [J], by what takes it: run, unit; `scope`: what the energies count; None where there is
-    none; `missing`: why there is none.
+    `energies`: energy [J], by what uses it: run, unit; `scope`: of these, or None; `missing`: why there are none.
     """
     if grid.kg_per_j is None:
         return None
@@ -125,7 +124,7 @@ def carbon_content(
 
 
 GAP = 3.0
-"""Readings that lie so many times their usual distance apart have a gap between them."""
+"""Multiple of the median distance of readings above which two neighbours have a gap between them."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Gap:
 class Integral:
     """Energy over a time.
 
-    `period_s`: usual distance of readings.
+    `period_s`: median distance of readings.
     """
 
     energy_j: Span
@@ -162,26 +161,25 @@ class Integral:
         return self.energy_j.scaled(1 / self.wall_s)
 
 
-def _at(sample: Sample, other: Sample, moment_s: float) -> Sample:
-    """Give the reading on the line between two others."""
+def _interpolated(sample: Sample, other: Sample, moment_s: float) -> Sample:
     share = (moment_s - sample.moment_s) / (other.moment_s - sample.moment_s)
     return Sample(moment_s, sample.power_w + share * (other.power_w - sample.power_w))
 
 
-def _within(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
-    """Cut readings to a time, with readings made up at its ends on the lines between the real ones."""
+def _cut(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
+    """Cut readings to a time, with readings interpolated at its ends."""
     inside: list[Sample] = []
     for one, other in pairwise(samples):
         if other.moment_s <= start_s or one.moment_s >= end_s:
             continue
-        first = one if one.moment_s >= start_s else _at(one, other, start_s)
-        last = other if other.moment_s <= end_s else _at(one, other, end_s)
+        first = one if one.moment_s >= start_s else _interpolated(one, other, start_s)
+        last = other if other.moment_s <= end_s else _interpolated(one, other, end_s)
         inside += [last] if inside else [first, last]
     return inside
 
 
 def _integral_ends(samples: Sequence[Sample], start_s: float | None, end_s: float | None) -> tuple[float, float]:
-    """Refuse readings that tell no energy; give what to integrate over [s], by default from first to last."""
+    """Check readings, and return the bounds of the integral [s]; by default the first and the last reading."""
     if len(samples) < 2:
         raise FomkitError("power", f"was read {len(samples)} times; energy needs two readings. Read longer.")
     for one, other in pairwise(samples):
@@ -209,19 +207,19 @@ def integrate(
 ) -> Integral:
     """Integrate readings of power by the trapezoid rule.
 
-    Between two readings power may have stayed at either for the whole time, and in a gap anywhere between the
-    least and the largest reading: that and the instrument's own error make the interval.
+    Between two readings, power may have stayed at either for the whole time; in a gap, it may have been anywhere
+    between the smallest and the largest reading. This and the instrument's own error make the interval.
 
-    `samples`: in order of time; `start_s`, `end_s`: what to integrate over [s]; default: from the first to the
-    last reading; `error_w`: what the instrument states of itself, ± [W]. Raises FomkitError when there are fewer
-    than two readings, they are out of order or below 0, or the time goes beyond them.
+    `samples`: in order of time; `start_s`, `end_s`: bounds of the integral [s]; default: the first and the last
+    reading; `error_w`: the instrument's stated error, ± [W]. Raises FomkitError when there are fewer than two
+    readings, they are out of order or below 0, or the time extends beyond them.
 
     >>> integrate([Sample(0.0, 10.0), Sample(1.0, 20.0), Sample(2.0, 20.0)]).energy_j
     Span(value=35.0, low=30.0, high=40.0, level=0.8)
     """
     start, end = _integral_ends(samples, start_s, end_s)
     period = median(other.moment_s - one.moment_s for one, other in pairwise(samples))
-    inside = _within(samples, start, end)
+    inside = _cut(samples, start, end)
     least, most = (choose(one.power_w for one in inside) for choose in (min, max))
     value, below, above, gaps = [], [], [], []
     for one, other in pairwise(inside):
@@ -241,15 +239,14 @@ def integrate(
 
 
 MOST_W = 2000.0
-"""More than one processor takes [W]: a counter that may have gone round twice at this power tells nothing."""
+"""More than the power of one processor [W]: a counter that may have wrapped twice at this power is useless."""
 
 
 def counted(before: float, after: float, most: float, wall_s: float) -> float:
-    """Give what a counter [J] went forward between two readings, once round at most.
+    """Return how far a counter [J] advanced between two readings, with at most one wrap.
 
-    `before`, `after`: readings [J]; `most`: where the counter begins anew at 0 [J]; `wall_s`: time between the
-    readings [s]. Raises FomkitError when a reading lies outside the counter, or the time is so long that it may
-    have gone round twice.
+    `before`, `after`: readings [J]; `most`: where the counter wraps to 0 [J]; `wall_s`: time between the readings
+    [s]. Raises FomkitError if a reading is out of range, or the counter may have wrapped twice.
 
     >>> counted(10.0, 25.0, 100.0, 1e-2), counted(90.0, 5.0, 100.0, 1e-2)
     (15.0, 15.0)
@@ -260,7 +257,7 @@ def counted(before: float, after: float, most: float, wall_s: float) -> float:
                 "energy counter", f"reads {reading:g} J and ends at {most:g} J. Nothing is made of it."
             )
     forward = after - before if after >= before else after - before + most
-    # A look after each turn was missed if the power could have brought it round more than once.
+    # At MOST_W the counter could have wrapped once more than `forward` includes.
     if wall_s * MOST_W - forward >= most:
         message = (
             f"begins anew every {most:g} J and was not looked at for {wall_s:.3g} s: it may have gone round twice"

@@ -1,6 +1,7 @@
-"""From measured rows to the step of an estimate, and how much of what was measured the device's work explains.
+"""From measured rows to the step of an estimate, and the share of measured runs that the device's work explains.
 
-A figure of merit as plain content says that of its lines: the block ``fom`` of estimate and fom.
+`read_row` and `measured_step` convert rows to a step; `explained_lines` and `explained_models` compute the shares,
+which `merit_content` adds to the block ``fom`` of estimate and fom.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _MEASURED = "measured"
 
 @dataclass(frozen=True)
 class Reading:
-    """One row about an estimate's model and machine, and what became of it.
+    """One row on an estimate's model and machine, and how it was used.
 
-    `step`: the step it gives [s]; None where it was set aside.
-    `message`: how the step was made of it, or why it was set aside.
-    `holds`: terms outside the step that the figure holds unseparated.
+    `step`: the step that follows from it [s]; None where the row was set aside.
+    `message`: how the step was derived, or why the row was set aside.
+    `holds`: terms outside the step that the figure includes and that cannot be separated.
     """
 
     row: Measurement
@@ -44,11 +45,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """The step that the rows about one model on one machine give together: the median, with the ends of all.
+    """The step from all rows on one model and one machine: the median, with the widest interval.
 
     `step`: its interval runs from the lowest low to the highest high, at the level of the table.
     `spread_stated`: whether every row used states its interval.
-    `holds`: terms outside the step that every row used holds unseparated.
+    `holds`: terms outside the step that every row used includes unseparated.
     """
 
     step: Span
@@ -57,7 +58,7 @@ class MeasuredStep:
 
 
 def mismatch(row: Measurement, estimated: Estimate) -> str:
-    """Say why a row is no measurement of this estimate; "" where it is one."""
+    """Return the reason why a row is no measurement of this estimate; "" where it is one."""
     if row.basis != _MEASURED:
         return f"its basis is {row.basis}, not measured"
     devices = estimated.model.run.devices_per_run if estimated.job is None else estimated.job.devices
@@ -78,7 +79,7 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
 
 
 def quantity_of(estimated: Estimate, quantity: str) -> Span | None:
-    """Give what an estimate says of a measured quantity, in its unit; None where the profile lacks something."""
+    """Return an estimate's value of a measured quantity, in its unit; None where the profile lacks a fact."""
     if quantity == "sample_per_s":
         batch = estimated.sizes.get("batch")
         return estimated.step.per(float(batch)) if batch else None
@@ -90,59 +91,59 @@ def quantity_of(estimated: Estimate, quantity: str) -> Span | None:
 
 
 def explained_share(quantity: str, projected: Span | None, measured: float) -> float | None:
-    """Give the projected time as a share of the measured one; None where it is unknown."""
+    """Return the projected time as a share of the measured one; None where it is unknown."""
     if projected is None:
         return None
     share = projected.value / measured
     return 1 / share if quantity == "sample_per_s" else share
 
 
-def _besides_steps(estimated: Estimate, run: bool) -> list[str]:
-    """Name the priced terms of an epoch or a run that do not scale with its steps."""
+def _other_terms(estimated: Estimate, run: bool) -> list[str]:
+    """Return the names of the priced terms of an epoch or a run that do not scale with its steps."""
     terms = {"epoch overheads": estimated.run_time.epoch_extra_s}
     if run:
         terms["start_up"] = estimated.run_time.startup_s
     return [name for name, span in terms.items() if span is not None and span.value > 0]
 
 
-def _of_many_steps(row: Measurement, estimated: Estimate) -> Reading:
-    """Divide an epoch or a run by its steps, where it is made of nothing else that is priced but validation.
+def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
+    """Divide an epoch or a run by its steps, if it includes no other priced term than validation.
 
-    Validation is forward passes of the same model: as long as so many steps as the estimate says.
+    Validation is forward passes of the same model; it counts as the steps that take as long in the estimate.
     """
     steps, epochs, of_run = estimated.run_time.steps_per_epoch, estimated.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
         return Reading(row, None, f"the profile does not say how many steps {row.quantity} has")
-    if others := _besides_steps(estimated, of_run):
+    if others := _other_terms(estimated, of_run):
         return Reading(row, None, f"{row.quantity} holds {', '.join(others)} besides steps; measure step_s")
     validation = estimated.run_time.validation_s
     extra = validation.value / estimated.step.value if validation is not None else 0.0
     count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
-    of = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
+    steps_text = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
     held = {"validation", "start_up"} if of_run else {"validation"}
     holds = frozenset(held.intersection(estimated.run_time.excludes))
     if extra:
         samples = estimated.model.data.validation_samples
-        of += (
+        steps_text += (
             f", each with a validation of {samples:,} samples"
             if of_run
             else f" and {samples:,} samples of validation"
         )
-        of += f" that take as long as {extra:,.4g} steps by the prediction"
-    whatever = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
+        steps_text += f" that take as long as {extra:,.4g} steps by the prediction"
+    held_text = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
     span = Span(row.value, row.low, row.high, MEASURED_LEVEL).scaled(1 / count)
-    return Reading(row, span, f"{row.quantity} of the profile's {of}{whatever}", holds)
+    return Reading(row, span, f"{row.quantity} of the profile's {steps_text}{held_text}", holds)
 
 
 def read_row(row: Measurement, estimated: Estimate) -> Reading:
-    """Give the step that a row about this model and machine is a measurement of, or why it is none."""
+    """Return the step that a row on this model and machine measures, or the reason why it measures none."""
     if row.quantity == "energy_j":
         return Reading(row, None, "energy_j is no time")
     if reason := mismatch(row, estimated):
         return Reading(row, None, reason)
     figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
     if row.quantity in ("epoch_s", "run_s"):
-        return _of_many_steps(row, estimated)
+        return _read_many_steps(row, estimated)
     if row.quantity == "sample_per_s":
         return Reading(row, figure.per(float(estimated.sizes["batch"])), f"a batch of {row.batch} per step")
     if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
@@ -151,13 +152,13 @@ def read_row(row: Measurement, estimated: Estimate) -> Reading:
 
 
 def median_of(figures: Sequence[Span]) -> Span:
-    """Give the median of measured figures with the ends of all, at the level of their table."""
+    """Return the median of measured figures with the widest interval, at the level of their table."""
     low, high = min(one.low for one in figures), max(one.high for one in figures)
     return Span(median(one.value for one in figures), low, high, MEASURED_LEVEL)
 
 
 def measured_step(readings: Sequence[Reading]) -> MeasuredStep | None:
-    """Put the rows that were not set aside together; None where there is none."""
+    """Combine the rows that were not set aside; None where there are none."""
     used = [(reading, reading.step) for reading in readings if reading.step is not None]
     if not used:
         return None
@@ -171,13 +172,13 @@ def measured_step(readings: Sequence[Reading]) -> MeasuredStep | None:
 ENOUGH = 0.5
 """Share of a measured time from which on a verdict may rest on the device's work: it is then the larger part."""
 COMPARABLE = 1 / 3
-"""Share from which on a projected time may be held against the measured one (`fomkit compare`): less than
-``ENOUGH``, because this decides nothing, and a projection may be too short by its own error as well."""
+"""Share from which on a projected time may be compared with the measured one (`fomkit compare`). It is less than
+``ENOUGH``, because the comparison decides nothing, and a projection may be too short by its own error as well."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """The measured run of a line of which the device explains least.
+    """The measured run of a line with the smallest explained share.
 
     `line`: of a suite, else the model.
     `share`: the projected time over the measured one.
@@ -191,7 +192,7 @@ class Explained:
 
 
 class MeasuredRuns(NamedTuple):
-    """Runs that somebody measured, and what gives the machine of a name that they ran on."""
+    """Measured runs, and a function that returns the machine of a name on which they ran."""
 
     rows: Sequence[Measurement]
     machine: Callable[[str], Machine]
@@ -205,7 +206,7 @@ def _figure_text(value: float, quantity: str) -> str:
 
 
 def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | None:
-    """Hold a row against the estimate of its model on its machine; None where it is no measurement of it."""
+    """Compare a row with the estimate of its model on its machine; None where it does not measure that."""
     if row.quantity == "energy_j" or mismatch(row, replace(estimated, scope="device")):
         return None
     if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
@@ -224,7 +225,7 @@ def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | 
 
 @dataclass(frozen=True)
 class _Case:
-    """A line's model under the line's conditions, estimated machine by machine as it is asked for."""
+    """A line's model under the line's conditions, with an estimate for each machine, made on demand."""
 
     line: str
     model: ModelProfile
@@ -232,7 +233,7 @@ class _Case:
     known: dict[str, Estimate | None]
 
     def on(self, name: str, load: Callable[[str], Machine]) -> Estimate | None:
-        """Estimate it on a machine; None where that cannot be."""
+        """Estimate the model on a machine; None where it cannot be estimated."""
         if name not in self.known:
             try:
                 self.known[name] = estimate(self.model, load(name), self.options)
@@ -241,7 +242,7 @@ class _Case:
         return self.known[name]
 
     def held_against(self, rows: Sequence[Measurement], load: Callable[[str], Machine]) -> Iterator[Explained]:
-        """Give what is explained of each row that is a measurement of it."""
+        """Yield the explained share of each row that measures the model."""
         for row in rows:
             one = self.on(row.machine, load)
             found = None if one is None else _explained(self.line, row, one)
@@ -250,7 +251,7 @@ class _Case:
 
 
 def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -> _Case | None:
-    """Give the case of a line that is modelled on one machine at least; None of others."""
+    """Return the case of a line that is modelled on at least one machine; None for other lines."""
     line = rated[0].line
     if line.model is None or not any(one.is_modelled for one in rated):
         return None
@@ -266,7 +267,7 @@ def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -
 
 
 def _least_explained(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
-    """Give the measured run of which least is explained; nothing where nobody measured one."""
+    """Yield the measured run with the smallest explained share; nothing where there is no measured run."""
 
     def machine_of(name: str) -> Machine:
         return own[name] if name in own else measured.machine(name)
@@ -281,12 +282,11 @@ def _least_explained(case: _Case, own: Mapping[str, Machine], measured: Measured
 def explained_lines(
     machines: Sequence[Machine], sides: Sequence[Sequence[RatedLine]], measured: MeasuredRuns, load: Load
 ) -> tuple[Explained, ...]:
-    """Tell of each modelled line how much of its measured runs the device's work explains, the least of them.
+    """Return for each modelled line the measured run of which the device's work explains the smallest share.
 
-    Runs on these machines are what counts; where nobody measured one there, those on other machines do.
+    Runs on these machines count; without such runs, those on other machines do.
 
-    `machines`: such as baseline and target; `sides`: line by line on each; `load`: gives the model profile of a
-    name.
+    `machines`: such as baseline and target; `sides`: line by line on each; `load`: returns a profile by name.
     """
     own = {machine.name: machine for machine in machines}
     cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
@@ -296,10 +296,10 @@ def explained_lines(
 def explained_models(
     estimates: Sequence[Estimate], options: Options, measured: MeasuredRuns, line: str = ""
 ) -> tuple[Explained, ...]:
-    """Tell the same of each model that is estimated.
+    """Return the same for each model that is estimated; see `explained_lines`.
 
-    `estimates`: of one model or more on one machine or more; `options`: what they were made with; `line`: what to
-    call the only model instead of its name.
+    `estimates`: of one model or more on one machine or more; `options`: those of the estimates; `line`: the name
+    for a single model.
     """
     estimates = [estimated for estimated in estimates if estimated.job is None]  # the rows are of one device
     own = {estimated.machine.name: estimated.machine for estimated in estimates}
@@ -317,7 +317,7 @@ def explained_models(
 
 
 def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple[Explained, ...]:
-    """Keep those, of the lines of some names, of which the device explains less than half."""
+    """Keep the lines of the given names of which the device explains less than half."""
     return tuple(one for one in found if one.share < ENOUGH and one.line in names)
 
 
@@ -333,7 +333,7 @@ Merit = TypedDict("Merit", {
 
 
 NOBODY: Mapping[str, list[str]] = {}
-"""Where both sides of a ratio leave out the same."""
+"""No excluded terms, where both sides of a ratio leave out the same."""
 
 
 def merit_content(
@@ -344,11 +344,11 @@ def merit_content(
     explained: Sequence[Explained] = (),
     alone: Mapping[str, list[str]] = NOBODY,
 ) -> Merit:
-    """Put a figure of merit in the form of the ``fom`` block.
+    """Return the ``fom`` block of a figure of merit.
 
-    `excludes`: what its rates leave out because nobody stated it; `unfit`: its work that no device holds, each
-    with why; `explained`: of its lines that somebody measured a run of, how much of it the device's work explains;
-    `alone`: the terms that one side of a ratio leaves out and the other holds, by machine.
+    `excludes`: terms that its rates leave out because they are not stated; `unfit`: its work that fits in no
+    device, each with the reason; `explained`: the explained shares of its lines with a measured run; `alone`: the
+    terms that only one side of a ratio leaves out, by machine.
     """
     held = [one for one in explained if one.line in merit.ratios]
     return as_content(
@@ -363,5 +363,5 @@ def merit_content(
 
 
 def worst_basis(estimates: Sequence[Estimate]) -> str:
-    """Name the weakest basis of some estimates: measured only where every op is a measured one."""
+    """Return the weakest basis of some estimates: measured only where every op has a measured time."""
     return "measured" if all(estimate.basis == "measured" for estimate in estimates) else "modelled"

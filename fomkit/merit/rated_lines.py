@@ -1,4 +1,4 @@
-"""One line of a suite on one machine: what it fixes, and its rate as frozen, given, estimated, or missing."""
+"""One line of a suite on one machine: its conditions, and its rate: frozen, given, estimated or missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANY = "as the framework does"
 
 
 def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditions:
-    """Give what a line fixes: what it states, and its model profile's own values where it states nothing."""
+    """Return the fixed conditions of a line: those that it states, else the values of its model profile."""
     if model is None:
         return wanted
     sizes = {name: size for name, size in model.sizes.items() if name != "batch"}
@@ -35,16 +35,16 @@ def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditio
 
 
 def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
-    """Give the conditions under which a line runs when a proposal changes some of them.
+    """Return the conditions under which a line runs when a proposal changes some of them.
 
-    The quality is what the proposal shows; what the line asks for is not shown by being asked for.
+    The quality is only what the proposal demonstrates; what the line requires is not demonstrated by that.
     """
     stated = {name: value for name, value in vars(proposed).items() if value not in (None, "")}
     return replace(fixed, **{**stated, "quality": proposed.quality, "sizes": {**fixed.sizes, **proposed.sizes}})
 
 
 def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
-    """Tell each difference between what a line fixes and what is proposed; a condition that is open is none.
+    """Return each difference between a line's fixed conditions and a proposal; open conditions do not count.
 
     >>> deviations(Conditions(batch=20, epochs=400), Conditions(batch=256))
     ('batch 20 → 256 (quality not shown)',)
@@ -60,7 +60,7 @@ def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
 
 
 def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
-    """Tell what a line fixes and a stated time does not say of itself.
+    """Return the fixed conditions of a line that a stated time does not state.
 
     >>> unstated(Conditions(batch=20, epochs=4), Conditions(epochs=4))
     ('batch not stated (the line fixes 20)',)
@@ -74,7 +74,7 @@ def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
 
 
 def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfile:
-    """Give a model profile with the samples and epochs of a line; batch and sizes are options of the estimate."""
+    """Return a model profile with the samples and epochs of a line; batch and sizes are options."""
     data, run = model.data, model.run
     if conditions.samples is not None:
         data = replace(data, train_samples=conditions.samples)
@@ -98,16 +98,16 @@ RateKind = Literal["given", "frozen", "estimated", "missing"]
 class RatedLine:
     """One line of a suite on one machine.
 
-    `unit_per_day`: none where nobody gave a time and none could be estimated; ``missing`` says why.
+    `unit_per_day`: None where no time is given and none could be estimated; ``missing`` states why.
     `category`: ``optimized`` where a condition of the line was changed.
-    `deviations`: each condition that differs from what the line fixes.
-    `estimate`: that behind an estimated rate.
+    `deviations`: each condition that differs from the line's.
+    `estimate`: the estimate of an estimated rate.
     `source`: where the rate is from, in words.
     `kind`: given, frozen, estimated or missing.
     `precision`: number formats of most of the arithmetic, as far as they are known.
-    `work`: hash of what an estimated line runs.
-    `excludes`: what its rate leaves out because nobody stated it; None where a frozen one does not say.
-    `job`: what is behind the rate of a run on several devices, which has no estimate.
+    `work`: hash of the work of an estimated line.
+    `excludes`: terms that its rate leaves out because they are not stated; None where unknown for a frozen rate.
+    `job`: the estimate of a run on several devices; `estimate` is then None.
     """
 
     line: SuiteLine
@@ -127,42 +127,42 @@ class RatedLine:
 
     @property
     def fit(self) -> Fit:
-        """Whether a device's memory holds its step."""
+        """Whether its step fits in a device's memory."""
         behind = self.estimate or self.job
         return UNKNOWN_FIT if behind is None else behind.fit
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its estimate says of the run: samples that fill no batch, ops without a time, and the like.
+        """The notes of its estimate on the run: samples that fill no batch, ops without a time, and the like.
 
-        What it says of the machine, and of a step that does not fit, a suite's result says once.
+        Notes on the machine and on the memory are left out: the result of a suite shows them once.
         """
         behind = self.estimate or self.job
         if behind is None:
             return ()
-        said = (*behind.machine.caveats, *verdict_on(behind.machine, named=False), behind.fit.message)
-        return tuple(text for text in behind.deviations if text not in said)
+        shown_elsewhere = (*behind.machine.caveats, *verdict_on(behind.machine, named=False), behind.fit.message)
+        return tuple(text for text in behind.deviations if text not in shown_elsewhere)
 
     @property
     def is_modelled(self) -> bool:
-        """True where the rate is a model's: estimated now, or when it was frozen."""
+        """True where the rate was computed by a model: now, or when it was frozen."""
         return self.kind == "estimated" or (self.kind == "frozen" and bool(self.work))
 
     @property
     def unfit(self) -> str:
-        """What does not fit the device's memory, in words; "" where it does or nobody knows."""
+        """What does not fit in the device's memory, in words; "" where it fits or this is unknown."""
         return self.fit.message
 
 
 def rates_of(side: Iterable[RatedLine]) -> dict[str, Span]:
-    """Give the units a day of those lines that have a rate, by line."""
+    """Return the units a day of the lines that have a rate, by line."""
     return {one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None}
 
 
 def work_hash(model: ModelProfile, conditions: Conditions) -> str:
-    """Hash a model's ops with the conditions, data and unit that a line runs them under.
+    """Hash a model's ops with the conditions, data and unit of a line.
 
-    Titles, notes, the layers and the lines of code do not count.
+    Titles, notes, layers and lines of code do not count.
     """
     facts = {
         "conditions": conditions.stated(),
@@ -185,18 +185,18 @@ NO_RUN = "{} does not say what a run is: no train_samples or epochs"
 def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate:
     """Time a model's run on a machine at the scope of the options: on one device, or as a job of several.
 
-    Without a job a run takes the devices that its profile says.
+    Without a job, a run uses the devices that its profile states.
     """
     if job is None and model.run.devices_per_run == 1:
         return estimate(model, machine, options)
-    from fomkit.plan.job import time_job  # most work has none
+    from fomkit.plan.job import time_job  # imported here because most work has no job
 
     return time_job(model, machine, job, options)
 
 
 @dataclass(frozen=True)
 class LineRating:
-    """What rating a line needs besides the line: the suite, the machine, and what is proposed for it."""
+    """What is needed to rate a line: the suite, the machine, and the proposals for its lines."""
 
     suite: Suite
     machine: Machine
@@ -206,12 +206,12 @@ class LineRating:
 
     def _given(self, line: SuiteLine) -> RatedLine:
         given = line.given[self.machine.name]
-        strangers = given.party != line.party
+        other_party = given.party != line.party
         deviating = deviations(line.conditions, given.conditions) + (
-            unstated(line.conditions, given.conditions) if strangers else ()
+            unstated(line.conditions, given.conditions) if other_party else ()
         )
         gains = {"utilisation": given.utilisation_gain, "precision": given.precision_gain}
-        deviating += tuple(f"times a stated {of} gain of {gain:g}" for of, gain in gains.items() if gain != 1)
+        deviating += tuple(f"times a stated {kind} gain of {gain:g}" for kind, gain in gains.items() if gain != 1)
         run_s = at_level(given.run_s, self.options.interval)
         at_once = self.machine.up_devices(self.suite.scope) * prod(gains.values())
         return RatedLine(

@@ -1,4 +1,4 @@
-"""What is paid once a job, as times or shares, how long a training makes it 1 %; and inference as an estimate.
+"""One-off costs of a job, as times or shares, the length of training that makes them 1 %, and inference estimates.
 
 Shares: Lu et al., "DLoBD: A comprehensive study of deep learning over big data stacks", IEEE TMSCS 4(4), 2018.
 """
@@ -25,13 +25,13 @@ from fomkit.plan.step import INPUT, overhead_span, roll_up_step
 LONGER = (1, 10, 100)
 STATED = "stated by the user"
 SMALL_SHARE = 0.01
-"""Share of a job below which what is paid once hardly counts."""
+"""Share of a job below which a one-off cost hardly counts."""
 
 
 def amortised_share(shares: Sequence[float], times_longer: float) -> float:
-    """Give the share of one-off overheads once the job's own work is so many times as long.
+    """Return the share of one-off overheads once the job's own work is `times_longer` times as long.
 
-    `shares`: shares of the time of the job as it is.
+    `shares`: shares of the time of the original job.
 
     >>> round(amortised_share([0.155, 0.181], 10), 3)
     0.048
@@ -41,7 +41,7 @@ def amortised_share(shares: Sequence[float], times_longer: float) -> float:
 
 
 def times_for_share(shares: Sequence[float], share: float) -> float:
-    """Give how many times as long the work must be for one-off overheads to be a given share.
+    """Return how many times as long the work must be for one-off overheads to be a given share.
 
     >>> round(times_for_share([0.155, 0.181], 0.048165), 2)
     10.0
@@ -51,7 +51,7 @@ def times_for_share(shares: Sequence[float], share: float) -> float:
 
 
 def work_for_share(once_s: Span) -> Span:
-    """Give the work [s] beside which a time that is paid once is `SMALL_SHARE` of the job.
+    """Return the time of work [s] for which a one-off time is `SMALL_SHARE` of the job.
 
     >>> round(work_for_share(Span.exact(40.0)).value, 9)
     3960.0
@@ -61,14 +61,14 @@ def work_for_share(once_s: Span) -> Span:
 
 @dataclass(frozen=True)
 class Once:
-    """One thing that is paid once a job: its time [s], or its share of the time of a job as it is."""
+    """A one-off cost of a job: its time [s], or its share of the time of the original job."""
 
     name: str
     time_s: float | None = None
     share: float | None = None
 
 
-def _read(name: str, amount: str, where: str) -> Once:
+def _parse_amount(name: str, amount: str, where: str) -> Once:
     unit = amount.lstrip("0123456789.eE+- ")
     if not unit:
         raise FomkitError(
@@ -80,7 +80,7 @@ def _read(name: str, amount: str, where: str) -> Once:
 
 
 def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
-    """Read what is paid once a job, such as ``scheduler=15.5 %`` or ``compile=40 s``.
+    """Parse one-off costs of a job, such as ``scheduler=15.5 %`` or ``compile=40 s``.
 
     >>> parse_once(["scheduler=15.5 %", "compile=40 s"])
     (Once(name='scheduler', time_s=None, share=0.155), Once(name='compile', time_s=40.0, share=None))
@@ -95,7 +95,7 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
                 "is no new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
                 "--once 'compile=40 s'.",
             )
-        found[name] = _read(name, amount, where)
+        found[name] = _parse_amount(name, amount, where)
     shares = sum(shares_of(tuple(found.values())).values())
     if shares >= 1:
         raise FomkitError(
@@ -106,20 +106,19 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
 
 
 def shares_of(paid: Sequence[Once]) -> dict[str, float]:
-    """Give those that are shares of a job as it is, by name."""
+    """Return the costs that are shares of the original job, by name."""
     return {one.name: one.share for one in paid if one.share is not None}
 
 
 def times_of(paid: Sequence[Once]) -> tuple[Once, ...]:
-    """Give those that are times."""
+    """Return the costs that are times."""
     return tuple(one for one in paid if one.time_s is not None)
 
 
 def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1.0) -> Machine:
-    """Give the machine with what is paid once as overheads of a run; a share of a job becomes one of its epochs.
+    """Return the machine with one-off costs as overheads of a run; shares of a job become shares of its epochs.
 
-    `job_over_epochs`: time of a job without these shares over that of its epochs alone: above 1 where times are
-    paid once too.
+    `job_over_epochs`: time of a job without these shares over that of its epochs alone: over 1 with one-off times.
 
     >>> from fomkit.core.machine import Device
     >>> import pandas as pd
@@ -151,7 +150,7 @@ Stack = TypedDict("Stack", {"layers": list[Layer], "longer": list[Longer], "time
 
 
 def stack_content(paid: Sequence[Once]) -> Stack | None:
-    """Give what layers take of longer jobs, how many times as long makes them 1 %, and times; None without any."""
+    """Return the shares in longer jobs, the length that makes them 1 %, and one-off times; None without costs."""
     if not paid:
         return None
     by_name = shares_of(paid)
@@ -165,7 +164,7 @@ def stack_content(paid: Sequence[Once]) -> Stack | None:
 
 
 class Lengths(NamedTuple):
-    """Work beside which something is 1 %: in runs as long as this one, in epochs, in steps; None where unknown."""
+    """Work for which a cost is 1 %: in runs as long as the given one, in epochs, in steps; None where unknown."""
 
     times: Span | None = None
     epochs: Span | None = None
@@ -174,10 +173,11 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class OneOff:
-    """One thing that is paid once a run.
+    """A one-off cost of a run, with the length that makes it 1 %.
 
-    `share`: of the run as it is; None where nobody says what a run is.
-    `lengths`: none each where it grows with the run, so that none helps, or that of a run or an epoch is unknown.
+    `share`: of the given run; None where the profile defines no run.
+    `lengths`: each None where the cost grows with the run, so that no length helps, or where the length of a run
+    or an epoch is unknown.
     `grows`: true for a machine's overhead that is a share of the run's epochs.
     """
 
@@ -189,17 +189,17 @@ class OneOff:
     grows: bool = False
 
 
-def _beside(time_s: Span, work_s: Span | None) -> Span | None:
+def _length_for(time_s: Span, work_s: Span | None) -> Span | None:
     if work_s is None or not work_s.value:
         return None
-    if not time_s.low:  # what may take nothing needs no length; its upper end still does
+    if not time_s.low:  # a cost that may be 0 needs no length; its upper bound still does
         most = work_for_share(time_s).high / work_s.low
         return Span(work_for_share(time_s).value / work_s.value, 0.0, most, time_s.level)
     return divide_independent(work_for_share(time_s), work_s)
 
 
 def _of_time(estimate: Estimate, stated: Overhead, work_s: Span | None) -> OneOff:
-    """Take one that is stated as a time, whose error knows nothing of that of the work."""
+    """Make the cost of an overhead that is stated as a time; its error is independent of that of the work."""
     time_s = overhead_span(stated, estimate.step)
     run_s = estimate.run_time.run_s
     return OneOff(
@@ -207,12 +207,12 @@ def _of_time(estimate: Estimate, stated: Overhead, work_s: Span | None) -> OneOf
         time_s,
         stated.time_s.source if stated.time_s else "",
         time_s.value / run_s.value if run_s else None,
-        Lengths(*(_beside(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))),
+        Lengths(*(_length_for(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))),
     )
 
 
 def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -> OneOff:
-    """Take one that is a share: of a job as it is, which fixes it, or of the run's epochs, with which it grows."""
+    """Make the cost of an overhead that is a share: of the given job (fixed), or of the run's epochs (grows)."""
     time_s, run_s, fact = overhead_span(stated, work_s), estimate.run_time.run_s, stated.share
     of_run = time_s.value / run_s.value if run_s else None
     source, share = (fact.source, fact.value) if fact else ("", 0.0)
@@ -226,10 +226,10 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 
 
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
-    """Give each overhead of a run with the length that makes it 1 %.
+    """Return each overhead of a run with the length that makes it 1 %.
 
-    `estimate`: on a machine with all overheads (`fomkit.merit.stack.with_once`); `paid`: those of them that the
-    user stated. A share is left out where nobody says what a run is: it is a share of nothing known.
+    `estimate`: on a machine with all overheads (`fomkit.merit.stack.with_once`); `paid`: those that the user
+    stated. A share is left out where the profile defines no run, because the total is then unknown.
     """
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
     work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None
@@ -261,9 +261,9 @@ def _row(off: OneOff) -> Paid:
 
 
 def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
-    """Put what is paid once in the form of the block ``once``: each beside the work alone, and all together.
+    """Return the block ``once`` of one-off costs: each beside the work alone, and all together.
 
-    Lengths add up: beside twice the work two equal terms are together what one is beside it.
+    Lengths add up: with twice the work, two equal costs are together the same share as one cost is with the work.
     """
     fixed = [one for one in found if not one.grows]
     together = None
@@ -286,15 +286,15 @@ OF_TRAINING = "the forward pass of a training step: dropout and statistics of th
 
 
 def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
-    """Keep the forward pass of an estimate.
+    """Reduce an estimate to its forward pass.
 
-    `estimate`: of a training step or of inference; `samples`: samples of one run; without them there is a step,
-    which is one batch, and no run.
+    `estimate`: of a training step or of inference; `samples`: of one run; without them there is no run, only one
+    batch.
     """
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):
         raise FomkitError(estimate.model.name, "has no forward pass, so nothing is known of its inference.")
-    # What an epoch pays (a checkpoint) and the input pipeline of a training batch are no part of inference.
+    # Overheads of an epoch (a checkpoint) and the input pipeline of a training batch are no part of inference.
     training = [(INPUT, "step"), *((each.name, "epoch") for each in estimate.machine.overheads)]
     other_overheads = tuple(each for each in estimate.machine.overheads if (each.name, each.per) not in training)
     machine = replace(estimate.machine, overheads=other_overheads)

@@ -1,4 +1,4 @@
-"""A suite on two machines, its rates and figure of merit; and what was committed against what was measured."""
+"""A suite on two machines, its rates and figure of merit; commitments compared with measurements (`accept`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class SuiteResult(Shown):
     """A suite compared on a target and its baseline.
 
     `baseline`, `target`: line by line.
-    `merit`: over the lines that both machines have a rate for; None where a required one is missing.
-    `explained`: of modelled lines that somebody measured a run of, how much of it the device's work explains.
-    `allow_excluded`: give a verdict on the threshold though the device explains little of what was measured.
-    `calibration`: the same from what was measured on the baseline, where that was asked for.
+    `merit`: over the lines that have a rate on both machines; None where a required one is missing.
+    `explained`: of modelled lines with a measured run, the share that the device's work explains.
+    `allow_excluded`: give a verdict on the threshold even though the device explains little of the measured runs.
+    `calibration`: the same from measurements on the baseline, if requested.
     `unread`: why tables of measurements could not be read.
-    `now`: the lines of a frozen baseline as they are rated now; empty where nothing is frozen, or nobody asked.
+    `now`: current rates of the lines of a frozen baseline; empty if nothing is frozen, or they are not requested.
     """
 
     suite: Suite
@@ -49,7 +49,7 @@ class SuiteResult(Shown):
 
     @property
     def moved(self) -> str:
-        """Say how far the frozen rates of the baseline are from those of now; "" where they are the same."""
+        """How far the baseline's frozen rates are from the current ones, in words; "" where they are equal."""
         pairs = zip(self.baseline, self.now, strict=False)
         modelled = [(old.line.name, old.unit_per_day, new.unit_per_day) for old, new in pairs if old.is_modelled]
         ratios = {
@@ -69,18 +69,18 @@ class SuiteResult(Shown):
 
     @property
     def counted(self) -> tuple[RatedLine, ...]:
-        """The rated lines that the figure of merit is made of, of both machines."""
+        """The rated lines that the figure of merit is computed from, of both machines."""
         names = self.merit.ratios if self.merit is not None else {}
         return tuple(one for one in (*self.baseline, *self.target) if one.line.name in names)
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """What the rates under the figure of merit leave out because nobody stated it."""
+        """Terms that the rates of the figure of merit leave out because they are not stated."""
         return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
 
     @property
     def alone(self) -> dict[str, list[str]]:
-        """Which terms one machine leaves out of a line's ratio and the other's rate holds, by machine."""
+        """Terms that only one machine's rate leaves out of the ratio of a line, by machine."""
         names = self.merit.ratios if self.merit is not None else {}
         old, new = (machine.name for machine in self.machines)
         pairs = zip(self.baseline, self.target, strict=True)
@@ -90,7 +90,7 @@ class SuiteResult(Shown):
 
     @property
     def unfit(self) -> tuple[str, ...]:
-        """The rated lines whose step no device holds, each with its machine and why."""
+        """The rated lines whose step fits in no device, each with its machine and the reason."""
         sides = zip(self.machines, (self.baseline, self.target), strict=True)
         return tuple(
             f"{one.line.name} on {machine.name} {one.unfit}"
@@ -107,7 +107,7 @@ class SuiteResult(Shown):
 
     @property
     def withheld(self) -> str:
-        """Why no verdict on a threshold is given; "" where one is."""
+        """The reason why no verdict on a threshold is given; "" where one is given."""
         names = ", ".join(one.line for one in self.little_explained)
         if not names or self.allow_excluded:
             return ""
@@ -126,7 +126,7 @@ class SuiteResult(Shown):
 
     @property
     def estimates(self) -> tuple[Estimate, ...]:
-        """Those behind the estimated lines; empty where all lines are given."""
+        """The estimates of the estimated lines; empty where all lines are given."""
         return tuple(one.estimate for one in (*self.baseline, *self.target) if one.estimate is not None)
 
     @property
@@ -137,12 +137,12 @@ class SuiteResult(Shown):
 
 
 _MOVED = 1e-3
-"""Log of a rate's ratio from which it is told to have moved."""
+"""Absolute logarithm of a rate's ratio above which the rate counts as changed."""
 _NAMED = 3
 
 
 def given_machines(suite: Suite) -> list[str]:
-    """Name the machines that every line without a model has a time for, in the order of the first such line."""
+    """Return the machines for which every line without a model has a time, in the order of the first such line."""
     given = [line.given for line in suite.lines if line.model is None]
     return [name for name in given[0] if all(name in times for times in given)] if given else []
 
@@ -161,7 +161,7 @@ def rate_lines(
 
 
 def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) -> dict[str, FrozenRate]:
-    """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out."""
+    """Rate the lines of a suite on its baseline for a new frozen version; lines without a time are left out."""
     rated = rate_lines(suite, baseline, options, load)
     for one in rated:
         if one.unit_per_day is None and one.line.required:
@@ -176,7 +176,7 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
 
 
 def deviations_of(result: SuiteResult) -> tuple[tuple[str, str, str], ...]:
-    """Tell what differs from a condition of a line: line, machine and what, the baseline's first."""
+    """Return the differences from the conditions of lines: line, machine and difference, the baseline's first."""
     return tuple(
         (one.line.name, machine.name, what)
         for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
@@ -186,7 +186,7 @@ def deviations_of(result: SuiteResult) -> tuple[tuple[str, str, str], ...]:
 
 
 def merit_of(result: SuiteResult) -> FigureOfMerit | None:
-    """Take the figure of merit over the lines rated on both; None where there is none, or a required one lacks."""
+    """Return the figure of merit of lines rated on both machines; None if none is, or a required one lacks."""
     if result.incomplete:
         return None
     return merit_of_rates(result.suite, result.machines, [rates_of(result.baseline), rates_of(result.target)])
@@ -205,10 +205,10 @@ def run_suite(
 ) -> SuiteResult:
     """Rate every line on both machines and compare.
 
-    `options`: the scope is the suite's; `load`: gives the model profile of a name; `proposals`: what is changed on
-    the target, by line; `measured`: runs that were measured, to hold the modelled lines against; `allow_excluded`:
-    give a verdict on the threshold though the device explains little of these; `taken`: measurements on the
-    baseline to calibrate the lines by, none by default.
+    `options`: the scope is the suite's; `load`: returns the model profile of a name; `proposals`: changed
+    conditions on the target, by line; `measured`: measured runs with which the modelled lines are compared;
+    `allow_excluded`: give a verdict on the threshold even though the device explains little of them; `taken`:
+    measurements on the baseline with which lines are calibrated, none by default.
     """
     if baseline.name == target.name:
         raise FomkitError(
@@ -234,13 +234,11 @@ _WORDS: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous
 class AcceptedLine:
     """One line: the committed rate, the measured one, and the verdict.
 
-    `committed`: its value is the commitment; the interval of a prediction behind it is not held against the
-      vendor.
-    `measured`: units per day made of the measured rows; None where none is a measurement of this line.
+    `committed`: its value is the commitment; the interval of its prediction does not count against the vendor.
+    `measured`: units per day from the measured rows; None where no row is a measurement of this line.
     `spread_stated`: whether every row used states the interval of its repeats.
-    `readings`: every row about this line's workload on this machine, those set aside among them.
-    `modelled_share`: share of the measured figure's run that is predicted: validation and overheads beside the
-      measured step.
+    `readings`: every row on this line's workload and this machine, including those set aside.
+    `modelled_share`: share of the measured figure's run that is predicted: validation and overheads.
     """
 
     committed: RatedLine
@@ -251,7 +249,7 @@ class AcceptedLine:
 
     @property
     def contradictory(self) -> bool:
-        """Whether two rows exclude each other: their intervals, or values, are more than half apart."""
+        """Whether two rows contradict each other: one interval's low is more than 1.5 times the other's high."""
         steps = [reading.step for reading in self.readings if reading.step is not None]
         return any(step.low > 1.5 * other.high for step in steps for other in steps)
 
@@ -264,14 +262,14 @@ class AcceptedLine:
 
     @property
     def verdict(self) -> Acceptance:
-        """Say met, missed or ambiguous by the probability."""
+        """Met, missed or ambiguous, by the probability; not measured where it is unknown."""
         if self.probability is None:
             return "not measured"
         return "ambiguous" if self.contradictory else verdict(self.probability, _WORDS)
 
 
 def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
-    """Say why a row is no measurement of a line without a model profile; "" where it is one."""
+    """Return the reason why a row is no measurement of a line without a model profile; "" where it is one."""
     if row.basis != "measured":
         return f"its basis is {row.basis}, not measured"
     if row.quantity != "run_s":
@@ -292,7 +290,7 @@ def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
 
 
 def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
-    """Take measured runs of a line that has no model profile: their units are the line's."""
+    """Compare measured runs of a line that has no model profile; their units are the line's."""
     readings = []
     for row in rows:
         reason = _mismatch(row, line, suite)
@@ -306,7 +304,7 @@ def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
 
 
 def _modelled_share(estimate: Estimate) -> float:
-    """Give the share of a run that is predicted even where the step is measured: validation and overheads."""
+    """Return the share of a run that is predicted even where the step is measured: validation and overheads."""
     times, epochs = estimate.run_time, estimate.model.run.epochs
     if times.run_s is None or times.training_s is None or epochs is None:
         return 0.0
@@ -330,10 +328,10 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
 def accept(
     suite: Suite, committed: Machine, rows: Sequence[Measurement], measured_on: str, options: Options, load: Load
 ) -> tuple[AcceptedLine, ...]:
-    """Compare each line of a suite as committed with what was measured.
+    """Compare each line of a suite as committed with its measurements.
 
-    `committed`: the profile that a vendor committed to, or the machine that the suite gives committed times of;
-    `measured_on`: name of the machine in the rows; `load`: gives the model profile of a name. Raises FomkitError
+    `committed`: the profile that a vendor committed to, or the machine for which the suite has committed times;
+    `measured_on`: name of the machine in the rows; `load`: returns the model profile of a name. Raises FomkitError
     when no row is of the machine, or a workload is unknown.
     """
     about = [row for row in rows if row.machine == measured_on]

@@ -1,1 +1,1 @@
-"""Training on many devices: layouts, traffic between devices, steps, what failures leave of the time."""
+"""Training on many devices: layouts, traffic between devices, and the time and memory of a step."""

@@ -1,4 +1,4 @@
-"""What a layout cannot combine or does not divide, how it shares a batch out, and its name in words."""
+"""Checks of a layout and its divisors, the microbatches of a batch, and the description of a layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.model import Transformer
 
 _WORDS = {name: get_args(kind) for name, kind in get_type_hints(Layout).items() if get_origin(kind) is Literal}
-"""What may be written for each choice of a layout."""
+"""Allowed words for each choice of a layout."""
 
 
 def _check_values(layout: Layout) -> None:
@@ -67,7 +67,7 @@ def _refusals(layout: Layout) -> list[str]:
 
 
 def check_layout(layout: Layout) -> Layout:
-    """Give the layout back, or raise for what it cannot combine.
+    """Return the layout, or raise for a combination that is not allowed.
 
     >>> check_layout(Layout(tensor=8, sequence=True)).model_devices
     8
@@ -79,7 +79,7 @@ def check_layout(layout: Layout) -> Layout:
 
 
 def describe_layout(layout: Layout) -> str:
-    """Name what differs from plain copies.
+    """Describe how a layout differs from plain copies.
 
     >>> describe_layout(Layout(tensor=8, sequence=True))
     'tensor 8, sequence'
@@ -92,7 +92,7 @@ def describe_layout(layout: Layout) -> str:
 
 
 def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tuple[int, int]:
-    """Give the samples of a microbatch and the microbatches of a step.
+    """Return the samples of a microbatch and the microbatches of a step.
 
     >>> microbatches_of(64, 2, 4)
     (4, 8)
@@ -114,7 +114,7 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
 
 
 def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
-    """Raise where the schedule cannot be made."""
+    """Raise where the schedule of a pipeline is not possible."""
     if blocks % (stages * chunks):
         raise FomkitError(
             LAYOUT,

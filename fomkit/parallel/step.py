@@ -1,8 +1,8 @@
-"""One step of a parallel training: what devices do, wait for, send and hold; and the schedule of a pipeline.
+"""One step of a parallel training: work, waits, traffic and memory of its devices, and the schedule of a pipeline.
 
-What they hold is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
-(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, 2 bytes each, masks of
-dropouts 1 byte.
+Memory is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
+(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, with 2 bytes each; masks
+of dropouts have 1 byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fomkit.prediction.exchange import Exchange
 
 
 class Notes(Sequence[str]):
-    """Notes that are made when somebody reads them: of a thousand points nobody does."""
+    """Notes that are made at their first access: a sweep of a thousand points reads none of them."""
 
     def __init__(self, make: Callable[[], tuple[str, ...]]) -> None:
         self._made = cache(make)
@@ -41,17 +41,17 @@ class ParallelStep:
     """A step of all devices.
 
     `samples`: of all replicas together.
-    `compute_s`: what the busiest device calculates, and waits for its host or its data.
-    `busy_s`, `exposed_s`: what its links are busy, and what nothing hides of that.
-    `bubble_s`: what it waits for other stages of the pipeline.
-    `replicas_s`: of what is exposed, what it waits for the other replicas.
+    `compute_s`: time in which the busiest device calculates, or waits for its host or its data.
+    `busy_s`, `exposed_s`: time in which its links are busy, and the part of it that no work hides.
+    `bubble_s`: its wait for other stages of the pipeline.
+    `replicas_s`: the part of the exposed time that is the wait for other replicas.
     `wall_s`: from the beginning to the end.
-    `passes`: device time [s] of its passes, as far as nothing of them waits for other devices and they are known.
+    `passes`: device time [s] of the passes that are known and do not wait for other devices.
     `sent_byte`: bytes that a device sends, by purpose.
-    `memory_byte`: what a device must hold at most; None where nobody knows.
+    `memory_byte`: the largest memory of a device; None where it is unknown.
     `coverage`: shares of its time by time source; they sum to 1. A bubble counts as the work that it waits for.
-    `excludes`: terms that are not in it, though they may take time.
-    `notes`: what was done differently from what was asked or is usual.
+    `excludes`: terms that are left out, though they may take time.
+    `notes`: what was done differently from the request or from the usual.
     `precision`: number formats of its products, in a word.
     """
 
@@ -81,16 +81,15 @@ class ParallelStep:
 
     @property
     def longest(self) -> str:
-        """Which part of it is the longest."""
+        """The longest part: calculation, communication or pipeline."""
         parts = {"calculation": self.compute_s, "communication": self.exposed_s, "pipeline": self.bubble_s}
         return max(parts, key=lambda name: parts[name].value)
 
 
 def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
-    """Give shares of a step by time source: its work as that is covered, and its waits for links.
+    """Return the shares of a step by time source, from the coverage of its work and its waits for links.
 
-    `work`: shares of the work by time source; sum to 1; `work_s`: what it takes [s]; `waits`: exposed time [s] by
-    time source.
+    `work`: shares of the work by time source; `work_s`: time of the work [s]; `waits`: exposed time [s] by source.
 
     >>> step_coverage({"measured": 0.5, "roofline": 0.5}, 3.0, {"measured": 0.5, "alpha_beta": 0.5})
     {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
@@ -111,23 +110,23 @@ class Waits:
     sources: Mapping[str, float] = field(default_factory=dict)
 
     def scaled(self, times: float) -> Waits:
-        """Have the same so many times."""
+        """Return the waits repeated `times` times."""
         sources = {name: seconds * times for name, seconds in self.sources.items()}
         return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources)
 
 
 def bare(exchange: Exchange) -> Waits:
-    """Give an exchange that hides behind nothing."""
+    """Return the waits of an exchange that no work hides."""
     return Waits(exchange.time, exchange.time, {exchange.source: exchange.time.value})
 
 
 def of_traffic(traffic: Traffic) -> Waits:
-    """Give what replicas send each other."""
+    """Return the waits for the traffic between replicas."""
     return Waits(traffic.busy_s, traffic.exposed_s, {traffic.source: traffic.exposed_s.value})
 
 
 def add_waits(parts: Iterable[Waits]) -> Waits:
-    """Add waits one after the other; the errors of links go up and down together."""
+    """Add up waits one after the other; the errors of links are common."""
     found = list(parts)
     sources: dict[str, float] = {}
     for one in found:
@@ -139,9 +138,9 @@ def add_waits(parts: Iterable[Waits]) -> Waits:
 def waits_for(
     sent: Iterable[Sent], times: Mapping[str, Exchange], one_s: Mapping[str, float], level: float
 ) -> Waits:
-    """Add up what is sent, each less the time of the op that hides it.
+    """Add up collectives, each less the time of the op that hides it.
 
-    `times`: each collective's exchange; `one_s`: time of one execution of each op [s]; `level`: of the intervals.
+    `times`: exchange of each collective; `one_s`: time of one execution of an op [s]; `level`: of the intervals.
 
     >>> sum_ = Exchange(Span(3.0, 2.0, 5.0), "measured")
     >>> waits_for([Sent("all_reduce", "product")] * 2, {"all_reduce": sum_}, {"product": 2.5}, 0.8).exposed
@@ -159,13 +158,12 @@ def waits_for(
 
 
 def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> float:
-    """Give the time of forward and backward of all microbatches under 1F1B [s].
+    """Return the time of forward and backward of all microbatches under 1F1B [s].
 
-    The slowest stage works all the time but for filling and draining, which take one microbatch of each other
-    stage, or one chunk of it where stages are interleaved. For equal stages this is exact:
-    ``(m + (p - 1)/v) · t``.
+    The slowest stage works except in filling and draining, which take one microbatch of each other stage, or one
+    chunk of it where stages are interleaved. For equal stages this is exact: ``(m + (p - 1)/v) · t``.
 
-    `stage_s`: what each stage takes for one microbatch, forward and backward [s].
+    `stage_s`: time of each stage for one microbatch, forward and backward [s].
 
     >>> pipeline_s([1.0] * 4, 8), pipeline_s([1.0] * 4, 8, 3)
     (11.0, 9.0)
@@ -177,17 +175,17 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
 PARAMETER_BYTE = 2
 GRADIENT_BYTE = 4
 STATE_BYTE = 12
-"""Of mixed precision with Adam: parameters in 2 bytes, sums of gradients in 4, fp32 copy and two moments."""
+"""Bytes per parameter, mixed precision with Adam: weight 2, sum of gradients 4, fp32 copy and two moments 12."""
 
 _SPLIT, _WIDE = 24, 16
-"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context
-2, wide activations before and after GELU 16."""
+"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
+wide activations before and after GELU 16."""
 _WHOLE = 10
-"""Bytes that it leaves whole: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+"""Bytes that tensor parallelism leaves whole: inputs of two norms 4, two products 4, masks of two dropouts 2."""
 _GATED_WHOLE = 8
-"""Bytes that a block of Llama's style leaves whole: inputs of two norms 4, of two products 4."""
+"""The same for a block of Llama's style: inputs of two norms 4, of two products 4."""
 _PLACE = 4
-"""Bytes of each element of an expert's places: its tokens, and what it gives."""
+"""Bytes of each element of an expert's slots: its tokens, and its outputs."""
 _SHARE = 4
 """Bytes of each token's share in each expert."""
 _SCORES = 5
@@ -195,9 +193,9 @@ _SCORES = 5
 
 
 def _experts_byte(shape: Transformer, tensor: int) -> float:
-    """Give what the experts keep in place of the feed-forward layer's wide activations, per element of the stream.
+    """Return the bytes that experts keep instead of the feed-forward layer's wide activations, per stream element.
 
-    This is not in the paper: it is the tensors that the backward ops of `fomkit.parallel.transformer` read. A
+    This is not in the paper: these are the tensors that the backward ops of `fomkit.parallel.transformer` read. A
     tensor group splits the wide activations only.
     """
     places = shape.experts * shape.expert_slots / shape.seq
@@ -206,10 +204,10 @@ def _experts_byte(shape: Transformer, tensor: int) -> float:
 
 
 def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
-    """Give what one block keeps for its backward pass, per device [byte].
+    """Return the bytes that one block keeps for its backward pass, per device.
 
-    Of the style of GPT by the equations of arXiv 2205.05198, which hold for a feed-forward width of four times the
-    hidden size; of Llama's, and of experts, it is the tensors that the backward ops of
+    For the style of GPT they follow the equations of arXiv 2205.05198, which hold for a feed-forward width of four
+    times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
     `fomkit.parallel.transformer` read.
 
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
@@ -225,7 +223,7 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
     whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
     attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
-    if shape.gated:  # queries, keys, values and context; gate and up, and what they make, 2 bytes each
+    if shape.gated:  # queries, keys, values, context; gate, up and their product: 2 bytes each
         attention = 2 * (shape.attention_width + shape.heads * shape.head_dim) / shape.hidden
         wide = 6 * shape.feed_forward / shape.hidden
     if not shape.experts:
@@ -235,10 +233,10 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
 
 
 def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
-    """Give the activations that the first stage holds at most, per device [byte].
+    """Return the largest activation memory of the first stage, per device [byte].
 
-    It holds those of ``p`` microbatches in flight, each of ``blocks/p`` blocks, and with interleaving
-    ``1 + (p - 1)/(p·v)`` times as many; fewer where the step has fewer microbatches.
+    It holds the activations of ``p`` microbatches in flight, each of ``blocks/p`` blocks, with interleaving
+    ``1 + (p - 1)/(p·v)`` times as many; fewer if the step has fewer.
     """
     stages, chunks = layout.pipeline, layout.interleave
     in_flight = shape.blocks * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0)
@@ -248,7 +246,7 @@ def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatch
 
 
 def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
-    """Give parameters, gradients and the optimizer's state per device, shared out as zero says [byte].
+    """Return the bytes of parameters, gradients and optimizer state per device, sharded by the level of zero.
 
     Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
 

@@ -1,14 +1,14 @@
-"""What devices send each other in a parallel step, and what of it hides.
+"""The traffic between devices in a parallel step, and how much of it overlaps with work.
 
-In a block: Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: sums
-after each half of a block, or with sequence parallelism a gather before and a scatter after it. Backward, the sum
-of an input's gradient runs beside the product that gives the weight's (ibid., as remembered), and the gather of
-inputs that were not kept beside the product that gives the input's.
+In a block: Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: a sum
+after each half of a block, or with sequence parallelism a gather before and a scatter after it. In the backward
+pass, the sum of an input's gradient overlaps with the product for the weight's gradient (ibid., as remembered),
+and the gather of inputs that were not kept with the product for the input's gradient.
 
 Between replicas: Rajbhandari et al., SC 2020, section 7: stages 1 and 2 of zero send as much as an all_reduce,
-stage 3 half as much again. Where gradients are shared, or parameters too, they are sent for every microbatch,
-block by block, as FSDP does (Zhao et al., "PyTorch FSDP", VLDB 2023, section 3): a unit is a block, the root
-holds the words and what else is outside blocks, and one unit is gathered while the one before it runs.
+stage 3 half as much again. Sharded gradients (and parameters) are sent for every microbatch, block by block, as in
+FSDP (Zhao et al., "PyTorch FSDP", VLDB 2023, section 3): a unit is a block, the root unit is the words and all
+else outside blocks, and each unit is gathered while the unit before it runs.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from fomkit.prediction.links import Collective, bus_factor
 
 
 class Sent(NamedTuple):
-    """Collectives of the stream of a block: which, how many, and the op that hides each; "" where none does."""
+    """A collective of the stream of a block, and the op that hides it; "" where none does."""
 
     collective: Collective
     hidden_by: str
 
 
 ENDS = ("value", "low", "high")
-"""Of a time's interval, at each of which a step is played."""
+"""The ends of a time's interval; a step is simulated once at each."""
 HALVES = ("feed-forward in", "queries, keys, values")
 OUTS = ("feed-forward out", "projection")
-"""The products that a half of a block begins with, and those that it ends with."""
+"""The products at the beginning of the halves of a block, and those at their end."""
 
 
 def forward_sent(*, sequence: bool, overlap: bool = False) -> list[Sent]:
-    """List what a block sends going forward; with ``overlap`` beside the products that need or make it."""
+    """List the collectives of a block going forward; with ``overlap`` the adjacent products hide them."""
     if not sequence:
         return [Sent("all_reduce", "")] * 2
     if overlap:
@@ -51,7 +51,7 @@ def forward_sent(*, sequence: bool, overlap: bool = False) -> list[Sent]:
 
 
 def backward_sent(*, sequence: bool, overlap: bool = False, experts: bool = False) -> list[Sent]:
-    """List what a block sends going backward; nothing hides the sum of an input that comes back from experts."""
+    """List the collectives of a block going backward; the sum of an input that experts return is not hidden."""
     beside = ["" if experts else f"{HALVES[0]}, by weight", f"{HALVES[1]}, by weight"]
     if not sequence:
         return [Sent("all_reduce", one) for one in beside]
@@ -61,12 +61,12 @@ def backward_sent(*, sequence: bool, overlap: bool = False, experts: bool = Fals
 
 
 def experts_sent() -> list[Sent]:
-    """List what a block sends either way to the replicas that share its experts: there and back."""
+    """List the collectives of a block and its experts in one pass: to the replicas that share them, and back."""
     return [Sent("all_to_all", "")] * 2
 
 
 def head_sent(*, sequence: bool) -> list[Sent]:
-    """List what the output layer sends, both ways; the sums of the loss are a number a token and are left out."""
+    """List the collectives of the output layer, both passes; sums of the loss (a number a token) are left out."""
     if not sequence:
         return [Sent("all_reduce", "output, by weight")]
     return [
@@ -77,14 +77,14 @@ def head_sent(*, sequence: bool) -> list[Sent]:
 
 
 def embedding_sent(*, sequence: bool) -> list[Sent]:
-    """List what the embedding sends, both ways: its words are split."""
+    """List the collectives of the embedding in both passes: its words are split."""
     return [Sent("reduce_scatter", ""), Sent("all_gather", "")] if sequence else [Sent("all_reduce", "")]
 
 
 class Bucket(NamedTuple):
-    """Gradients sent together: their bytes and when the last of them is made, from the backward's start.
+    """Gradients sent together: their bytes, and when the last is ready, from the start of the backward pass.
 
-    ``group`` are the devices that add them up; None is all replicas.
+    ``group``: the devices that add them up; None is all replicas.
     """
 
     byte: float
@@ -93,7 +93,7 @@ class Bucket(NamedTuple):
 
 
 class Waited(NamedTuple):
-    """What the link is busy and what of it nothing hides [s]."""
+    """How long the link is busy, and how much of it no work hides [s]."""
 
     busy_s: float
     exposed_s: float
@@ -104,9 +104,8 @@ def buckets_of(
 ) -> list[Bucket]:
     """Fill buckets with the gradients of a step in the order in which its backward pass makes them.
 
-    `order`: an ORDER table whose sizes are numbers; `row_s` (rows of the op table,): time of one execution of each
-    op [s]; NaN counts nothing; `backward`: which rows of the op table are of the backward pass; `bucket_byte`: a
-    bucket is sent once it holds as much.
+    `order`: an ORDER table whose sizes are numbers; `row_s` (rows of the op table,): time of one execution of an
+    op [s], NaN is 0; `backward`: mask of the backward pass; `bucket_byte`: size at which a bucket is sent.
     """
     ids, rows = order["id"].to_numpy(int), order["row"].to_numpy(np.float64)
     first = np.unique(ids, return_index=True)[1]
@@ -129,14 +128,14 @@ def buckets_of(
 
 
 def stretched(buckets: Sequence[Bucket], factor: float) -> list[Bucket]:
-    """Let a backward pass take as many times as long."""
+    """Scale the times of buckets to a backward pass that takes `factor` times as long."""
     return [bucket._replace(ready_s=bucket.ready_s * factor) for bucket in buckets]
 
 
 def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
     """Send buckets one after the other, each once it is full, while the backward pass goes on.
 
-    `taken`: time that a bucket takes [s]; `backward_s`: time of the backward pass [s].
+    `taken`: time of a bucket [s]; `backward_s`: time of the backward pass [s].
 
     >>> overlapped([Bucket(1.0, 1.0), Bucket(1.0, 4.0)], lambda one: 2.0 * one.byte, 4.0)
     Waited(busy_s=4.0, exposed_s=2.0)
@@ -150,7 +149,7 @@ def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], back
 
 
 class Traffic(NamedTuple):
-    """What replicas keep a device's link busy with and what nothing hides [s], the bytes it sends, the source."""
+    """Busy and exposed time of a device's link to its replicas [s], the bytes it sends, and the time source."""
 
     busy_s: Span
     exposed_s: Span
@@ -158,13 +157,13 @@ class Traffic(NamedTuple):
     source: str = "measured"
 
     def scaled(self, times: float) -> Traffic:
-        """Have the same so many times."""
+        """Return the traffic repeated `times` times."""
         return Traffic(
             self.busy_s.scaled(times), self.exposed_s.scaled(times), self.sent_byte * times, self.source
         )
 
 
-def _first(layout: Layout) -> Collective:
+def _sum_kind(layout: Layout) -> Collective:
     return "reduce_scatter" if layout.zero else "all_reduce"
 
 
@@ -172,12 +171,12 @@ def waited(
     layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket], passes: tuple[float, float],
     parameter_share: float, end: str,
 ) -> Waited:  # fmt: skip
-    """Play a step with all collectives at one end of their intervals; see `replica_traffic`."""
+    """Simulate a step with all collectives at one end of their intervals; see `replica_traffic`."""
     forward_s, backward_s = passes
 
-    @cache  # blocks are alike
+    @cache  # most blocks are equal
     def sum_of(byte: float, among: Group) -> float:
-        found = network.collective(_first(layout), byte, among, layout.algorithm, layout.servers)
+        found = network.collective(_sum_kind(layout), byte, among, layout.algorithm, layout.servers)
         return float(getattr(found, end))
 
     @cache
@@ -192,7 +191,7 @@ def waited(
 
     def taken(bucket: Bucket) -> float:
         seconds = sum_s(bucket, layout.compression)
-        if layout.algorithm == "parameter_server":  # half of it brings parameters back, which nothing compresses
+        if layout.algorithm == "parameter_server":  # half of it returns parameters, uncompressed
             return (seconds + sum_s(bucket, 1.0)) / 2
         return seconds + gather_s(bucket) if layout.zero == 3 else seconds
 
@@ -207,13 +206,12 @@ def waited(
     busy_s = sum(gathers)
     if layout.zero < 3 or not layout.overlap:
         return Waited(waited.busy_s + busy_s, waited.exposed_s + busy_s)
-    # The next parameters are gathered while a layer runs; the first ones nothing hides.
+    # Parameters of the next layer are gathered while a layer runs; the first gather is not hidden.
     shown = max(gathers[-1] if gathers else 0.0, busy_s - forward_s)
     return Waited(waited.busy_s + busy_s, waited.exposed_s + min(shown, busy_s))
 
 
 def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: float) -> float:
-    """Give the bytes that a device sends for a bucket in a step."""
     factor = bus_factor("reduce_scatter", group.ranks)
     sums = (1 if layout.zero else 2) * layout.compression
     gathers = layout.gathers * parameter_share
@@ -221,9 +219,9 @@ def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: fl
 
 
 def _time_source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
-    """Give the time source of sums and gathers: measured where all of them are."""
+    """Return the time source of sums and gathers: measured only where all of them are."""
     exchanges = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
-    names: tuple[Collective, ...] = (_first(layout), "all_gather") if layout.zero else (_first(layout),)
+    names: tuple[Collective, ...] = (_sum_kind(layout), "all_gather") if layout.zero else (_sum_kind(layout),)
     sources = {network.exchange(name, *one, layout.algorithm, layout.servers).source for name in names
                for one in exchanges}  # fmt: skip
     return "measured" if sources <= {"measured"} else "alpha_beta"
@@ -233,11 +231,11 @@ def replica_traffic(
     layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket], passes: tuple[float, float],
     parameter_share: float = 1.0,
 ) -> Traffic:  # fmt: skip
-    """Give the traffic of one step between replicas.
+    """Return the traffic of one step between replicas.
 
     `group`: the replicas; `buckets`: gradients in the order of the backward pass; those with a group of their own
-    are added up there; `passes`: forward and backward time of the last microbatch [s]: what hides communication;
-    `parameter_share`: bytes of a parameter as it is gathered over bytes of its gradient.
+    are added up there; `passes`: forward and backward time of the last microbatch, which hide communication [s];
+    `parameter_share`: bytes of a gathered parameter over bytes of its gradient.
     """
     if group.ranks == 1:
         nothing = Span.exact(0.0, network.level)
@@ -262,12 +260,12 @@ class Piece(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A block, or what is outside all blocks; experts have a group of their own."""
+    """A block, or the parameters outside all blocks; experts have a group of their own."""
 
     pieces: tuple[Piece, ...]
 
     def sent_byte(self, gathers: float, gather_byte: float, scatter_byte: float) -> float:
-        """Count the bytes that a device sends in so many gathers and one scatter."""
+        """Return the bytes that a device sends in `gathers` gathers and one scatter."""
         return sum(
             bus_factor("all_gather", piece.group.ranks) * piece.parameters * (gathers * gather_byte + scatter_byte)
             for piece in self.pieces
@@ -275,10 +273,10 @@ class Unit(NamedTuple):
 
 
 class Sharding(NamedTuple):
-    """What is shared out, and the passes of one block [s] of a microbatch that hide what is sent.
+    """The sharded units, and the passes of one block [s] of a microbatch, which hide their communication.
 
-    `gather_byte`, `scatter_byte`: of a parameter as it is gathered, of its gradient as it is scattered.
-    `backward_s`: with what is made again for it.
+    `gather_byte`, `scatter_byte`: of a gathered parameter, and of a scattered gradient.
+    `backward_s`: with recomputation.
     """
 
     block: Unit
@@ -290,9 +288,9 @@ class Sharding(NamedTuple):
     backward_s: float
 
     def held_byte(self, layout: Layout, microbatches: int) -> float:
-        """Count the bytes that a device holds whole beside its share: of zero 3 two blocks and the root, gathered.
+        """Return the bytes of whole units on a device beside its shard: with zero 3 two blocks and the root.
 
-        The gradients of one block and of the root wait there to be scattered; those of all blocks where they are
+        The gradients of one block and of the root wait to be scattered; those of all blocks wait if they are
         scattered in the last microbatch only.
         """
         block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
@@ -302,7 +300,7 @@ class Sharding(NamedTuple):
 
 
 def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, float]) -> list[list[Exchange]]:
-    """Give the gathers and the scatters of a unit's pieces."""
+    """Return the gathers and the scatters of a unit's pieces."""
     gather, scatter = byte
     return [
         [network.exchange(name, size * piece.parameters, piece.group, layout.algorithm) for piece in unit.pieces]
@@ -313,9 +311,9 @@ def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, 
 def _microbatch(
     layout: Layout, of: Sharding, block: Sequence[float], root: Sequence[float], *, scatters: bool
 ) -> Waited:
-    """Play one microbatch; without ``scatters`` its gradients stay whole on each device until the last.
+    """Simulate one microbatch; without ``scatters`` its gradients stay whole on each device until the last one.
 
-    `block`, `root`: what they take to be gathered, and to be scattered [s].
+    `block`, `root`: their times to be gathered, and to be scattered [s].
     """
     (gather, scatter), (first, last), inner = block, root, of.blocks - 1
     if not scatters:
@@ -334,7 +332,7 @@ def _microbatch(
 
 
 def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: int, end: str) -> Waited:
-    """Give what links are busy in a step and what nothing hides [s]; collectives at one end of their intervals."""
+    """Return busy and exposed time of links in a step [s], with collectives at one end of their intervals."""
     byte = (of.gather_byte, of.scatter_byte * layout.compression)
     block, root = (
         [sum(float(getattr(one.time, end)) for one in found) for found in _exchanges(unit, layout, network, byte)]
@@ -347,7 +345,7 @@ def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: i
 
 
 def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Traffic:
-    """Give the traffic of one step between replicas that share gradients, or parameters too."""
+    """Return the traffic of one step between replicas that shard gradients, and with zero 3 parameters."""
     ends = [sharded_wait(layout, network, of, microbatches, end) for end in ENDS]
     busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
     byte = (of.gather_byte, of.scatter_byte * layout.compression)

@@ -1,16 +1,16 @@
-"""The op tables of a transformer's training by its sizes: blocks, both ends, update, as one device runs them.
+"""The op tables of training a transformer, from its sizes: blocks, embedding, head and update on one device.
 
-The kernels are those of Megatron-LM as published with arXiv 2205.05198 (2022): bias and GELU, bias, dropout and
-residual, scale, mask and softmax are one kernel each; products add their weight gradients to sums in fp32
-themselves, which costs them traffic that a table of products with short results does not hold; attention is
-batched products around a softmax, or one kernel where it is fused. Of the style of Llama (Touvron et al.,
-arXiv 2302.13971, section 2.2) there are no biases and no dropout; positions turn queries and keys, and the gate
-of a feed-forward layer is one kernel with its activation.
+The kernels are those of Megatron-LM as published with arXiv 2205.05198 (2022). Each of these is one kernel: bias
+and GELU; bias, dropout and residual; scale, mask and softmax. Products add their weight gradients to sums in fp32
+themselves; this traffic is not in a table of products with short results, so it is a row of its own. Attention is
+batched products around a softmax, or one kernel where it is fused. The style of Llama (Touvron et al., arXiv
+2302.13971, section 2.2) has no biases and no dropout; positions rotate queries and keys, and the gate of a
+feed-forward layer is one kernel with its activation.
 
-Of experts, every token goes to ``top_k`` (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2; Fedus et al.,
-"Switch Transformers", arXiv 2101.03961, section 2.2). Each has as many places as the capacity factor says, which
-are sent and worked on whether a token is in them or not: how tokens spread is declared, not predicted. A tensor
-group splits each expert as it splits a feed-forward layer, and each of its devices routes and sends all tokens.
+With experts, every token goes to ``top_k`` of them (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2;
+Fedus et al., "Switch Transformers", arXiv 2101.03961, section 2.2). The capacity factor sets the slots of each
+expert. All slots are sent and computed, also without a token: how tokens spread is declared, not predicted. A
+tensor group splits each expert like a feed-forward layer, and each device routes and sends all tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Split(NamedTuple):
-    """One microbatch as one device of a tensor group sees it.
+    """The part of one microbatch that is on one device of a tensor group.
 
     ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products, 2 bytes;
     ``expert``: replicas that share the experts; ``low``: number format of the linear layers of blocks, "" = dtype.
@@ -44,16 +44,16 @@ class Split(NamedTuple):
     low: str = ""
 
     def whole(self, shape: Transformer) -> float:
-        """Count the elements of the stream between the halves of a block."""
+        """Return the elements of the stream between the halves of a block."""
         return shape.seq * self.samples * shape.hidden / (self.tensor if self.sequence else 1)
 
     def slots(self, shape: Transformer) -> float:
-        """Count the places for tokens that a device sends to the experts, and gets from others for its own."""
+        """Return the slots for tokens that a device sends to the experts, and receives for its own experts."""
         return self.samples * shape.experts * shape.expert_slots
 
 
 CORE = "block.attention"
-"""Module of what selective recomputation makes again: scores, softmax, its dropout, context."""
+"""Module that selective recomputation runs again: scores, softmax, its dropout, context."""
 BLOCK = "block"
 
 
@@ -66,14 +66,14 @@ class Rows:
     rows: list[Row] = field(default_factory=list)
 
     def layer(self, width: float, reduced: float) -> str:
-        """Give the format of a linear layer of so many weights: low where blocks of scales fill them."""
+        """Return the format of a linear layer: low if its weights divide into the format's blocks of scales."""
         return self.low if self.low and not (width % BLOCKS[self.low] or reduced % BLOCKS[self.low]) else ""
 
     def product(
         self, op: str, pass_name: str, size: tuple[float, float, float], module: str = BLOCK, *,
         batches: float = 1.0, stored: tuple[int, int] = (0, 1), dtype: str = "",
     ) -> None:  # fmt: skip
-        """Add (m × k)·(k × n), given as (m, n, k); ``stored`` tells which factors lie transposed."""
+        """Add the product (m × k)·(k × n) of size (m, n, k); ``stored``: which factors are stored transposed."""
         m, n, k = size
         self.rows.append(
             {"op": op, "kind": "gemm", "dtype": dtype or self.dtype, "engine": "matrix", "pass_name": pass_name,
@@ -84,14 +84,14 @@ class Rows:
         self, op: str, pass_name: str, kind: str, numel: float, read: float, write: float, row: float,
         module: str = BLOCK, dtype: str = "",
     ) -> None:  # fmt: skip
-        """Add an op that reads and writes so many bytes of each element."""
+        """Add an op that reads `read` and writes `write` bytes of each element."""
         self.rows.append(
             {"op": op, "kind": kind, "dtype": dtype or self.dtype, "engine": "vector", "pass_name": pass_name,
              "numel": numel, "row": row, "read_byte": read * numel, "write_byte": write * numel, "module": module}
         )  # fmt: skip
 
     def residual(self, shape: Transformer, of: str, whole: float) -> None:
-        """Add what a half of a block gives to the stream: with bias and dropout, whose mask is kept, or alone."""
+        """Add the residual at the end of a half of a block, for GPT with bias and dropout, whose mask is kept."""
         op, write = (f"residual {of}", 2) if shape.gated else (f"bias, dropout, residual {of}", 3)
         self.stream(op, "forward", "pointwise", whole, 4, write, shape.hidden)
 
@@ -100,10 +100,10 @@ def linear_backward(
     rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, batches: float = 1.0,
     wide: bool = False,
 ) -> None:  # fmt: skip
-    """Add both gradients of (tokens × reduced)·(reduced × width), and what the sum in fp32 adds to the second.
+    """Add both gradients of (tokens × reduced)·(reduced × width), and the traffic of the fp32 sum of the second.
 
-    The sum is read and written in 4 bytes where the timed product writes 2. ``batches``: as many such products,
-    each with weights of its own; ``wide``: it takes no low format.
+    The sum is read and written in 4 bytes where the timed product writes 2. ``batches``: number of such products,
+    each with its own weights; ``wide``: no low format is used.
     """
     way, numel, dtype = "backward", batches * width * reduced, "" if wide else rows.layer(width, reduced)
     by_input, by_weight = (tokens, reduced, width), (width, reduced, tokens)
@@ -118,13 +118,13 @@ _SCORE_BYTE, _CHOICE_BYTE = 4, 8
 
 
 def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
-    """Give the experts of a device, the tokens of each, all its tokens and the width of its share of an expert."""
+    """Return a device's experts, the tokens of each, all its tokens, and the width of its part of an expert."""
     experts, slots = shape.experts / split.expert, split.slots(shape)
     return experts, slots / experts, slots, shape.feed_forward // split.tensor
 
 
 def _wide_forward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
-    """Add the products of a feed-forward layer and what is between them; ``batches``: as many such layers."""
+    """Add the products of a feed-forward layer and the op between them; ``batches``: number of such layers."""
     hidden, way, sides = shape.hidden, "forward", 1 + shape.gated
     into, out = rows.layer(sides * wide, hidden), rows.layer(hidden, wide)
     rows.product("feed-forward in", way, (tokens, sides * wide, hidden), batches=batches, dtype=into)
@@ -143,7 +143,7 @@ def _wide_backward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, 
 
 
 def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
-    """Add router, places for tokens, the experts' products and the sum of what they give."""
+    """Add router, slots for tokens, the experts' products and the sum of their outputs."""
     way, tokens, hidden = "forward", shape.seq * split.samples, shape.hidden
     experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
@@ -157,11 +157,11 @@ def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
 
 
 def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
-    """Add the gradients of all that, from the sum back to the router's input."""
+    """Add the gradients of `experts_forward`, from the sum back to the router's input."""
     way, tokens, hidden = "backward", shape.seq * split.samples, shape.hidden
     experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
-    # Read for every place: the sum's gradient, and what the expert gave, whose product is the share's gradient.
+    # Read for every slot: the sum's gradient, and the expert's output; their product is the share's gradient.
     rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
     _wide_backward(rows, shape, each, wide, batches=experts)
     rows.stream("tokens to experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
@@ -174,7 +174,7 @@ def _core_forward(rows: Rows, shape: Transformer, samples: float, tensor: int) -
     seq, head, group = shape.seq, shape.head_dim, samples * shape.heads / tensor
     scores = group * seq * seq
     rows.product("scores", "forward", (seq, seq, head), CORE, batches=group)
-    # A causal kernel reads the lower triangle and writes all.
+    # A causal kernel reads the lower triangle and writes the whole square.
     rows.stream("scale, mask, softmax", "forward", "softmax", scores, 1, 2, seq, CORE)
     rows.stream("attention dropout", "forward", "pointwise", scores, 2, 3, seq, CORE)
     rows.product("context", "forward", (seq, head, seq), CORE, batches=group, stored=(0, 0))
@@ -199,8 +199,7 @@ def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_nam
     )  # fmt: skip
 
 
-def _add_turning(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
-    """Add the turning of queries and keys by their positions."""
+def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
     width = (shape.heads + shape.kv_heads) * shape.head_dim
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
 
@@ -211,7 +210,7 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
     rows.product("queries, keys, values", way, (tokens, three, hidden), dtype=rows.layer(three, hidden))
     if shape.gated:
-        _add_turning(rows, shape, tokens / tensor, way)
+        _add_rotation(rows, shape, tokens / tensor, way)
     else:
         rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.attention == "fused":
@@ -225,7 +224,7 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
 
 
 def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
-    """Add what follows a norm's output: its gradients and that of the residual beside it."""
+    """Add the backward ops of a norm: its gradients, and the gradient of the residual parallel to it."""
     rows.stream("norm", "backward", "norm", whole, 4, 2, hidden)
     rows.stream("norm, by weight", "backward", "reduction", whole, 4, 0, hidden)
     rows.stream("residual", "backward", "pointwise", whole, 4, 2, hidden)
@@ -242,7 +241,7 @@ def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: 
         _core_backward(rows, shape, samples, tensor)
     rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
     if shape.gated:
-        _add_turning(rows, shape, tokens / tensor, way)
+        _add_rotation(rows, shape, tokens / tensor, way)
     else:
         rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
     linear_backward(rows, "queries, keys, values", tokens, three, hidden)
@@ -279,7 +278,7 @@ HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
 def head_rows(shape: Transformer, split: Split) -> list[Row]:
     """List the ops of the last norm, the output and the loss (cross entropy in fp32, split by words)."""
     rows, tokens = Rows(split.dtype), shape.seq * split.samples
-    # Words are padded so that 128 divides each device's share (Megatron-LM's default).
+    # Words are padded so that each device's share is a multiple of 128 (Megatron-LM's default).
     words, hidden = 128 * -(-shape.vocabulary // (128 * split.tensor)), shape.hidden
     whole, logits = split.whole(shape), tokens * words
     rows.stream("last norm", "forward", "norm", whole, 2, 2, hidden, HEAD)
@@ -314,8 +313,8 @@ def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "")
     """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
 
     Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
-    copy to the short format, zero the sums of gradients. ``low``: format that weights are quantised to once a
-    step, along rows and columns.
+    copy to the short format, set the sums of gradients to zero. ``low``: format to which weights are quantised
+    once a step, along rows and columns.
     """
     rows = Rows("fp32")
     steps: list[tuple[str, float, float]] = [
@@ -337,7 +336,7 @@ def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "")
 
 
 def tensors_of(shape: Transformer, expert: int = 1) -> int:
-    """Count the parameter tensors of a block, of which so many devices share the experts'."""
+    """Count the parameter tensors of a block; `expert` devices share the tensors of experts."""
     if shape.gated:  # two norms, two products of attention, a router, two products of each layer
         return 5 + 2 * (shape.experts // expert) if shape.experts else 6
     return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
@@ -356,9 +355,9 @@ def as_table(rows: list[Row]) -> pd.DataFrame:
 
 
 def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
-    """Give the OPS table of one step on one device; dimensions are expressions in ``batch``.
+    """Return the OPS table of one step on one device; dimensions are expressions in ``batch``.
 
-    Every dimension is fixed or proportional to the batch, which two tables tell apart.
+    Every dimension is constant or proportional to the batch; the tables of two batches show which.
     """
 
     def ops(samples: int) -> pd.DataFrame:

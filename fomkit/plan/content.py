@@ -1,4 +1,7 @@
-"""An estimate as plain content: what JSON, terminal and page all show."""
+"""The JSON content of an estimate: its typed dictionaries, and the functions that fill them.
+
+`estimate_content` makes the entry of one estimate; `as_content` converts objects to a typed dictionary.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def _span(spent: Spent | None) -> Ends | None:
 
 
 def energy_content(estimate: Estimate) -> EnergyUsed | None:
-    """Put the energy of an estimate in the form of the block ``energy_j``; None where the machine states none."""
+    """Return the block ``energy_j`` of an estimate; None where the machine profile states no energy."""
     found, stated = energy_of_estimate(estimate), estimate.machine.energy
     if found is None:
         return None
@@ -96,43 +99,44 @@ _NOTHING = object()
 
 
 @cache
-def _put_as(kind: Any) -> Callable[[Any], Any]:
-    """Give what puts a value in the form of a key's type; what is in its form already stays as it is."""
-    of, inner = typing.get_origin(kind), typing.get_args(kind)
+def _converter_of(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that converts a value to the type of a key; converted values stay as they are."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is MaybeEnds:
         return lambda value: value if isinstance(value, Mapping) else stated_content(value)
     if typing.is_typeddict(kind):
         return lambda value: value if isinstance(value, Mapping) else as_content(kind, value)
-    if type(None) in inner:  # where it is one of three types, it is in its form
-        put = _put_as(inner[0]) if len(inner) == 2 else lambda value: value
+    if type(None) in inner:  # a union of three types needs no conversion
+        put = _converter_of(inner[0]) if len(inner) == 2 else lambda value: value
         return lambda value: None if value is None or value == "" or value != value else put(value)
-    if of is list:
-        put = _put_as(inner[0])
+    if origin is list:
+        put = _converter_of(inner[0])
         return lambda values: [put(value) for value in values]
-    if of in (dict, Mapping):
-        put = _put_as(inner[1])
+    if origin in (dict, Mapping):
+        put = _converter_of(inner[1])
         return lambda values: {name: put(value) for name, value in values.items()}
     return lambda value: float(value) if kind is float and isinstance(value, np.floating) else value
 
 
 @cache
-def _keys_of(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
-    return {key: _put_as(one) for key, one in typing.get_type_hints(kind).items()}
+def _key_converters(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
+    return {key: _converter_of(one) for key, one in typing.get_type_hints(kind).items()}
 
 
 def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Content:
-    """Put nouns in a form of the JSON output: its keys in their order, each as its type says.
+    """Convert nouns to a form of the JSON output: its keys in their order, each value converted to the key's type.
 
-    A key holds what is `given` for it, else what the first of the nouns that has it calls so. Where a key may be
-    None, so are "" and NaN, which are unknown; one that may be absent is, where nothing has it or it is None.
+    The value of a key is the one in `given`, else the attribute or key of that name in the first noun that has it.
+    Where a key may be None, "" and NaN (unknown) become None. An optional key without a value, or with None, is
+    left out. A TypeError is raised where a required key has no value, or `given` has a key that the form lacks.
 
     >>> as_content(Range, Span(2.0, 1.0, 4.0))
     {'low': 1.0, 'high': 4.0}
     """
     form, content = typing.cast("Any", kind), dict[str, object]()
-    if strange := [key for key in given if key not in _keys_of(form)]:
-        raise TypeError(f"{form.__name__}: has no {', '.join(strange)}")
-    for key, put in _keys_of(form).items():
+    if unknown := [key for key in given if key not in _key_converters(form)]:
+        raise TypeError(f"{form.__name__}: has no {', '.join(unknown)}")
+    for key, put in _key_converters(form).items():
         held = (noun.get(key, _NOTHING) if isinstance(noun, Mapping) else getattr(noun, key, _NOTHING)
                 for noun in (given, *nouns))  # fmt: skip
         value = next((one for one in held if one is not _NOTHING), _NOTHING)
@@ -145,12 +149,12 @@ def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Conte
 
 
 def span_content(span: Span) -> Ends:
-    """Put a span in the form of the JSON output."""
+    """Convert a span to the form of the JSON output."""
     return as_content(Ends, span)
 
 
 def stated_content(span: Span) -> MaybeEnds:
-    """Put a span in the form of the JSON output, without ends where nobody stated a spread.
+    """Convert a span to the form of the JSON output, with low and high None where no spread is stated.
 
     >>> stated_content(Span(2.0, 2.0, 2.0))
     {'value': 2.0, 'low': None, 'high': None}
@@ -160,12 +164,12 @@ def stated_content(span: Span) -> MaybeEnds:
 
 
 def price_content(price: Price) -> Priced:
-    """Put a price in the form of the JSON output, by the hour."""
+    """Convert a price to the form of the JSON output, per hour."""
     return as_content(Priced, price.per_s.scaled(UNITS["time_s"]["h"]), price)
 
 
 def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -> str:
-    """Say in two words what the machine is known by, or what an estimate of this coverage rests on."""
+    """Name in two or three words the evidence for a machine, or for an estimate on it with this coverage."""
     if len(machine.timings) and (coverage is None or any(coverage[name] > 0 for name in TABLES)):
         return "timing table" if machine.device.peaks else "timing table only"
     return "datasheet only"
@@ -177,11 +181,11 @@ def _terms(estimate: Estimate) -> Terms:
 
 
 def job_content(estimate: Estimate) -> OfJob | None:
-    """Put the step of a run on several devices in plain form; None on one device."""
+    """Return the JSON block of a step on several devices; None on one device."""
     step = estimate.job
     if step is None:
         return None
-    from fomkit.parallel.layout import describe_layout  # most work has none
+    from fomkit.parallel.layout import describe_layout  # imported here because most estimates have no layout
 
     return as_content(
         OfJob, step, nodes=estimate.machine.nodes_of(step.devices) or None, layout=describe_layout(step.layout),
@@ -190,13 +194,13 @@ def job_content(estimate: Estimate) -> OfJob | None:
 
 
 OF_ALL = 0.995
-"""Share of a time that is said as 100 %."""
+"""Share of a time from which on it counts as the whole, 100 %."""
 Said = tuple[Literal["modelled", "stated", "not considered"], str]
 
 
 def _utilisation(estimate: Estimate) -> tuple[float, float]:
-    """Give the share of the device's time that its traffic bounds, and what the floors are of it; NaN unknown."""
-    if "timed" not in estimate.detail.made:  # of several devices, or of the forward pass alone
+    """Return the share of device time bounded by traffic, and the ratio of floors to time; NaN if unknown."""
+    if "timed" not in estimate.detail.made:  # a step on several devices, or a forward pass alone
         return np.nan, np.nan
     rows, priced = estimate.timed.rows, estimate.timed.priced
     seconds = rows.ops.seconds[0, :, 0]
@@ -207,30 +211,30 @@ def _utilisation(estimate: Estimate) -> tuple[float, float]:
         return float(traffic / seconds.sum()), float(floor_s[known].sum() / seconds[known].sum())
 
 
-def _behind(estimate: Estimate, ops: Ops) -> tuple[float, float]:
-    """Give the shares of the time behind which timings of ops stand, and measured rows of them alone."""
+def _tabled_shares(estimate: Estimate, ops: Ops) -> tuple[float, float]:
+    """Return the shares of the time that rest on timings of ops, and on their measured rows alone."""
     shares, step = estimate.coverage, estimate.step_time
     if estimate.job is None:
         return sum(shares[name] for name in TABLES), shares["measured"]
-    seconds, measured = ops.seconds[0], ops.sources == SOURCES["measured"]  # coverage holds measured links too
+    seconds, measured = ops.seconds[0], ops.sources == SOURCES["measured"]  # coverage includes measured links too
     scale = step.device_s.value / (step.wall_s.value * float(seconds.sum()) or 1.0)
     return float(seconds[ops.of_table].sum() * scale), float(seconds[measured].sum() * scale)
 
 
-def _beside_work(estimate: Estimate) -> str:
-    """Say what a step is made of beside the device's work; "" where that is all."""
+def _other_terms_text(estimate: Estimate) -> str:
+    """Describe the terms of a step beside the device's work; "" where there are none."""
     step, job = estimate.step_time, estimate.job
-    worked, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
+    device_s, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
     late = {"launch": "launches", "input": "input"}.get(step.bound)
-    found = {"overheads": extra, **({late: whole - worked - extra} if late else {})}
+    found = {"overheads": extra, **({late: whole - device_s - extra} if late else {})}
     if job is not None:
         found |= {"links": job.exposed_s.value, "other stages": job.bubble_s.value}
-    said = [f"{spent / whole:.0%} {name}" for name, spent in found.items() if spent > (1 - OF_ALL) * whole]
-    return f"; of a step {worked / whole:.0%} is work, {', '.join(said)}" if said else ""
+    parts = [f"{spent / whole:.0%} {name}" for name, spent in found.items() if spent > (1 - OF_ALL) * whole]
+    return f"; of a step {device_s / whole:.0%} is work, {', '.join(parts)}" if parts else ""
 
 
 def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
-    """Name the libraries of timings of some kinds, with versions, those of most rows first."""
+    """Name the libraries of the timings of these kinds, with versions, those with the most rows first."""
     words = [timings[name].fillna("").astype("str") for name in ("library", "library_version") if name in timings]
     if len(words) < 2 or timings.empty:
         return []
@@ -238,28 +242,28 @@ def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
     return [str(name) for name in found.value_counts().index]
 
 
-def _versions(estimate: Estimate, ops: Ops) -> Said:
+def _version_condition(estimate: Estimate, ops: Ops) -> Said:
     traced, timings = estimate.model.traced_with, estimate.machine.timings
     framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
     kinds = frozenset(kind for kind, tabled in zip(ops.kinds, ops.of_table[:, 0], strict=True) if tabled)
-    if not kinds <= set(timings["kind"]) and len(estimate.model.parts):  # such ops are timed by their parts
+    if not kinds <= set(timings["kind"]) and len(estimate.model.parts):  # such ops are priced by their parts
         kinds |= frozenset(estimate.model.parts["kind"])
     known = cached(timings, None, f"libraries of {sorted(kinds)}", partial(_libraries, timings, kinds))
-    said = f"ops as {framework} runs them"
+    text = f"ops as {framework} runs them"
     if not known:
         unknown = "no timing here states its library's version"
-        return "not considered", f"{said}; {unknown if kinds else 'the time rests on no timing of this machine'}"
+        return "not considered", f"{text}; {unknown if kinds else 'the time rests on no timing of this machine'}"
     of = " and ".join([*known[:2], *([f"{len(known) - 2} more"] if len(known) > 2 else [])])
-    return "stated", f"{said}; timings of {of}; what other versions change is in no term"
+    return "stated", f"{text}; timings of {of}; what other versions change is in no term"
 
 
 def _runs_both_ways(model: ModelProfile) -> bool:
-    """Tell whether a recurrent layer runs backwards too: timings are of one way, and libraries may join two."""
+    """Check if a recurrent layer runs in both directions; timings are of one, libraries may run two at once."""
     return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
 
 
-def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
-    """Say how a time comes from the bandwidth and from the share of the rates that ops reach."""
+def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
+    """Describe how the time depends on the bandwidth, and on the share of the peak rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
     rate, devices = estimate.machine.device.byte_per_s, 1 if estimate.job is None else estimate.job.devices
     contain = f"timings behind {tabled:.0%} of the time contain it"
@@ -275,26 +279,26 @@ def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[
     own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
-    turns = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
-    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}{turns}; {alone} to itself")
+    order = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
+    return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{order}; {alone} to itself")
 
 
-def _said_of_sizes(estimate: Estimate) -> Said:
-    sizes, model, job, whose = dict(estimate.sizes), estimate.model, estimate.job, ""
+def _size_condition(estimate: Estimate) -> Said:
+    sizes, model, job, replica_text = dict(estimate.sizes), estimate.model, estimate.job, ""
     if job is not None:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
-        whose = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
+        replica_text = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
     listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "those of the profile"
     resized = model.resized(sizes) if model.transformer is None else ()
     traced = ", ".join(f"{name} {model.sizes.get(name, 'unknown')}" for name in resized)
-    return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{whose}"
+    return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{replica_text}"
 
 
 def conditions_content(estimate: Estimate) -> dict[str, Condition]:
-    """Say of each source of a time's variability whether it is modelled or stated, and by what, or left out."""
+    """State for each source of a time's variability whether it is modelled, stated or left out, and by what."""
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
-    tabled, measured = _behind(estimate, ops)
-    bandwidth, occupancy = _said_of_rates(estimate, tabled, measured)
+    tabled, measured = _tabled_shares(estimate, ops)
+    bandwidth, occupancy = _rate_conditions(estimate, tabled, measured)
     reuse: Said = ("not considered", "each op moves its operands once between device and memory")
     if tabled:
         wider = "; the interval holds what caches change in a step" if uses_of(estimate.machine) else ""
@@ -303,15 +307,15 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     loaded: Said = ("not considered", "nobody states what loading this step's data takes; it is left out")
     if INPUT not in estimate.excludes:
         own = estimate.step_time.input_s
-        told = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
-        loaded = ("stated", told)
-    found = {"bandwidth": bandwidth, "occupancy": occupancy, "sizes": _said_of_sizes(estimate), "reuse": reuse,
-             "input": loaded, "versions": _versions(estimate, ops)}  # fmt: skip
+        input_text = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
+        loaded = ("stated", input_text)
+    found = {"bandwidth": bandwidth, "occupancy": occupancy, "sizes": _size_condition(estimate), "reuse": reuse,
+             "input": loaded, "versions": _version_condition(estimate, ops)}  # fmt: skip
     return {name: {"is": how, "what": what} for name, (how, what) in found.items()}
 
 
 def token_per_s(estimate: Estimate) -> Span | None:
-    """Give the tokens that one device trains on, reads or makes; None but of a transformer by its sizes [1/s]."""
+    """Return the tokens that a device trains on, reads or generates [1/s]; None unless priced by sizes."""
     sizes, job = estimate.sizes, estimate.job
     if estimate.model.traced_with.get("device") != OF_SIZES or not sizes.keys() & {CACHE, "seq"}:
         return None
@@ -320,7 +324,7 @@ def token_per_s(estimate: Estimate) -> Span | None:
 
 
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
-    """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
+    """Return the entry of an estimate in ``models``, with its ratio to the reference if one is passed."""
     run, model, machine = estimate.run_time, estimate.model, estimate.machine
     content = as_content(
         Estimated, estimate, model=model.name, target=machine.name, party=machine.party, job=None,

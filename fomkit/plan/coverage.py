@@ -1,9 +1,9 @@
-"""What kind of evidence the predicted time rests on, what has no time, and what use in a step adds to the error.
+"""Coverage of a predicted time by source, checks for ops without a time, and the error that use in a step adds.
 
-A benchmark repeats one kernel on its own operands; in a step the caches hold what the op before left, the clock
-follows the mean load, and the library may find its operands at another place. No table of single kernels can tell
-how much that is, so ``benchmarks/use_in_steps.py`` tells it from calls inside models on several machines: what
-their errors have beyond the tables' own intervals.
+A benchmark repeats one kernel on its own operands. In a step, the caches hold the data of the op before, the clock
+follows the mean load, and the library may find its operands at other addresses. Tables of single kernels do not
+show the size of this effect. ``benchmarks/use_in_steps.py`` estimates it from calls inside models on several
+machines, as the part of their errors beyond the intervals of the tables (`USES`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ UNPRICED = "unpriced"
 
 
 def coverage(timed: pd.DataFrame) -> dict[str, float]:
-    """Share of the predicted time of a step by time source; see `shares_of`.
+    """Return the share of the predicted time of a step by time source; see `shares_of`.
 
-    `timed`: a TIMED table. Gives a dict: one entry for each time source and ``unpriced``.
+    `timed`: a TIMED table. Returns a dict: one entry for each time source and ``unpriced``.
     """
     count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
     return shares_of(count, time_s, timed["time_source"].tolist())
 
 
 def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, float]:
-    """Share of the predicted time by time source, of ops executed so often that take so long [s], NaN unpriced.
+    """Return the share of the predicted time by time source; ops take `time_s` [s] each, NaN is unpriced.
 
     Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
     shares are scaled so that all sum to 1.
@@ -57,10 +57,9 @@ def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, 
 
 
 def check_work(timed: pd.DataFrame, where: str) -> None:
-    """Raise when a step executes nothing, which would take 0 s.
+    """Raise when a step executes nothing, because it would take 0 s.
 
-    `timed`: a table of ops with the column count; one that is an expression of sizes is taken for some; `where`:
-    the model, as the message names it.
+    `timed`: a table of ops with a count; expressions of sizes count as work; `where`: for the message.
     """
     counts = timed["count"].tolist() if len(timed) else []
     if any(isinstance(count, str) or count > 0 for count in counts):
@@ -72,11 +71,11 @@ def check_work(timed: pd.DataFrame, where: str) -> None:
 
 
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
-    """Raise when an op of the step has no time, or the tracer met one that it has no rule for."""
-    lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
+    """Raise when an op of the step has no time, or the profile lists an op without a rule."""
+    untimed = np.isnan(timed["time_s"].to_numpy(np.float64))
     bound = "or pass --allow-uncovered for a lower bound of the time."
-    if lacking.any():
-        missing = timed[lacking]
+    if untimed.any():
+        missing = timed[untimed]
         kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()
@@ -99,11 +98,11 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
 
 
 MOST_BOUNDED = 0.05
-"""Share of a step that ops may take which are priced by their traffic alone."""
+"""Largest share of a step's time that ops priced by their traffic alone may have."""
 
 
 def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> None:
-    """Raise where ops without a rule, of which the traffic stands for the time, are much of a step.
+    """Raise where ops without a rule, priced by their traffic alone, take over `MOST_BOUNDED` of a step.
 
     `timed`: with the columns op, time_s and count; `bounded`: their names.
     """
@@ -126,7 +125,7 @@ class Spread(NamedTuple):
     slower: float
 
     def widen(self, value: float, low: float, high: float, level: float) -> tuple[float, float]:
-        """Widen an interval by this independent error, each side on its own.
+        """Widen an interval by this independent error, each side by its own deviation.
 
         >>> [round(end, 3) for end in Spread(0.0, 0.1).widen(1.0, 0.9, 1.0, 0.8)]
         [0.9, 1.137]
@@ -138,7 +137,7 @@ class Spread(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Spread of one call, and of all calls of a group in one pass, whose errors cancel in part."""
+    """Spread of one call, and of the sum of all calls of a group in one pass, in which errors partly cancel."""
 
     call: Spread
     whole: Spread
@@ -151,49 +150,50 @@ GROUPS: Mapping[str, str] = {
     "gemm": "library", "conv": "library", "rnn": "library", "attention": "library", "sparse_gemm": "library",
     "experts": "library",
 }  # fmt: skip
-"""Kinds whose errors in use are taken as one: element by element, over rows, products of libraries. Of the last,
-only dense products were seen in models. Links are another matter: collectives have no group."""
+"""The group of each kind for errors in use: element-wise ops, ops over rows, and library products. Of library
+products, only dense ones were observed in models. Collectives have no group: links are a separate matter."""
 TABLES = ("measured", "interpolated", "extrapolated", "transferred")
-"""Time sources that rest on timings of single kernels; what is usual on public machines is as wide already."""
+"""Time sources based on timings of single kernels. The other intervals, from typical utilisation on public
+machines, are already as wide as use in a step makes them."""
 OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
-"""The same by the number of a time source."""
+"""The same as an array indexed by the number of a time source."""
 BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
-"""How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
+"""Prefixes of the names of harnesses that time single kernels. Timings taken inside a step need no widening."""
 
 STEP = "step"
 """The group of all ops together: a board runs a whole step at another clock than its calls one by one, and its
-caches hold other things. Counts where any op of a step rests on a table."""
+caches hold other data. It applies where any op of a step rests on a table."""
 USES: Uses = {
     "element": Use(Spread(0.000, 0.097), Spread(0.000, 0.064)),
     "library": Use(Spread(0.032, 0.119), Spread(0.009, 0.036)),
     "row": Use(Spread(0.069, 0.187), Spread(0.055, 0.152)),
     STEP: Use(Spread(0.000, 0.000), Spread(0.044, 0.023)),
 }
-"""Told from 647 calls on three boards, and of `STEP` from how long 37 whole passes on four boards took over the
-sum of their calls (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight. Boards short of power
-(`power_shortfall`), as the T4, have no say."""
+"""Estimated from 647 calls on three boards. The values of `STEP` are estimated from the ratio of 37 whole passes
+on four boards to the sum of their calls (labels of NeuSight; Lee et al., ASPLOS 2025), with equal weight for each
+board. Power-limited boards (`power_shortfall`), such as the T4, are left out."""
 
 
 MEASURED = "fomkit measure"
-"""How the harness begins that times ops for a step (`fomkit measure`), with the framework's own time in them."""
+"""Prefix of the harness of `fomkit measure`, which times ops as in a step, framework time included."""
 MEASURED_SPREAD = Spread(0.0, 0.056)
-"""Beyond the intervals of ops and of fresh pages, told from steps of ten models (`fomkit validate --here`, which
-tells it anew for each from the others)."""
+"""Spread beyond the intervals of ops and of fresh pages, estimated from steps of ten models
+(`fomkit validate --here` estimates it for each model from the others)."""
 _SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
 MEASURED_USES: Uses = dict.fromkeys(GROUPS.values(), _SAME)
 
 
 LIBRARY = "library"
-"""The group of products of libraries."""
+"""The group of library products."""
 TABLE_LEAVES = 1 / 3
-"""Part of the risk that is left where the board was timed, kernel by kernel, then to both sides: a judgement."""
+"""Fraction of the power risk that remains where kernels of the board were timed, on both sides: a judgement."""
 
 
 def limited(uses: Uses, machine: Machine) -> Uses:
-    """Widen what use in a step adds by what a machine that is short of power may lose in long products.
+    """Widen the error of use in a step by the time that a power-limited machine may lose in long products.
 
-    What it loses follows what ran before, of which a table of single kernels knows part: at `DEFAULT_LEVEL` the
-    interval's ends reach `TABLE_LEAVES` of `power_shortfall` farther. Times from facts have it in their rates.
+    The loss depends on the preceding work, which a table of kernels covers only in part: at `DEFAULT_LEVEL` the
+    interval reaches `TABLE_LEAVES` of `power_shortfall` farther on both sides. Times from facts include it.
     """
     part = TABLE_LEAVES * power_shortfall(machine) / half_width(DEFAULT_LEVEL)
     if not part or LIBRARY not in uses:
@@ -203,7 +203,7 @@ def limited(uses: Uses, machine: Machine) -> Uses:
 
 
 def uses_of(machine: Machine) -> Uses:
-    """Give what use in a step adds to a machine's times; nothing to those of tables that are of steps already."""
+    """Return the error that use in a step adds to a machine's times, by their harness; none for others."""
     known = cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
     return known if known is MEASURED_USES else limited(known, machine)
 
@@ -211,7 +211,7 @@ def uses_of(machine: Machine) -> Uses:
 def _uses_of(timings: pd.DataFrame) -> Uses:
     if "harness" not in timings.columns or not len(timings):
         return {}
-    # A row without a harness is a figure that somebody stated, beside the table that decides.
+    # A row without a harness is a stated figure; the other rows decide.
     harnesses = [str(name) for name in timings["harness"].unique().tolist() if name]
     if harnesses and all(name.startswith(MEASURED) for name in harnesses):
         return MEASURED_USES
@@ -220,15 +220,15 @@ def _uses_of(timings: pd.DataFrame) -> Uses:
 
 
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
-    """Name the group of each row; "" where its time does not rest on a table."""
+    """Return the group of each row; "" where its time does not rest on a table."""
     groups = timed["kind"].astype("str").map(GROUPS).fillna("")
     return groups.where(timed["time_source"].isin(TABLES), "")
 
 
 def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
-    """Widen the interval of each row to what it is worth for one call inside a step.
+    """Widen the interval of each row by the error of one call inside a step.
 
-    `timed`: a TIMED table; `uses`: what `uses_of` gives; `level`: the level of the intervals in ``timed``.
+    `timed`: a TIMED table; `uses`: from `uses_of`; `level`: the level of the intervals in ``timed``.
     """
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
@@ -239,8 +239,8 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=32)
-def _in_groups(kinds: tuple[str, ...]) -> dict[str, Array]:
-    """Give 1 for the ops of some kinds that are in a group, 0 for the others, by group."""
+def _group_masks(kinds: tuple[str, ...]) -> dict[str, Array]:
+    """Return for each group an array over the ops: 1 for ops in the group, 0 for others."""
     groups = [GROUPS.get(kind, "") for kind in kinds]
     return {group: np.array([float(one == group) for one in groups]) for group in dict.fromkeys(groups)}
 
@@ -248,18 +248,17 @@ def _in_groups(kinds: tuple[str, ...]) -> dict[str, Array]:
 def use_widths(
     kinds: tuple[str, ...], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
 ) -> list[tuple[Array, Array]]:
-    """Give what use in a step adds to the sum of all ops, below and above [s], group by group.
+    """Return the error that use in a step adds to the sum of all ops, below and above [s], for each group.
 
-    Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
-    So has the step as a whole (`STEP`).
+    The errors of different groups are independent. In a group, errors of calls partly cancel, so the sum has a
+    spread of its own. So has the step as a whole (`STEP`).
 
-    `kinds` (n,); `seconds` (n, s): what n ops take in each of s variants of a step, all executions of an op
-    together; 0 where it is unknown; `of_table` (n, s) or (n, 1): true where the time rests on timings of single
-    kernels (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays
-    (s,).
+    `kinds` (n,); `seconds` (n, s): times of n ops in each of s variants of a step, all executions of an op
+    together; 0 where unknown; `of_table` (n, s) or (n, 1): true where the time rests on timings of single kernels
+    (`TABLES`); `uses`: from `uses_of`; `level`: of the intervals. Returns pairs of arrays (s,).
     """
     timed = seconds * of_table
-    totals = {group: own @ timed for group, own in _in_groups(kinds).items() if group in uses}
+    totals = {group: own @ timed for group, own in _group_masks(kinds).items() if group in uses}
     if STEP in uses and totals:
         totals[STEP] = seconds.sum(0) * (np.sum([*totals.values()], axis=0) > 0)
     ends = ((total, *uses[group].whole.widen(1.0, 1.0, 1.0, level)) for group, total in totals.items())
@@ -269,8 +268,8 @@ def use_widths(
 def work_per_pass(costed: pd.DataFrame) -> dict[str, float]:
     """Add up the flop of each pass of one step.
 
-    `costed`: a COSTED table. Gives a dict: flop [flop] of forward, backward and update, in this order, as far as
-    the table has them; the two gradients are backward. NaN where a row has no formula.
+    `costed`: a COSTED table. Returns a dict: flop [flop] of forward, backward and update, in this order, as far as
+    the table has them; both gradients count as backward. NaN where a row has no formula.
 
     >>> import pandas as pd
     >>> passes = ["forward", "backward_input", "backward_weight"]

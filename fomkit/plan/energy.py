@@ -1,4 +1,7 @@
-"""The energy of ops, a step and a run: a measured power, or idle power and the work's; nothing guessed."""
+"""The energy of ops, a step and a run, from a measured power, or from idle power and the energy of the work.
+
+`choose_method` selects the method; without stated figures the energy is unknown, never assumed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 NEGLIGIBLE = 1e-3
-"""Share of a step's flop below which a format nobody prices takes the dearest stated figure, which is said."""
+"""Share of a step's flop below which a format without a figure uses the largest figure, with a note."""
 Figures = Mapping[tuple[str, str], Fact]
 """Energy of a flop [J] by number format and engine."""
 
@@ -28,8 +31,8 @@ Figures = Mapping[tuple[str, str], Fact]
 class Work:
     """Energy of some ops besides idle power.
 
-    `terms`: energy [J] of the flop of each number format and engine, and of the bytes, by a name that says which.
-    `missing`: what has no energy; where there is any, the terms are not all.
+    `terms`: energy [J] of the flop of each number format and engine, and of the bytes, by name.
+    `missing`: messages on work without an energy; if there are any, the terms are incomplete.
     """
 
     terms: Mapping[str, Span]
@@ -49,10 +52,10 @@ def _flop_sums(costed: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[str, ...]]:
-    """Choose the energy of a flop for each number format and engine of a step.
+    """Select the energy of a flop for each number format and engine of a step.
 
-    Gives the figures, without the formats that have none and more than a negligible share of the flop, and what
-    took another format's figure.
+    Returns the figures, without formats that have no figure and more than a negligible share of the flop, and
+    notes on formats that use another format's figure.
     """
     sums = _flop_sums(costed)
     whole = math.fsum(sums.values())
@@ -73,7 +76,7 @@ def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[st
 def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: float) -> Work:
     """Price the flop and bytes of a step's ops.
 
-    One figure's error is common to all ops that it prices, so a term is a sum times that figure.
+    The error of one figure is common to all ops that it prices, so a term is a sum times that figure.
 
     `costed`: a COSTED or TIMED table; of each row ``flop`` and ``byte`` of one execution, times ``count``;
     `figures`: of the whole step (`figures_for`); `level`: of the intervals.
@@ -96,7 +99,7 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
 
 
 def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
-    """Add the work of several passes, each so many times; one figure's error is common to all of them.
+    """Add the work of several passes, each times its number; the error of one figure is common to all of them.
 
     >>> step = Work({"byte": Span(2.0, 1.0, 3.0)})
     >>> add_work([(step, 3), (step, 2)]).terms["byte"]
@@ -117,10 +120,10 @@ FULL = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Workload:
-    """What runs: the conditions that a measured power must have been taken under.
+    """The work that runs: the conditions under which a power must have been measured to apply.
 
-    `busy_share`: share of the step's time that the device computes; it waits for the rest.
-    `time_measured`: whether all of its time is a measured one.
+    `busy_share`: share of the step's time in which the device computes; in the rest it waits.
+    `time_measured`: whether all of its time is measured.
     """
 
     model: str
@@ -132,9 +135,9 @@ class Workload:
 
 @dataclass(frozen=True)
 class Method:
-    """How energy becomes known: a power that lasts as long as the work does, and what the work takes besides.
+    """A method to compute energy: a power over the time of the work, and optionally the energy of the work itself.
 
-    `power_w`: for one device [W]: the mean power of the work, or idle power where the work is priced besides.
+    `power_w`: for one device [W]: the mean power of the work, or idle power where the work is priced separately.
     `counts_work`: whether flop and bytes are priced besides ``power_w``.
     `basis`: measured only where power and time both are.
     `message`: where the figures come from.
@@ -156,12 +159,12 @@ def _fits(power: AveragePower, workload: Workload) -> bool:
 
 
 def _known(power: AveragePower) -> int:
-    """Tell how much of the conditions a power states."""
+    """Count the conditions that a power states."""
     return (power.batch is not None) + bool(power.precision)
 
 
 def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
-    """Take the power that was measured of this very workload, the one that states most."""
+    """Return the method of a power measured for this workload; of several, the one that states most conditions."""
     fitting = sorted((one for one in energy.average if _fits(one, workload)), key=_known)
     if not fitting:
         return None
@@ -173,7 +176,7 @@ def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
 
 
 def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
-    """Take the power of ops that were timed alone while the device computes, idle power while it waits."""
+    """Return the method of the power of ops timed alone while the device computes, idle power in the rest."""
     one = next((one for one in energy.average if one.workload == TIMED_OPS), None)
     busy = workload.busy_share
     if one is None or (energy.idle_w is None and busy < FULL) or (energy.idle_w and energy.scope != one.scope):
@@ -188,9 +191,9 @@ def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
 def choose_method(
     energy: Energy, workload: Workload, work: Work, level: float
 ) -> tuple[Method | None, tuple[str, ...]]:
-    """Choose how the energy of a workload is known: its own measured power, that of timed ops, or its work.
+    """Select the method for the energy of a workload: its own measured power, that of timed ops, or its work.
 
-    Gives the method, else None and what would have to be stated.
+    Returns the method and no messages, or None and messages on what is not stated.
     """
     for method in (_average(energy, workload, level), _of_ops(energy, workload, level)):
         if method is not None:
@@ -211,7 +214,7 @@ def choose_method(
 
 @dataclass(frozen=True)
 class Spent:
-    """Energy [J] of one device over a time, and the terms that it is the sum of."""
+    """Energy [J] of one device over a time, and its terms."""
 
     energy_j: Span
     terms: Mapping[str, Span]
@@ -223,40 +226,39 @@ class Spent:
 
 
 def at_most(energy: Energy, time_s: Span) -> float | None:
-    """Give the most energy [J] that one chip can take in a time; None where nobody states its limit."""
+    """Return the most energy [J] that one chip can use in a time; None where its power limit is not stated."""
     return None if energy.limit_w is None else energy.limit_w.value * time_s.high
 
 
 def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None) -> Spent:
     """Add up the energy of one device.
 
-    `time_s`: all of the time [s], waiting too; `work`: what is done in it; priced only where the method counts
-    work; `most_j`: upper bound [J] of a chip's energy: no interval reaches above it, but a value may, and is left
-    as it is.
+    `time_s`: the whole time [s], including waiting; `work`: the work done in it; priced only where the method
+    counts work; `most_j`: upper bound [J] of a chip's energy: it cuts the interval, but not the value.
 
     >>> method = Method("per_work", Span.exact(40.0), "chip", "modelled", "", counts_work=True)
     >>> spend(method, Span.exact(2.0), Work({"byte": Span(20.0, 10.0, 30.0)})).energy_j
     Span(value=100.0, low=90.0, high=110.0, level=0.8)
     """
-    # Work takes no time below 0; where nothing takes time, logarithms have nothing to say.
+    # Times are never below 0; a time of 0 has no logarithm, so it is multiplied directly.
     lasting = (
         multiply_independent(method.power_w, time_s) if time_s.low > 0 else method.power_w.scaled(time_s.value)
     )
     terms = {"idle power" if method.counts_work else "power": lasting}
     if method.counts_work:
         terms |= work.terms
-    found = add_independent(terms.values())  # their figures know nothing of each other
+    found = add_independent(terms.values())  # their errors are independent
     if most_j is not None and method.scope == "chip":
         found = Span(found.value, found.low, max(found.value, min(found.high, most_j)), found.level)
     return Spent(found, terms)
 
 
 def add_energy(timed: pd.DataFrame, energy: Energy, method: Method, figures: Figures) -> pd.DataFrame:
-    """Add what one execution of each op takes: ``work_j`` besides idle power and ``energy_j`` in all.
+    """Add the energy of one execution of each op: ``work_j`` besides idle power and ``energy_j`` in all.
 
     `timed`: a TIMED table; `method`: as chosen for the step (`choose_method`); `figures`: energy of a flop [J]
-    (`figures_for`). Gives a DataFrame: the same rows with two more columns [J]; NaN where a count, a time or a
-    figure is unknown. The step adds the power of the time in which the device waits.
+    (`figures_for`). Returns a DataFrame: the same rows with two more columns [J]; NaN where a count, a time or a
+    figure is unknown. The energy of the time in which the device waits is in the step only.
     """
     flop = timed["flop"].to_numpy(np.float64)
     work = np.zeros(len(timed))
@@ -265,7 +267,7 @@ def add_energy(timed: pd.DataFrame, energy: Energy, method: Method, figures: Fig
         each = np.array([np.nan if fact is None else fact.value for fact in facts], np.float64)
         byte = timed["byte"].to_numpy(np.float64)
         per_byte = np.nan if energy.byte_j is None else energy.byte_j.value
-        # No flop takes no energy, whatever its figure would have been.
+        # Zero flop take zero energy, even without a figure.
         work = np.where(flop == 0, 0.0, flop * each) + np.where(byte == 0, 0.0, byte * per_byte)
     return timed.assign(work_j=work, energy_j=work + method.power_w.value * timed["time_s"].to_numpy(np.float64))
 
@@ -277,10 +279,10 @@ _SHARED = {"node": "node's power", "wall": "power at the wall"}
 class EnergyEstimate:
     """Energy [J] of an estimate, of all devices of one run.
 
-    `method`: none where the machine's figures do not reach; ``missing`` then says what is not stated.
-    `step`, `epoch`, `run`, `unit`: none where it, or its time, is not known.
+    `method`: None where the machine's figures are not sufficient; ``missing`` then lists what is not stated.
+    `step`, `epoch`, `run`, `unit`: None where the energy or the time is unknown.
     `most_step_j`: upper bound of a chip's step [J], where its limit is stated.
-    `notes`: what a reader should know of the figures.
+    `notes`: remarks on the figures for the reader.
     """
 
     method: Method | None
@@ -306,7 +308,7 @@ def _workload(estimate: Estimate) -> Workload:
 
 
 def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
-    """Add the work of an epoch's steps, and of the forward passes that validate."""
+    """Add the work of an epoch's steps, and of the forward passes of validation."""
     run, level = estimate.run_time, estimate.step.level
     parts = [] if run.steps_per_epoch is None else [(step, float(run.steps_per_epoch))]
     forward = estimate.step_time.passes.get("forward")
@@ -342,10 +344,10 @@ NO_ENERGY = "each run takes several devices, and what they and their links take 
 
 
 def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
-    """Give the energy of an estimate; None where the machine states nothing of energy.
+    """Return the energy of an estimate; None where the machine states no energy.
 
-    The figures count the devices of one run. What the times leave out, the energy leaves out: while the host
-    starts up or validates, idle power is counted as far as these times are known.
+    The figures are for the devices of one run. The energy leaves out what the times leave out. During start-up and
+    validation idle power is counted as far as these times are known.
     """
     energy, level = estimate.machine.energy, estimate.step.level
     if energy is None:

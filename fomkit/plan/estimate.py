@@ -1,7 +1,8 @@
-"""The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept.
+"""The estimate pipeline: resize, cost, predict and roll up the ops of one model on one machine.
 
-Beside it stands whether a step of a smaller batch takes longer on a machine with timings. Only products do: a
-library takes another kernel for sixteen rows than for thirty.
+`estimate` runs the pipeline and returns an `Estimate`, which holds every intermediate table. `slower_products`
+finds out whether a smaller batch takes longer on a machine with timings. Only products can: a library may use
+another kernel for sixteen rows than for thirty.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ if TYPE_CHECKING:
 
 
 class Slower(NamedTuple):
-    """A smaller batch whose products take longer, and whether timings near them show it."""
+    """A smaller batch whose products take longer, and whether timings of nearby sizes show it."""
 
     batch: int
     shown: bool
 
 
-def _growing(ops: pd.DataFrame) -> list[list[int]]:
-    """Give the places of products whose sizes depend on the batch, those of the same sizes together."""
+def _batched_products(ops: pd.DataFrame) -> list[list[int]]:
+    """Return the rows of products whose sizes depend on the batch, grouped by equal sizes."""
     products = np.flatnonzero(ops["kind"].eq("gemm")).tolist()
     present = [name for name in (*SIDES, "trans_a", "trans_b") if name in ops.columns]
     cells = [ops[name].to_numpy(object)[products].tolist() for name in present]
@@ -69,7 +70,7 @@ def _growing(ops: pd.DataFrame) -> list[list[int]]:
     return list(found.values())
 
 
-def _sides(ops: pd.DataFrame, at: NDArray[np.intp], sizes: Mapping[str, Array], where: str) -> dict[str, Array]:
+def _sizes_at(ops: pd.DataFrame, at: NDArray[np.intp], sizes: Mapping[str, Array], where: str) -> dict[str, Array]:
     """Evaluate the sizes of some products at several batches (products × batches)."""
     found = {}
     for name in SIDES:
@@ -87,18 +88,17 @@ def _numel(sides: Mapping[str, Array]) -> Array:
 def slower_products(
     model: ModelProfile, ops: pd.DataFrame, machine: Machine, sizes: Mapping[str, int], level: float
 ) -> Slower | None:
-    """Find the smaller batch whose products take longest beyond this one's, if any.
+    """Find the smaller batch whose products take longer than this batch's by the largest time, if any.
 
-    Tried are the two powers of two below, one less, and 1.
+    The batches tried are the next two smaller powers of two, this batch less one, and 1.
 
-    `ops`: its COSTED ops at these sizes, in the order of its table; `machine`: with fits; `level`: of the
-    intervals.
+    `ops`: its COSTED ops at these sizes, in its table's order; `machine`: with fits; `level`: of the intervals.
     """
     batch = int(sizes.get("batch", 1))
     below = (1 << (batch - 1).bit_length()) // 2
     smaller = dict.fromkeys((below, below // 2, batch - 1, 1))
     batches = [batch, *(size for size in smaller if 0 < size < batch)]
-    groups = _growing(model.ops) if len(batches) > 1 and machine.fits else []
+    groups = _batched_products(model.ops) if len(batches) > 1 and machine.fits else []
     if not groups:
         return None
     at, counts = np.array([places[0] for places in groups]), ops["count"].to_numpy(np.float64)
@@ -106,7 +106,7 @@ def slower_products(
     named = {name: np.full(len(batches), float(size)) for name, size in sizes.items()} | {
         "batch": np.array(batches)
     }
-    sides, built = _sides(model.ops, at, named, model.name), prepared(machine.as_built())
+    sides, built = _sizes_at(model.ops, at, named, model.name), prepared(machine.as_built())
     here = {name: side[:, :1] for name, side in sides.items()}
     table = ops.iloc[at].reset_index(drop=True)
     flop = table[["flop"]].to_numpy(np.float64) * np.prod([sides[name] / here[name] for name in SIDES], 0)
@@ -126,13 +126,13 @@ def slower_products(
 
 
 NOTABLE = 0.001
-"""How much longer a step of a smaller batch takes before anybody is told, as a share."""
+"""Smallest relative increase of a step's time at a smaller batch that is reported."""
 
 
 class Detail:
-    """What of an estimate is made when somebody looks at it, once.
+    """Parts of an estimate that are computed once, at their first access.
 
-    `made`: what it is, or a function that makes it.
+    `made`: each part by name, or a function that makes it.
     """
 
     def __init__(self, **made: Any) -> None:
@@ -147,12 +147,12 @@ class Detail:
 
 @dataclass(frozen=True)
 class Estimate(Shown):
-    """One model on one machine: the answer and every table on the way to it.
+    """One model on one machine: the result and every intermediate table.
 
     `step_time`, `run_time`: the roll-up, term by term.
-    `unit_per_day`: None where the profile does not say what a run is.
-    `detail`: what the properties ``fitted``, ``ops``, ``coverage``, ``deviations`` and ``fit`` give.
-    `job`: the step of a run on several devices, whose ops are those of one microbatch on one; None on one device.
+    `unit_per_day`: None where the profile does not define a run.
+    `detail`: values of the properties ``timed``, ``fitted``, ``ops``, ``coverage``, ``deviations`` and ``fit``.
+    `job`: the step of a run on several devices (ops are of one microbatch on one device); None on one.
     """
 
     model: ModelProfile
@@ -169,13 +169,13 @@ class Estimate(Shown):
 
     @property
     def timed(self) -> TimedStep:
-        """The ops as arrays, of an estimate that `estimate` made."""
+        """The ops as arrays; only estimates made by `estimate` have them."""
         timed: TimedStep = self.detail["timed"]
         return timed
 
     @property
     def fitted(self) -> Machine:
-        """The machine with the fits of its timings, by which its ops were priced."""
+        """The machine with the fits of its timings, which priced the ops."""
         return cast("Machine", self.detail["fitted"])
 
     @property
@@ -191,14 +191,14 @@ class Estimate(Shown):
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """What was done differently from what was asked or is usual."""
+        """Notes on what was done differently from the request or from the usual."""
         up, known = self.machine.up_share(self.scope), cast("tuple[str, ...]", self.detail["deviations"])
         what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by that, and the money"
         return known if up == 1 else (*known, f"{what} of a run is divided by it")
 
     @property
     def fit(self) -> Fit:
-        """Whether a device's memory holds the step; where it does not, the rate is nobody's to have."""
+        """Whether the step fits in a device's memory; if not, no device can reach the predicted rate."""
         return cast("Fit", self.detail["fit"])
 
     @property
@@ -208,7 +208,7 @@ class Estimate(Shown):
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """Terms that nobody stated, work without a row or a time; because of them units/day is an upper bound."""
+        """Terms that are not stated, and work without a row or time; they make units/day an upper bound."""
         unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported
         return tuple(
             dict.fromkeys((*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ())))
@@ -216,12 +216,12 @@ class Estimate(Shown):
 
     @property
     def basis(self) -> Literal["measured", "modelled"]:
-        """Measured only where every op is a measured one."""
+        """Measured only where every op has a measured time."""
         return "measured" if self.coverage["measured"] > 1 - 1e-12 else "modelled"
 
     @property
     def precision(self) -> str:
-        """The precision that was asked for, else the number formats that its products are priced in."""
+        """The requested precision, else the number formats in which the products are priced."""
         if self.job is not None or self.formats.name not in DEFAULTS:
             return self.job.precision if self.job is not None else self.formats.name
         return name_precision(self.formats, self.timed.products() if "timed" in self.detail.made else self.ops)
@@ -241,7 +241,7 @@ class Estimate(Shown):
 
 
 def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
-    """Raise where a run takes several devices, of which nothing but its times is known."""
+    """Raise where a run uses several devices, for which only times are known."""
     for one in estimates:
         if one.job is not None:
             raise FomkitError(
@@ -260,11 +260,11 @@ def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, whe
 
 Found = TypeVar("Found")
 TIMED = 8
-"""Steps of a model on a machine whose ops are kept; what-ifs ask of one again and again."""
+"""Number of steps of a model on a machine whose ops are cached; what-ifs evaluate one step again and again."""
 
 
-def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make: Callable[[], Found]) -> Found:
-    """Give what was made before of a model's ops on the machines of a table, or make it."""
+def _reused(what: str, model: ModelProfile, machine: Machine, key: Hashable, make: Callable[[], Found]) -> Found:
+    """Return the cached result for a model's ops and the machines with one timing table, or make it."""
     known: dict[Hashable, tuple[object, object, Found]] = cached(machine.timings, model.ops, what, OrderedDict)
     fits, parts, found = known.get(key, (None, None, None))
     if found is None or fits is not machine.fits or parts is not model.parts:
@@ -278,11 +278,11 @@ def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make:
 def compiled_ops(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
     """Collect the ops of a step on a machine as built (`step_ops`), once for all sizes."""
     make = partial(step_ops, model, machine, formats, sizes)
-    return _kept("compiled ops", model, machine, (str(formats), machine.device), make)
+    return _reused("compiled ops", model, machine, (str(formats), machine.device), make)
 
 
 def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
-    """Do what `compiled_ops` does, of work that was checked."""
+    """Check that the model has work, then do as `compiled_ops`."""
     cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
     return compiled_ops(model, machine, sizes, formats)
 
@@ -290,7 +290,6 @@ def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], f
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> TimedStep:
-    """Time a step's ops."""
     of_step = (tuple(sorted(sizes.items())), str(formats), interval)
     # Times of collectives depend on links.
     sends = cached(model.ops, None, "sends", lambda: "ranks" in model.ops and model.ops["ranks"].notna().any())
@@ -298,19 +297,21 @@ def _timed(
     of_table = (machine.excluded, machine.timings_key, links)
 
     def timed() -> TimedStep:
-        # What-ifs ask for many machines that are changes of one: their ops are priced once, on that.
+        # What-ifs query many machines that are variants of one: their ops are priced once, on the original
+        # machine.
         device = machine.origin or machine.device
         priced = partial(_priced, model, machine, sizes, formats, interval)
-        step, found, costed = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
+        step, found, costed = _reused("priced ops", model, machine, (*of_step, device, *of_table), priced)
         answers = answers_on(found.rows, found.answers, machine, interval)
         return TimedStep(step, found, answers, machine.device, costed)
 
-    return _kept("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
+    return _reused("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
 
 
 def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> tuple[StepOps, Priced, Callable[[], pd.DataFrame]]:
+    """Price a step's ops on the machine as built; an error names the row and file of the fault."""
     built = machine if machine.origin is None else replace(original(machine), links=machine.links)
     try:
         step = _compiled(model, built, sizes, formats)
@@ -319,7 +320,7 @@ def _priced(
         if any(evaluate(text, sizes, model.name) < TINY for _, text, _ in step.sized_counts):
             raise FomkitError(model.name, "executes an op less than once. Trace the model anew.")
     except FomkitError:
-        # The table knows the row and the file of what is wrong.
+        # The table identifies the row and the file of the fault, so its error is raised instead.
         _costed(model.ops, sizes, formats, model.name)
         raise
     return step, found, cache(partial(_costed, model.ops, sizes, formats, model.name))
@@ -328,16 +329,16 @@ def _priced(
 def estimated_per_day(
     model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int
 ) -> Span | None:
-    """Give the units of work a day at a scope; None where nobody says what a run is, or nothing has a time."""
+    """Return the units of work a day at a scope; None where the profile defines no run, or the run takes 0 s."""
     if run.run_s is None or run.run_s.value == 0:
         return None
     return runs_per_day(model, machine, run.run_s, scope, at_once)
 
 
 def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
-    """Roll an estimate up anew from another time of its step, with the passes changed by the same factor.
+    """Recompute an estimate for another time of its step; the passes are scaled by the same factor.
 
-    `wall_s`: time of one step [s] with whatever it holds; no term of a step is excluded from it; `last_batch`:
+    `wall_s`: time of one step [s] including all its terms, so that no term of a step is excluded; `last_batch`:
     drop or keep the partial last batch; default: the profile's choice.
     """
     factor = wall_s.value / estimated.step.value
@@ -370,7 +371,7 @@ def _deviations(
 
 
 def _unused_table_notes(machine: Machine, estimated: Estimate, shares: Mapping[str, float]) -> tuple[str, ...]:
-    """Say that a machine's table tells nothing of the work, where it has no row of its number formats."""
+    """Return a note where a machine's table has no row in the number formats of the work."""
     if shares["roofline"] < 1 - 1e-9 or not len(machine.timings):
         return ()
     wanted, known = (sorted(set(table["dtype"].tolist())) for table in (estimated.ops, machine.timings))
@@ -382,8 +383,8 @@ def _unused_table_notes(machine: Machine, estimated: Estimate, shares: Mapping[s
 def _smaller_batch_notes(
     model: ModelProfile, traced: ModelProfile, machine: Machine, estimated: Estimate
 ) -> tuple[str, ...]:
-    """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
-    # What-ifs ask of one model again and again, on a machine whose fits are those of the machine as built.
+    """Return a note on a smaller batch that takes longer, and the evidence for it; see `slower_products`."""
+    # What-ifs evaluate one model again and again, on variants of a machine that share the fits of the original.
     device, sizes, level = machine.origin or machine.device, estimated.sizes, estimated.step.level
     name = (
         f"slower {sorted(sizes.items())} {estimated.formats} {model.optimizer} {level} {machine.excluded} {device}"

@@ -1,6 +1,7 @@
-"""Why a step takes as long as it does: its longest ops and what the time of each rests on (``fomkit/explain/1``).
+"""The longest ops of a step, and the evidence that the time of each rests on (``fomkit/explain/1``).
 
-Beside an op stand the timings that lie nearest to it: where they are, how far off, and what they took.
+`explain_ops` lists with each op the nearest timings: their source, their distance, and their times. `ops_to_time`
+sorts ops by how much a timing would narrow the step's interval.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from fomkit.prediction.transfer import BASELINE, in_another_format
 
 SCHEMA = "fomkit/explain/1"
 NEAREST = 3
-"""Timings beside an op that are told of."""
+"""Number of timings listed for an op."""
 
 
 class Neighbour(NamedTuple):
-    """One timing beside an op.
+    """One timing near an op.
 
     `timing`: its row of the table; products in row-major order.
-    `time_s`: what the op itself took [s]: less the harness's fixed cost, the median over duplicates.
-    `distance`: in the fit's lengths: 0 is the same op, and from about 1 on little is learnt from it.
+    `time_s`: time of the op itself [s]: less the harness's fixed cost, the median over duplicates.
+    `distance`: in the fit's length scales: 0 is the same op; from about 1 on a timing has little influence.
     """
 
     timing: dict[str, Any]
@@ -53,7 +54,7 @@ class Neighbour(NamedTuple):
     distance: float
 
 
-def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+def _exact_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for kind in sorted(set(rows["kind"])):
         chosen = rows[rows["kind"] == kind]
         places, number = hits(chosen, machine.timings, kind)
@@ -64,7 +65,7 @@ def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Nei
                 yield index, [Neighbour({**one, **row}, one["_time_s"], 0.0) for one in timed]
 
 
-def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+def _fitted_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for name, at in families(rows):
         stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
         chosen = chosen[servable(chosen, name.kind)]
@@ -85,31 +86,31 @@ def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Ne
 def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Neighbour]]:
     """Find the timings that the times of some ops rest on.
 
-    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits. Gives a dict: by
-    index, nearest first, `NEAREST` at most. A measured op has its own timings, an interpolated or
-    extrapolated one those that its fit learnt from, a transferred one those of its forward pass or of the format
-    timed. Ops whose time comes from rates or from the sum of their parts have none.
+    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits. Returns a dict: by
+    index, nearest first, `NEAREST` at most. A measured op has its own timings, an interpolated or extrapolated one
+    those of its fit, a transferred one those of its forward pass or of the timed format. Ops whose time comes from
+    rates or from the sum of their parts have none.
     """
     machine = prepared(machine)
-    # The sum of an op's parts rests on what they rest on, which its evidence says.
+    # The evidence of an op that is the sum of its parts already names the evidence of the parts.
     rows, _ = settle_engines(timed[~timed["evidence"].str.contains("sum of ")], machine)
     source = rows["time_source"]
     rows.loc[source == "transferred", "pass_name"] = BASELINE
-    found = dict(_exact(rows[source == "measured"], machine))
-    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
+    found = dict(_exact_neighbours(rows[source == "measured"], machine))
+    found |= dict(_fitted_neighbours(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
     rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
     other = in_another_format(rest, machine)
     like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
-    found |= {**dict(_fitted(like, machine)), **dict(_exact(like, machine))}
+    found |= {**dict(_fitted_neighbours(like, machine)), **dict(_exact_neighbours(like, machine))}
     return {index: near[:NEAREST] for index, near in found.items()}
 
 
-def _known(value: Any) -> Any:
+def _none_if_unknown(value: Any) -> Any:
     return None if value is None or value == "" or value != value else value
 
 
 def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:
-    """Add ops of one name, sizes, number format and pass over the modules that run them."""
+    """Merge ops of one name, sizes, number format and pass, adding up their counts over modules."""
     ops = ops.reset_index(drop=True)
     groups = ops.groupby(identities(ops), sort=False)
     first = ops.loc[groups.head(1).index].reset_index(drop=True)
@@ -147,12 +148,12 @@ Explanation = TypedDict("Explanation", {
 
 
 def neighbour_content(near: Neighbour) -> Near:
-    """Put a timing beside an op in the form of an entry of ``nearest``."""
+    """Convert a timing near an op to an entry of ``nearest``."""
     return {
         "sizes": shape_label(near.timing), "distance": near.distance, "time_s": near.time_s,
-        "source_file": _known(near.timing.get("source_file")),
-        "source_sheet": _known(near.timing.get("source_sheet")),
-        "source_row": _known(near.timing.get("source_row")),
+        "source_file": _none_if_unknown(near.timing.get("source_file")),
+        "source_sheet": _none_if_unknown(near.timing.get("source_sheet")),
+        "source_row": _none_if_unknown(near.timing.get("source_row")),
     }  # fmt: skip
 
 
@@ -168,9 +169,9 @@ def _rate(fact: Fact | None, amount: float) -> Bound | None:
 
 
 def _floor(row: Record, machine: Machine) -> Floor:
-    """Give what arithmetic and traffic take at the machine's rates, and which of them binds.
+    """Return the times of arithmetic and traffic at the machine's rates, and which of them is the bound.
 
-    The rates are those that the time was told by: from facts the peak that a limit of power lets it hold.
+    The rates are those of the prediction: for times from facts, the peak that the power limit sustains.
     """
     known = rates(held(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
     bound = binding(row, known)
@@ -186,7 +187,7 @@ def _span(row: Record, factor: float) -> Ends:
 
 
 def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> ExplainedOp:
-    dimensions = {name: _known(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
+    dimensions = {name: _none_if_unknown(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
     in_step = _span(row, float(row["count"]))
     return as_content(
         ExplainedOp, row, sizes=shape_label(row), dimensions=dimensions, modules=int(row["places"]),
@@ -196,7 +197,7 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
 
 
 def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, list[Untimed]]:
-    """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
+    """Return the entries of the longest ops, the sum of the others, and the ops without a time."""
     machine = estimated.fitted
     ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), machine)[0])
     device_s = estimated.step_time.device_s.value
@@ -216,10 +217,10 @@ def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, li
 
 
 def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: int = 10) -> Explanation:
-    """Tell of the ops that carry the time of a step what each time rests on, and which op to time first.
+    """Explain what the times of the longest ops of a step rest on, and which ops to time first.
 
-    `top`: ops, and measurements, to list. Gives a dict: ``fomkit/explain/1``. Shares are of the device time, and
-    those of ``ops`` and ``rest`` add up to 1. ``unpriced`` lists work without a time, which no share counts.
+    `top`: ops, and measurements, to list. Returns a dict: ``fomkit/explain/1``. Shares are of the device time, and
+    those of ``ops`` and ``rest`` add up to 1. ``unpriced`` lists work without a time, which is in no share.
     """
     one = estimate(model, machine, options)
     if one.ops["time_s"].isna().all():
@@ -239,8 +240,8 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
 TEXTS = ("op", "kind", "pass_name", "dtype", "engine", "time_source", "bound", "evidence")
 
 
-def _where(ops: pd.DataFrame) -> list[str]:
-    """Name the module of each op, the first of several."""
+def _module_names(ops: pd.DataFrame) -> list[str]:
+    """Return the module of each op, the first of several."""
     if "module" not in ops.columns:
         return [""] * len(ops)
     pairs = zip(ops["module"].astype("str"), ops["places"].astype(int), strict=True)
@@ -248,7 +249,7 @@ def _where(ops: pd.DataFrame) -> list[str]:
 
 
 def _size(row: Mapping[str, Any]) -> str:
-    """Write the sizes of an op shortly, those of a product in full."""
+    """Write the sizes of an op in short, those of a product in full."""
     if row["kind"] in PRODUCT_KINDS:
         return shape_label(row).partition(" ")[2]
     numel = row.get("numel")
@@ -256,7 +257,7 @@ def _size(row: Mapping[str, Any]) -> str:
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    """Name an op shortly: products by kind and sizes, the others by their own name and number of elements."""
+    """Name an op in short: products by kind and sizes, the others by their own name and number of elements."""
     if row["kind"] in PRODUCT_KINDS:
         return shape_label(row)
     name, size = str(row["op"]).rpartition("::")[2] or str(row["kind"]), _size(row)
@@ -264,7 +265,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def _si(number: float) -> str:
-    """Write a count shortly.
+    """Write a count in short.
 
     >>> _si(25_690_112.0), _si(512.0)
     ('25.7 M', '512')
@@ -274,9 +275,9 @@ def _si(number: float) -> str:
 
 
 def op_frame(estimated: Estimate) -> pd.DataFrame:
-    """Give the distinct ops of a step, longest first; those without a time come last.
+    """Return the distinct ops of a step, longest first; those without a time come last.
 
-    Gives a DataFrame: ``label`` (short, for figures), ``op``, ``kind``, ``sizes``, ``size`` (short),
+    Returns a DataFrame: ``label`` (short, for figures), ``op``, ``kind``, ``sizes``, ``size`` (short),
     ``pass_name``, ``dtype``, ``engine``, ``module``, ``count`` (executions), ``time_s``, ``low_s``, ``high_s`` (of
     all executions in a step [s]), ``share`` of the device time, ``flop`` and ``byte`` of all executions,
     ``intensity`` [flop/byte], ``flop_per_s``, ``time_source``, ``bound``, ``evidence``. NaN is unknown.
@@ -299,7 +300,7 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
             **{name: ops[name].astype("str").to_numpy() for name in TEXTS},
             "sizes": [shape_label(row) for row in rows],
             "size": [_size(row) for row in rows],
-            "module": _where(ops),
+            "module": _module_names(ops),
             "count": count,
             **amounts,
             "share": amounts["time_s"] / estimated.step_time.device_s.value,
@@ -311,10 +312,10 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
 
 
 def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
-    """Give the rates that bound the ops: one row for each number format and engine that does their arithmetic.
+    """Return the rates that bound the ops: one row for each number format and engine of their arithmetic.
 
-    `ops`: of `op_frame`. Gives a DataFrame: ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no row
-    where one is unknown.
+    `ops`: from `op_frame`. Returns a DataFrame: ``roof`` (name and peak), ``flop_per_s``, ``byte_per_s``, where
+    both are known.
     """
     machine, rows = estimated.fitted, []
     busy = ops[ops["flop"] > 0]
@@ -330,15 +331,15 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
-    """Blank what a timing need not say, so that ops which one timing serves are alike."""
+    """Clear the columns that a timing need not state, so that ops that share a timing become equal."""
     return ops.assign(
         op=ops["op"].mask(ops["kind"].isin(UNNAMED_KINDS), ""),
         pass_name=ops["pass_name"].mask(ops["kind"].isin(PASS_FREE_KINDS), ""),
     )
 
 
-def _line(row: Mapping[str, Any]) -> dict[str, object]:
-    """Give the cells of a table of ops: what is to be run, by the names of the columns."""
+def _timing_cells(row: Mapping[str, Any]) -> dict[str, object]:
+    """Return the cells of a table of ops that describe the op to be timed, by column name."""
     kind = str(row["kind"])
     sizes = KINDS[kind].columns
     names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
@@ -355,18 +356,18 @@ def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> IfTimed:
         IfTimed, sizes=shape_label(first), ops=sorted(set(rows["op"].astype("str"))), executions=executions,
         passes=sorted(set(rows["pass_name"].astype("str"))), time_source=first["time_source"], step_s=step,
         share=float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
-        shrinks=shrinks(estimate.step, step), line=_line({**first, "count": executions}),
+        shrinks=shrinks(estimate.step, step), line=_timing_cells({**first, "count": executions}),
     )  # fmt: skip
 
 
 def ops_to_time(estimate: Estimate, top: int) -> ToTime:
-    """List what could be timed on the machine, by how much narrower the interval of the step would be.
+    """List the ops that could be timed on the machine, by how much a timing would narrow the step's interval.
 
-    `top`: timings to list. Gives a dict: ``measurements``, best first, and ``all_measured``, the step [s] with
-    every one of them known. An entry has sizes, time_source, executions and share of the device time of all ops
-    that the timing would serve, ``step_s`` with them known, ``shrinks`` [share of the interval's width now], and
-    ``line``, the cells of a table of ops. ``line`` names the first of these ops where several share sizes, and its
-    count is that of all.
+    `top`: timings to list. Returns a dict: ``measurements``, best first, and ``all_measured``, the step [s] with
+    all of the listed ones known. An entry has sizes, time_source, executions and share of the device time of all
+    ops that the timing would serve, ``step_s`` with them known, ``shrinks`` [share of the current width of the
+    interval], and ``line``, the cells of a table of ops. ``line`` names the first of these ops where several share
+    sizes; its count is the sum over them.
     """
     settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
     groups = identities(_as_timed(settled))

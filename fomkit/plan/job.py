@@ -1,4 +1,4 @@
-"""A job on a machine: its step on many devices, its run, and the units of work a day that the machine ends."""
+"""A job on a machine: its step on many devices, its run, and the units of work a day of the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fomkit.prediction.exchange import Network
 
 
 def young_s(checkpoint_s: float, mtbf_s: float) -> float:
-    """Give the first-order best interval between checkpoints (Young, CACM 17(9), 1974) [s].
+    """Return the first-order best interval between checkpoints (Young, CACM 17(9), 1974) [s].
 
     >>> young_s(60.0, 12_000.0)
     1200.0
@@ -33,7 +33,7 @@ def young_s(checkpoint_s: float, mtbf_s: float) -> float:
 
 
 def daly_s(checkpoint_s: float, mtbf_s: float) -> float:
-    """Give the higher-order best interval (Daly, FGCS 22(3), 2006, equation 37) [s].
+    """Return the higher-order best interval between checkpoints (Daly, FGCS 22(3), 2006, equation 37) [s].
 
     >>> round(daly_s(60.0, 12_000.0), 1)
     1160.3
@@ -45,9 +45,9 @@ def daly_s(checkpoint_s: float, mtbf_s: float) -> float:
 
 
 def useful_share(checkpoint_s: float, restart_s: float, mtbf_s: float, interval_s: float) -> float:
-    """Give the share of the time that is work and stays done (Daly 2006, equation 20).
+    """Return the share of the time that is useful work, neither lost nor overhead (Daly 2006, equation 20).
 
-    Failures come at random, at one rate; after each the work since the last checkpoint is done again.
+    Failures occur at random, at a constant rate; after each, the work since the last checkpoint is repeated.
 
     >>> round(useful_share(60.0, 60.0, 12_000.0, 1160.3), 4)
     0.8988
@@ -58,12 +58,12 @@ def useful_share(checkpoint_s: float, restart_s: float, mtbf_s: float, interval_
 
 @dataclass(frozen=True)
 class Service:
-    """How jobs are served; what is None is left out.
+    """How a system runs jobs; what is None is left out.
 
-    `slots`: jobs that the queue lets run side by side.
-    `checkpoint_s`, `restart_s`: to write a checkpoint, and to start again from one.
+    `slots`: jobs that the queue runs at the same time.
+    `checkpoint_s`, `restart_s`: time to write a checkpoint, and to restart from one.
     `device_mtbf_s`: mean time between failures of one device with its share of the node; any failure ends a job.
-    `interval_s`: between checkpoints; None takes Daly's best.
+    `interval_s`: time between checkpoints; None is Daly's best interval.
     """
 
     slots: int | None = None
@@ -74,7 +74,7 @@ class Service:
 
 
 def parse_service(slots: int | None = None, **times: str | None) -> Service:
-    """Read a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf`` and ``checkpoint_every``.
+    """Parse a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf``, ``checkpoint_every``.
 
     >>> parse_service(3, checkpoint="60 s", device_mtbf="50000 h").device_mtbf_s
     180000000.0
@@ -105,16 +105,17 @@ def _check(service: Service) -> None:
 
 
 def _useful(service: Service, devices: int) -> Useful:
+    """Return the useful share with failures, at the stated or the best checkpoint interval."""
     if service.device_mtbf_s is None:
         return {"useful_share": 1.0}
-    mtbf = service.device_mtbf_s / devices  # any of them ends the job
+    mtbf = service.device_mtbf_s / devices  # a failure of any device ends the job
     every = service.interval_s or daly_s(service.checkpoint_s, mtbf)
     share = useful_share(service.checkpoint_s, service.restart_s, mtbf, every)
     return {"useful_share": share, "mtbf_s": mtbf, "checkpoint_interval_s": every}
 
 
 def _step_time(step: ParallelStep, bound: str) -> StepTime:
-    """Give a step of many devices in the terms of a step of one."""
+    """Convert a step of many devices to the terms of a step of one device."""
     zero = Span.exact(0.0, step.wall_s.level)
     return StepTime(step.passes, step.compute_s, None, None, zero, step.wall_s, bound, step.excludes)
 
@@ -138,10 +139,10 @@ System = TypedDict("System", {
 
 @dataclass(frozen=True)
 class SystemRun:
-    """A run of a job, and the units of work a day of so many side by side.
+    """A run of a job, and the units of work a day with several runs at the same time.
 
     `at_once`: runs in progress at a time.
-    `useful`: the share of the time that is work and stays done, and what it is made of.
+    `useful`: the share of the time that is useful work, and the terms that it is computed from.
     `unit_per_day`: None where not one run fits.
     """
 
@@ -159,9 +160,9 @@ class SystemRun:
 def run_on_nodes(
     model: ModelProfile, machine: Machine, run: RunTime | None, nodes: int, service: Service
 ) -> SystemRun | None:
-    """Serve the runs of a system, which is the nodes of one job where nobody says how many it has.
+    """Compute the units a day of a system; without a stated number of nodes, it has the nodes of one job.
 
-    None where nobody knows what a run is.
+    None where the profile defines no run.
     """
     _check(service)
     if run is None or run.run_s is None:
@@ -176,14 +177,14 @@ def run_on_nodes(
 
 
 def _stepper(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
-    """Give what makes steps of any batch."""
+    """Return the stepper for any batch; it ignores the batch of the options."""
     sizes = {name: size for name, size in options.wanted_sizes.items() if name != "batch"}
     return stepper_of(model, machine, layout, replace(options, batch=None, sizes=sizes))
 
 
 @dataclass(frozen=True)
 class NodesJob:
-    """A training that is spread over nodes, with a batch of the options, else of the profile, for each copy."""
+    """A training that is spread over nodes; each copy has the batch of the options, else of the profile."""
 
     model: ModelProfile
     machine: Machine
@@ -194,13 +195,13 @@ class NodesJob:
 
     @cached_property
     def stepper(self) -> Stepper:
-        """What gives its step; each asks with its own batch."""
+        """The stepper of the job; each call passes its own batch."""
         if self.like is not None:
             return self.like.stepper.on(self.machine)
         return _stepper(self.model, self.machine, self.layout, self.options)
 
     def at(self, nodes: int) -> tuple[ParallelStep, SystemRun | None]:
-        """Give its step on so many nodes, and its run where the profile says what that is."""
+        """Return its step on `nodes` nodes, and its run where the profile defines one."""
         batch = self.options.wanted_sizes.get("batch") or self.model.batch
         if batch is None:
             raise FomkitError(self.model.name, "does not say its batch. Give --batch.")
@@ -210,7 +211,7 @@ class NodesJob:
         return step, run_on_nodes(self.model, self.machine, run, nodes, Service())
 
     def conditions(self, nodes: int) -> dict[str, Condition]:
-        """Say what its step on so many nodes, there or not, varies with: modelled, stated or left out."""
+        """State what its step on `nodes` nodes varies with; more nodes than the machine has are allowed."""
         sizes = {**self.options.wanted_sizes, "batch": self.at(nodes)[0].samples}
         options = replace(self.options, batch=None, sizes=sizes, scope=None)
         machine = replace(self.machine, system_nodes=None)
@@ -218,7 +219,6 @@ class NodesJob:
 
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> int:
-    """Count the devices of one run."""
     if job.nodes is not None and machine.node_devices is None:
         raise FomkitError(
             machine.name,
@@ -254,11 +254,11 @@ OF_ONE_RUN = "{} does not say how many nodes it has: units a day are those of th
 
 
 def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Estimate:
-    """Price a run on several devices, and how many of them the scope of the options ends a day.
+    """Price a run on several devices, and count how many runs the scope of the options completes a day.
 
-    `job`: without one a run takes the devices that its profile says; `options`: its batch is that of a whole step,
-    which the replicas share; without a scope whole nodes count as a system, else the narrowest scope that holds
-    the run.
+    `job`: without one, a run uses the number of devices that its profile states; `options`: its batch is that of a
+    whole step, which the replicas share; without a scope, a job on whole nodes is rated at the scope system, any
+    other at the narrowest scope that holds the run.
     """
     where, wanted, notes = f"{model.name} on {machine.name}", dict(options.wanted_sizes), list[str]()
     job = job or Job()
@@ -279,9 +279,9 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     alone = stepper.one_device(devices, batch)
     time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
-    fit, said = step_fit(machine, step), [*step.notes, *run_notes(model, run, wanted), *notes]
-    fit = alone.fit if fit.fits is None else fit  # what stands all the time may be too much as it is
-    deviations = tuple(dict.fromkeys([fit.message, *said] if fit.message else said))
+    fit, messages = step_fit(machine, step), [*step.notes, *run_notes(model, run, wanted), *notes]
+    fit = alone.fit if fit.fits is None else fit  # the memory that every step needs may already be too much
+    deviations = tuple(dict.fromkeys([fit.message, *messages] if fit.message else messages))
     return Estimate(
         model, machine, sizes, scope, at_once, time, run,
         estimated_per_day(model, machine, run, scope, at_once), alone.formats,

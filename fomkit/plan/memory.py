@@ -1,4 +1,4 @@
-"""The memory that lives at each moment of a step, and what stands in it whatever the batch."""
+"""The memory in use at each moment of a step, and the memory that a step needs at any batch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import ROLES
 
 BLOCK_BYTE = 512
-"""Every piece of memory takes whole blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
+"""Memory is allocated in blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
 _MOST_GAPS = 1000
-"""Executed ops that a line of the order may stand for; there is about one line for each."""
+"""Largest number of executed ops per line of an order table; the usual number is about one."""
 
 WORKSPACE = "workspace"
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a step takes.
+    """The memory use of a step.
 
-    `live_byte`: bytes that stand in memory while each op runs, by its id; 0 is before the step.
+    `live_byte`: bytes in use while each op runs, by its id; id 0 is before the step.
     `workspace_byte`: of these, the workspace of the op itself.
-    `moments`: op, module and pass of each id; that of 0 is empty.
+    `moments`: op, module and pass of each id; empty for id 0.
     `pieces`: each piece of memory: ``role``, ``module``, ``byte``, first and last id at which it lives.
     """
 
@@ -41,21 +41,21 @@ class Use:
 
     @property
     def peak_id(self) -> int:
-        """The first id at which most memory is taken."""
+        """The first id at which most memory is in use."""
         return int(self.live_byte.argmax())
 
     @property
     def peak_byte(self) -> float:
-        """The most memory that the step takes at once [byte]."""
+        """The largest memory in use at one time [byte]."""
         return float(self.live_byte.max())
 
     def peak_of(self, pass_name: str) -> int | None:
-        """Give the id of the peak of one pass: forward, backward or update; None where it has no op."""
+        """Return the id of the peak of one pass: forward, backward or update; None where it has no op."""
         ids = np.flatnonzero(self.moments["pass_name"].str.partition("_")[0] == pass_name)
         return int(ids[self.live_byte[ids].argmax()]) if len(ids) else None
 
     def standing(self, moment: int) -> pd.DataFrame:
-        """Give the pieces that stand at an id; the workspace of its op is one of them."""
+        """Return the pieces in use at an id, including the workspace of its op."""
         pieces = self.pieces
         found = pieces[(pieces["first"] <= moment) & (pieces["last"] >= moment)]
         if not self.workspace_byte[moment]:
@@ -65,12 +65,12 @@ class Use:
         return pd.concat([found, pd.DataFrame([{**own, "first": moment, "last": moment}])], ignore_index=True)
 
     def by_role(self, moment: int) -> dict[str, float]:
-        """Add up what stands at an id by what it is for [byte]."""
+        """Add up the memory in use at an id by role [byte]."""
         sums = self.standing(moment).groupby("role")["byte"].sum()
         return {role: float(sums.get(role, 0.0)) for role in (*ROLES, WORKSPACE)}
 
     def over_time(self) -> pd.DataFrame:
-        """Give what stands while each op runs by what it is for [byte]; one column a role, those that take any."""
+        """Return the memory in use while each op runs [byte]; one column for each role that uses any."""
         count, found = len(self.live_byte), {}
         for role in ROLES:
             own = self.pieces[self.pieces["role"] == role]
@@ -82,11 +82,12 @@ class Use:
         return pd.DataFrame({role: byte for role, byte in found.items() if byte.any()})
 
     def total(self, role: str) -> float:
-        """Add up all memory of one role over the whole step [byte]; of temporary memory this is never at once."""
+        """Add up all memory of one role over the step [byte]; temporary memory is never all in use at once."""
         return float(self.pieces.loc[self.pieces["role"] == role, "byte"].sum())
 
 
 def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
+    """Raise where the order refers to missing ops, or frees memory before it is made."""
     row = order["row"]
     if (row >= len(ops)).any():
         raise FomkitError(where, f"names row {row.max():g} of {len(ops)} ops. The two tables belong to two steps.")
@@ -120,11 +121,11 @@ def memory_use(
     order: pd.DataFrame, ops: pd.DataFrame, workspace_byte: NDArray[np.float64], where: str,
     block_byte: int = BLOCK_BYTE,
 ) -> Use:  # fmt: skip
-    """Follow the memory of a step.
+    """Trace the memory use of a step.
 
     `order`: an ORDER table whose sizes are numbers; `ops`: the OPS table of the same step; `workspace_byte`:
-    workspace that each row of ``ops`` takes while it runs [byte]; `where`: name of the profile, for error
-    messages; `block_byte`: every piece takes a multiple of this [byte].
+    workspace of each row of ``ops`` while it runs [byte]; `where`: name of the profile, for error messages;
+    `block_byte`: every piece is rounded up to a multiple of this [byte].
 
     >>> order = pd.DataFrame({"id": [0.0, 1.0, 2.0], "row": [float("nan"), 0.0, 1.0], "output_byte": [512.0] * 3,
     ...     "role": ["parameter", "temporary", "temporary"], "freed_by": [float("nan"), 1.0, 2.0], "module": "",
@@ -151,7 +152,7 @@ def memory_use(
 
 
 class Standing(NamedTuple):
-    """Bytes of the parameters that are trained, of their gradients and of the optimizer's state (NaN: unknown)."""
+    """Bytes of the trained parameters, of their gradients and of the optimizer's state (NaN: unknown)."""
 
     parameter: float
     gradient: float
@@ -159,15 +160,15 @@ class Standing(NamedTuple):
 
     @property
     def byte(self) -> float:
-        """All of them that are known [byte]."""
+        """The sum of those that are known [byte]."""
         return sum(byte for byte in self if not isnan(byte))
 
 
 def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standing | None:
-    """Add up what every step needs, from the rows of the update; None where nobody knows.
+    """Add up the memory that every step needs, from the rows of the update; None where it is unknown.
 
-    `ops`: an OPS table whose sizes are numbers. `parameters`: how many the model has. Without an update they are
-    taken in the format of the ops, where all have one.
+    `ops`: an OPS table whose sizes are numbers. `parameters`: how many the model has; used without an update, in
+    the format of the ops where all ops have one format.
 
     >>> import pandas as pd
     >>> standing_memory(pd.DataFrame({"kind": ["optimizer"], "rule": ["adam"], "dtype": ["fp32"],

@@ -1,10 +1,10 @@
-"""The memory of a model's step at any batch, whether a device holds it, and what a processor does otherwise.
+"""The memory of a model's step at any batch, whether it fits a device, and the differences on a processor (CPU).
 
-PyTorch updates tensor by tensor on a processor where nobody asked for anything else. And what a step makes and
-frees lies on the heap of the process: the C library gives pages back to the system when enough of them are free
-at its end, and asks for them again, at the machine's rate of fresh pages. Whether it does depends on where
-long-lived pieces happened to land. Counted page by page, steps of ten models got between nothing and all of their
-own memory anew (docs/adr/0027): half of it is taken, and the interval spans all but a tenth at each end.
+On a processor PyTorch updates tensor by tensor by default. Memory that a step allocates and frees is on the heap
+of the process. The C library returns pages to the system when enough of them are free at the heap's end, and
+requests them again at the machine's rate of fresh pages. Whether it does depends on where long-lived pieces happen
+to be. Counted page by page, steps of ten models got between none and all of their own memory anew (docs/adr/0027).
+The prediction is therefore half of it, and the interval all but a tenth at each end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|n
 
 
 def device_kind(machine: Machine) -> DeviceKind:
-    """Tell whether a machine is a gpu or a cpu by architecture, else title; "" where neither says, or both do."""
+    """Return gpu or cpu by architecture, else by title; "" where neither text identifies one, or a text both."""
     for text in (machine.device.architecture, machine.title):
         is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
         if is_gpu is not is_cpu:
@@ -45,13 +45,13 @@ def device_kind(machine: Machine) -> DeviceKind:
 
 
 MOST = 2**24
-"""A batch beyond which nobody asks [samples]."""
+"""Largest batch that is tried [samples]."""
 
 
 def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
     """Find by bisection the largest whole number that fits, if all smaller ones do.
 
-    Gives a number: 0 where not even 1 fits, ``most`` where that does.
+    Returns 0 where not even 1 fits, ``most`` where that fits.
 
     >>> largest_that_fits(lambda batch: batch * 3 <= 100)
     33
@@ -68,11 +68,11 @@ def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
 
 
 STEPS = 8
-"""Sizes at which the memory of a model's step is kept."""
+"""Number of sizes at which the memory of a model's step is cached."""
 
 
 def _used(order: pd.DataFrame | None) -> set[str]:
-    """Give the named sizes that the order of a step depends on."""
+    """Return the named sizes that the order of a step depends on."""
     return set() if order is None else cached(order, None, "sizes", lambda: sizes_used(order))
 
 
@@ -88,30 +88,29 @@ def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
 
 
 def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.float64]:
-    """Give what each op of the table takes while it runs: of a convolution one sample's im2col [byte]."""
+    """Return the workspace of each op of the table while it runs: for a convolution one sample's im2col [byte]."""
     ops = resize_ops(model.ops, sizes, model.name)
     return np.asarray(im2col_byte(ops, whole_batch=False), np.float64)
 
 
 def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
-    """Tell whether the memory of a step is known at these sizes."""
+    """Check whether the memory of a step is known at these sizes."""
     return model.order is not None and _used(model.order).issuperset(model.resized(sizes))
 
 
 def step_memory(
     model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
 ) -> Use | None:
-    """Follow the memory of a model's step; None where nobody recorded the order of its ops.
+    """Trace the memory use of a model's step; None where the profile has no order of its ops.
 
-    `sizes`: the value of each named size; `workspace`: workspace of each op [byte]; default: one sample's im2col
-    for convolutions.
+    `sizes`: the named sizes; `workspace`: of each op [byte]; default: a convolution's im2col of one sample.
     """
     if model.order is None:
         return None
     _check_resizable(model, sizes)
     if workspace is not None:
         return _followed_step(model, model.order, sizes, workspace)
-    # One step is asked of again and again: by each what-if, and by each machine.
+    # Cached: each what-if and each machine queries the same step.
     known: dict[tuple[tuple[str, int], ...], Use] = cached(model.order, model.ops, "memory of steps", dict)
     key = tuple(sorted(sizes.items()))
     if key not in known:
@@ -131,7 +130,7 @@ def _followed_step(
 
 
 def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: float) -> int | None:
-    """Give the largest batch whose step fits; None where the order is unknown or fixed at its batch."""
+    """Return the largest batch whose step fits; None where the order is unknown or fixed at its batch."""
     if BATCH not in _used(model.order):
         return None
     workspace = _workspace(model, sizes)
@@ -145,9 +144,9 @@ def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: 
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a device's memory holds a step.
+    """Whether a step fits in a device's memory.
 
-    `fits`: none where nobody knows: no capacity is stated, or only a part of what the step needs is known.
+    `fits`: None where unknown: no capacity is stated, or only a part of the step's memory is known.
     `message`: what does not fit, in words; "" otherwise.
     """
 
@@ -157,13 +156,13 @@ class Fit:
 
 UNKNOWN_FIT = Fit()
 NO_FIT = "does not fit"
-"""How a message of a step begins that no device holds."""
+"""Prefix of the message that a step fits in no device."""
 IN_MEMORY = " (fomkit memory)"
-"""Where a message ends that names the verb to look closer with."""
+"""Suffix of a message that refers to the verb for details."""
 
 
 def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
-    """Say that so much [byte] does not fit a device's memory; "" where it does, or nobody knows what it has."""
+    """Return a message if `needed_byte` exceeds a device's memory; "" if not, or its capacity is unknown."""
     capacity = machine.device.capacity_byte
     if capacity is None or needed_byte <= capacity.value:
         return ""
@@ -172,9 +171,9 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
 
 
 def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
-    """Give a model whose order has the weights of linear layers in the low format that they are kept in.
+    """Return a model whose order has the weights of linear layers in the low format that stores them.
 
-    None where it has no order, or the formats narrow what the order says of the step.
+    None where it has no order, or the formats make other tensors of the step narrower than in the order.
     """
     ops = resize_ops(model.ops, sizes, model.name)
     if model.order is None or narrows(ops, formats):
@@ -190,10 +189,10 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
 
 
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
-    """Tell whether a step fits the device's memory.
+    """Check whether a step fits in the device's memory.
 
-    Activations in a narrower format than was traced are not judged; parameters, gradients and the optimizer's
-    state are, because the update stays in fp32: they can only show that a step does not fit.
+    Activations in a narrower format than was traced are not counted. Parameters, gradients and the optimizer's
+    state are, because the update stays in fp32; alone they can only show that a step does not fit.
     """
     if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
@@ -205,14 +204,14 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
         standing = standing_memory(ops, model.parameters_total)
         needed = 0.0 if standing is None else standing.byte
     needed -= stored_byte(ops, formats)
-    of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
-    if message := too_much(machine, needed, of):
+    subject = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
+    if message := too_much(machine, needed, subject):
         return Fit(False, f"{message}{IN_MEMORY}")
     return UNKNOWN_FIT if use is None else Fit(True)
 
 
 def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> str:
-    """Say which batch does where a step in some formats does not fit a device's memory; "" where nobody knows."""
+    """Name the batch that fits where a step in some formats does not fit a device's memory; "" where unknown."""
     capacity = machine.device.capacity_byte
     if capacity is None:
         return ""
@@ -229,14 +228,14 @@ NAME = "fresh pages"
 UPDATED_ALONE = "the update runs tensor by tensor: the framework's default on a processor"
 NOT_COUNTED = "pages that smaller tensors get anew are not counted: the memory of the step is not known"
 PERSISTENT_ROLES = ("parameter", "input", "state")
-"""Roles of what stays from step to step."""
+"""Roles of the memory that persists from step to step."""
 
 
 def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
-    """Give a model whose update runs tensor by tensor, where that is the default of the machine's device.
+    """Return a model whose update runs tensor by tensor, if that is the default on the machine's device.
 
-    `model`: unchanged where its implementation was asked for, or nobody noted whether it was; `machine`: unchanged
-    where it is no processor, as far as its words tell.
+    `model`: returned unchanged if its implementation was chosen explicitly, or its profile does not state whether
+    it was; `machine`: the model is returned unchanged if the machine's description does not identify a processor.
     """
     if model.optimizer.get("impl_from") != IMPL_BY_DEFAULT or device_kind(machine) != "cpu":
         return model
@@ -250,7 +249,7 @@ def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
 
 
 def own_byte(model: ModelProfile, sizes: Mapping[str, int], largest: float) -> float | None:
-    """Give the most memory [byte] that stands at once of what a step makes and frees; None where nobody knows.
+    """Return the peak of the memory [byte] that a step itself allocates and frees; None where it is unknown.
 
     Pieces of ``largest`` bytes or more are left out: their pages are fresh each time, and counted with their ops.
     """
@@ -265,9 +264,9 @@ def own_byte(model: ModelProfile, sizes: Mapping[str, int], largest: float) -> f
 
 
 def with_fresh_pages(machine: Machine, model: ModelProfile, sizes: Mapping[str, int]) -> Machine:
-    """Give a machine with an overhead per step: the pages that a model's own memory gets anew.
+    """Return a machine with an overhead per step: the pages that the model's own memory gets anew.
 
-    Unchanged where the machine does not say what fresh pages take, or nobody recorded the order of the ops.
+    The machine is unchanged where it states no time of fresh pages, or the profile has no order of the ops.
     """
     rate, largest = machine.device.fresh_byte_per_s, machine.device.fresh_above_byte
     byte = None if rate is None or largest is None else own_byte(model, sizes, largest)
@@ -283,7 +282,7 @@ def with_fresh_pages(machine: Machine, model: ModelProfile, sizes: Mapping[str, 
 
 
 def processor_notes(traced: ModelProfile, model: ModelProfile, machine: Machine) -> Iterator[str]:
-    """Say what was done otherwise on a processor, of a machine that has its overheads."""
+    """Return notes on the differences on a processor; `machine`: with its overheads."""
     if model is not traced:
         yield UPDATED_ALONE
     if machine.device.fresh_byte_per_s is not None and all(

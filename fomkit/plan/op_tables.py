@@ -1,4 +1,4 @@
-"""A table of somebody else's ops on a machine, timed row by row; and the tables behind an estimate's figures."""
+"""Times for a user's table of ops (`predict_ops`), and the tables behind an estimate's figures."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ Totals = TypedDict("Totals", {
 
 
 class PredictionContent(Totals):
-    """The same as it is printed."""
+    """The totals as they are printed."""
 
     schema: str
 
 
 def as_terms(timed: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Give TIMED rows of single ops as they are added up: with a normal's tails, and means (`as_added`)."""
+    """Convert TIMED rows of single ops to the terms of a sum: with tails of a normal, and means (`as_added`)."""
     rows, times = as_rows(timed), timed[list(_ENDS)].to_numpy(np.float64).T
     ratios = np.divide(times, times[0], out=np.ones_like(times), where=times[0] > 0)
     times = times[0] * ratios ** (half_width(level) / op_half_width(level))
@@ -58,10 +58,10 @@ def as_terms(timed: pd.DataFrame, level: float) -> pd.DataFrame:
 class Prediction(Shown):
     """A table of ops with their times on one machine.
 
-    `ops`: the rows and index of the table that was given: its columns, with numbers for expressions; what it left
-      unsaid; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
-    `said`: what was filled in, kept without being read, or made anew, a line each.
-    `where`: the file or stage that the table is of.
+    `ops`: the rows and index of the given table: its columns, with numbers for expressions; the values that it
+      left out; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
+    `said`: notes on what was filled in, kept unread, or recomputed, one a line.
+    `where`: the file or stage that the table comes from.
     """
 
     ops: pd.DataFrame
@@ -76,7 +76,7 @@ class Prediction(Shown):
         return self.ops[self.ops["time_s"].isna()]
 
     def content(self) -> Totals:
-        """Give totals as plain content: rows and time by source, their sum, and what has no time."""
+        """Return the totals as plain content: rows and time by source, their sum, and the rows without a time."""
         rows = self.ops.groupby("time_source").size()
         unpriced = self.unpriced
         uses = uses_of(self.machine)
@@ -91,8 +91,8 @@ class Prediction(Shown):
         )  # fmt: skip
 
 
-def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Make whole-number columns float64, in which no product overflows, and refuse what is neither."""
+def _with_float_columns(ops: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Convert integer columns to float64, in which no product overflows; raise for columns that are no numbers."""
     columns: dict[str, pd.Series] = {}
     for name in ops.columns.intersection(list(NUMBERS)):
         if ops[name].dtype.kind in "iub":
@@ -111,7 +111,7 @@ def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> Non
         raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
 
 
-def _said_of_sum(timed: pd.DataFrame, level: float) -> Iterator[str]:
+def _sum_notes(timed: pd.DataFrame, level: float) -> Iterator[str]:
     above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
     if many := int((above > 0).sum()):
         yield (
@@ -131,44 +131,43 @@ def predict_ops(
     """Predict each op of a table on a machine with its fits.
 
     `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
-    expressions in named sizes; `fill_defaults` says what may be left out; other columns ride along unread;
-    `sizes`: the value of each named size; `interval`: share of intervals that should contain the truth; `where`:
-    file or stage, for error messages.
+    expressions in named sizes; `fill_defaults` fills in what may be left out; other columns are kept unread;
+    `sizes`: the value of each named size; `interval`: level of the intervals; `where`: for messages.
     """
     names = set(column_names("OPS"))
-    strangers = [name for name in ops.columns if name not in names and name not in _MADE]
-    remade = [name for name in ops.columns if name in _MADE]
-    filled, said = fill_defaults(_floats(ops.drop(columns=[*strangers, *remade]), where), where)
+    unknown = [name for name in ops.columns if name not in names and name not in _MADE]
+    replaced = [name for name in ops.columns if name in _MADE]
+    filled, messages = fill_defaults(_with_float_columns(ops.drop(columns=[*unknown, *replaced]), where), where)
     _check_sizes(filled, sizes or {}, where)
     sized = resize_ops(filled, sizes or {}, where)
     check_table(sized, "OPS", where)
     costed = add_costs(sized)
     timed = add_times(costed, machine, interval=interval, calls=split_recurrent(costed))
     timed = with_fresh(timed, machine.device)
-    given = [name for name in ops.columns if name not in remade]
+    given = [name for name in ops.columns if name not in replaced]
     order = [*given, *(name for name in timed.columns if name not in given)]
-    if strangers:
-        said = (*said, f"{', '.join(map(str, strangers))}: no column of ours; kept as it stands, not read.")
-    if remade:
-        said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
-    timed = timed.assign(**{name: ops[name] for name in strangers})[order]
-    said = (*said, *_said_of_sum(timed, interval), *verdict_on(machine))
-    return Prediction(timed, machine, interval, said, where)
+    if unknown:
+        messages = (*messages, f"{', '.join(map(str, unknown))}: no column of ours; kept as it stands, not read.")
+    if replaced:
+        messages = (*messages, f"{', '.join(replaced)}: made anew; what the table had is replaced.")
+    timed = timed.assign(**{name: ops[name] for name in unknown})[order]
+    messages = (*messages, *_sum_notes(timed, interval), *verdict_on(machine))
+    return Prediction(timed, machine, interval, messages, where)
 
 
 MOMENTS = 500
-"""Moments of a step that a figure of memory shows; of more, the one with most memory of each stretch."""
+"""Largest number of moments in a figure of memory; of more, the one with most memory of each stretch is shown."""
 
 
 ROLE_WORDS = {"state": "optimizer state"}
 
 
 def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
-    """Give the longest ops of a step by name and sizes, each in its passes.
+    """Return the longest ops of a step by name and sizes, with the time of each pass.
 
-    `ops`: of `fomkit.plan.evidence.op_frame`; `top`: ops to list. Gives a DataFrame: one row per op and pass, the
-    longest op first: ``name``, ``pass``, ``pass_s``; of the op's passes together ``time_s``, ``low_s``, ``high_s``
-    [s], ``share`` of the step, ``reached`` (shares up to here).
+    `ops`: from `fomkit.plan.evidence.op_frame`; `top`: ops to list. Returns a DataFrame: one row per op and pass,
+    the longest op first: ``name``, ``pass``, ``pass_s``; of the op's passes together ``time_s``, ``low_s``,
+    ``high_s`` [s], ``share`` of the step, ``reached`` (cumulative share).
     """
     known = ops[ops["time_s"].notna()]
     named = known.assign(**{"name": known["label"], "pass": known["pass_name"].str.split("_").str[0]})
@@ -180,10 +179,9 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
 
 
 def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
-    """Give the parts of each pass, then what the host and the input need for a step, where the machine says it.
+    """Return the parts of each pass, then the stated host, input and overhead times of a step.
 
-    `by`: a column of the ops: ``kind``, ``time_source`` or ``bound``. Gives a DataFrame: ``pass``, ``part``,
-    ``time_s``.
+    `by`: a column: ``kind``, ``time_source`` or ``bound``. Returns a DataFrame: ``pass``, ``part``, ``time_s``.
     """
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
@@ -203,8 +201,8 @@ def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     return pd.concat([sums, pd.DataFrame(rows)], ignore_index=True) if rows else sums
 
 
-def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
-    """Choose moments: all, or the fullest of each stretch, with the first and the last."""
+def _shown_moments(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+    """Select moments: all, or the one with most memory of each stretch, with the first and the last."""
     count = len(live_byte)
     if count <= MOMENTS:
         return list(range(count))
@@ -214,10 +212,9 @@ def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]
 
 
 def memory_table(estimate: Estimate) -> pd.DataFrame:
-    """Give the memory of each role over the step.
+    """Return the memory of each role over the step.
 
-    Gives a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every moment
-    shown.
+    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; each role at each moment.
     """
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)
@@ -225,7 +222,7 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
         raise FomkitError(
             estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."
         )
-    moments = _shown(use.live_byte)
+    moments = _shown_moments(use.live_byte)
     roles = use.over_time().iloc[moments]
     places = use.moments.iloc[moments]
     place = {"id": moments, "all_byte": use.live_byte[moments], "op": places["op"].to_numpy(),

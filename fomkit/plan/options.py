@@ -1,4 +1,4 @@
-"""What a user may choose for a study, checked; and machines that nobody built, from a profile with other rates."""
+"""The options of a study, checked, and hypothetical machines made from a profile (`change_machine`)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Options:
     `batch`: samples in one step; None keeps the profile's.
     `interval`: level of all intervals.
     `sizes`: other named sizes of the profile, for example ``{"seq": 512}``.
-    `precision`: fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; None is what the framework would do there.
-    `scope`: device, node or system; None takes the narrowest that all machines state.
+    `precision`: fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; None is the framework's default on the
+    machine.
+    `scope`: device, node or system; None selects the narrowest that all machines state.
     `last_batch`: drop or keep the partial last batch; None keeps the profile's choice.
-    `allow_uncovered`: leave work without a time out instead of refusing; times are then lower bounds.
+    `allow_uncovered`: leave work without a time out instead of raising an error; times are then lower bounds.
     """
 
     batch: int | None = None
@@ -39,7 +40,7 @@ class Options:
 
     @property
     def wanted_sizes(self) -> dict[str, int]:
-        """All named sizes that were chosen, the batch among them."""
+        """All named sizes that the user chose, including the batch."""
         sizes = dict(self.sizes)
         if self.batch is not None and sizes.setdefault("batch", self.batch) != self.batch:
             raise FomkitError("batch", f"is given as {self.batch} and as {sizes['batch']}. Give it once.")
@@ -47,7 +48,7 @@ class Options:
 
 
 def _check_size(name: str, value: object) -> None:
-    # numpy's whole numbers count too, True does not.
+    # numpy's integers are accepted too, True is not.
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
         raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
     if value.__index__() > HUGE:
@@ -55,7 +56,7 @@ def _check_size(name: str, value: object) -> None:
 
 
 def check_nodes(nodes: object, also: str = "") -> None:
-    """Raise unless somebody gave a number of nodes; `also`: what else may stand there."""
+    """Raise unless `nodes` is a valid number of nodes; `also`: text for the message on what else is accepted."""
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= HUGE:
         what = f"{nodes!r:.40} is no number of nodes. Give a whole number, 1 to {HUGE:g}{also}."
         raise FomkitError("nodes", what)
@@ -86,9 +87,9 @@ def check_options(
 
 
 def check_counts(**stated: object) -> None:
-    """Raise FomkitError unless what is stated is whole numbers of 1 or more; None is not stated.
+    """Raise FomkitError unless each count is a whole number of 1 or more; None means not stated.
 
-    More ``threads`` than the machine at hand has processors are refused, too: they only wait for each other.
+    More ``threads`` than this machine has processors raise an error too: they would wait for each other.
     """
     check_options(sizes={name: count for name, count in stated.items() if count is not None})
     threads, most = stated.get("threads"), os.cpu_count() or 1
@@ -107,14 +108,14 @@ def options_of(
     sizes: Mapping[str, int] | None = None,
     precision: Precision | None = None,
 ) -> Options:
-    """Give the options of a study, checked by `check_options`."""
+    """Return the options of a study, checked by `check_options`."""
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
 
 
 def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Give the named sizes of a study, refusing those that the profile cannot be resized to."""
-    from fomkit.ops.resize import sizes_used  # with pandas, for which no help waits
+    """Return the named sizes of a study; raise for a size that the profile cannot be resized to."""
+    from fomkit.ops.resize import sizes_used  # imported here: they load pandas, which the help text does not need
     from fomkit.prediction.estimates import cached
 
     sizes = dict(model.sizes)
@@ -138,7 +139,7 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
 
 
 def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1) -> Scope:
-    """Take the narrowest scope that all machines state and that has so many devices, or check the one wanted."""
+    """Select the narrowest scope that all machines state with `devices` devices, or check the wanted one."""
     for machine in machines:
         if wanted is not None and wanted not in machine.scopes:
             needed = "node.devices" if machine.node_devices is None else "system.nodes"
@@ -147,12 +148,12 @@ def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1
                 f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope.",
             )
     shared = [scope for scope in machines[0].scopes if all(scope in machine.scopes for machine in machines)]
-    wide = [scope for scope in shared if min(machine.devices(scope) for machine in machines) >= devices]
-    return wanted or (wide or shared[-1:])[0]
+    wide_enough = [scope for scope in shared if min(machine.devices(scope) for machine in machines) >= devices]
+    return wanted or (wide_enough or shared[-1:])[0]
 
 
 def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -> Overhead:
-    """Give an overhead with its time, else its share, changed."""
+    """Return an overhead with its time changed, or its share if it has no time."""
     if overhead.time_s is not None:
         return replace(overhead, time_s=change(overhead.time_s))
     return replace(overhead, share=change(overhead.share))
@@ -160,34 +161,34 @@ def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -
 
 NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
 OF_A_SCOPE = (NODES, "node_devices", "availability")
-"""Parameters of a machine beside its devices and links."""
+"""Parameters of a machine that belong neither to its devices nor to its links."""
 
 
 LINKS = (LINK_RATE, LINK_ALPHA, f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
-"""Parameters of the links between nodes, and of those inside them."""
+"""Parameters of the links between nodes, then of the links inside nodes."""
 
 
 def overhead_name(overhead: Overhead) -> str:
-    """Name the parameter that is an overhead of a machine."""
+    """Return the parameter name of an overhead of a machine."""
     return f"overhead/{overhead.per}/{overhead.name}"
 
 
 def link_names(link: Link) -> tuple[str, str]:
-    """Name the parameters that are a link's rate and its start-up time."""
+    """Return the parameter names of a link's rate and of its start-up time."""
     return LINKS[:2] if link.tier == "system" else LINKS[2:]
 
 
 def terms(machine: Machine) -> frozenset[str]:
-    """Name the parameters that move no op's time, only what is made of a step: overheads, scope and run."""
+    """Return the names of parameters that change no op's time, only the step or run: overheads, scope and run."""
     return frozenset((*map(overhead_name, machine.overheads), *OF_A_SCOPE, *OF_A_RUN))
 
 
-def _overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
+def _changed_overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
     value = values.get(overhead_name(overhead))
     return overhead if value is None else change_overhead(overhead, partial(restated, value=value))
 
 
-def _link(link: Link, values: Mapping[str, float]) -> Link:
+def _changed_link(link: Link, values: Mapping[str, float]) -> Link:
     if link.tier == "device":
         return link
     rate, alpha = (values.get(name) for name in link_names(link))
@@ -201,15 +202,14 @@ def _link(link: Link, values: Mapping[str, float]) -> Link:
 
 
 def change_machine(machine: Machine, values: Mapping[str, float], channel: str = "") -> Machine:
-    """Give a machine with other values of its parameters, each of which keeps its relative spread.
+    """Return a machine with other parameter values, each of which keeps its relative spread.
 
-    Every op keeps the utilisation that it has on the machine as built: the time of its launches changes with the
-    launch cost, the rest with its roofline (`fomkit.prediction.donors.factor`). What was measured there is then
-    transferred.
+    Every op keeps its utilisation on the machine as built: the time of its launches changes with the launch cost,
+    the rest with its roofline (`fomkit.prediction.donors.factor`). Measured times become transferred times.
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
     (`Machine.parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`);
-    `channel`: transport whose links are meant.
+    `channel`: the transport whose links change.
     """
     links = [link for link in machine.links if link.channel == channel and link.tier != "device"]
     others = {
@@ -227,13 +227,13 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         return changed
     return replace(
         changed,
-        overheads=tuple(_overhead(overhead, values) for overhead in machine.overheads),
-        links=tuple(_link(link, values) if link.channel == channel else link for link in machine.links),
+        overheads=tuple(_changed_overhead(overhead, values) for overhead in machine.overheads),
+        links=tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links),
         availability=values.get("availability", machine.availability),
-        system_nodes=_whole(values, NODES, machine.system_nodes),
-        node_devices=_whole(values, "node_devices", machine.node_devices),
+        system_nodes=_changed_count(values, NODES, machine.system_nodes),
+        node_devices=_changed_count(values, "node_devices", machine.node_devices),
     )
 
 
-def _whole(values: Mapping[str, float], name: str, now: int | None) -> int | None:
+def _changed_count(values: Mapping[str, float], name: str, now: int | None) -> int | None:
     return round(values[name]) if name in values else now

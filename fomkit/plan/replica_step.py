@@ -1,4 +1,4 @@
-"""A step of any profile that is copied to many devices, from its ops and the order in which they run."""
+"""A step of any profile copied to many devices (data parallel), from its ops and the order in which they run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
 
 
 class OneDevice(NamedTuple):
-    """What a device runs of one microbatch, its number formats, and whether it is known not to hold that.
+    """The ops that a device runs for one microbatch, their number formats, and whether they are known not to fit.
 
     `machine`: with the fits of its timings.
     """
@@ -75,12 +75,12 @@ class OneDevice(NamedTuple):
 
 
 def on_one_device(model: ModelProfile) -> ModelProfile:
-    """Give what one device runs of a model: how many a run takes, and of what, is not a device's to say."""
+    """Return the model without facts of its run (devices and data), which do not concern one device."""
     return replace(model, run=replace(model.run, devices_per_run=1), data=Data())
 
 
 class _Work(NamedTuple):
-    """What a device does in a step, whatever its links are: the shares of its time by source, and of whom."""
+    """The results for a device's work in a step, which do not depend on links; ``coverage``: by time source."""
 
     coverage: dict[str, float]
     precision: str
@@ -89,7 +89,7 @@ class _Work(NamedTuple):
 
 
 class ReplicaStep:
-    """A profile on one device, at every batch that is asked for, and what its copies send each other."""
+    """A profile on one device, at any batch, and the traffic between its copies."""
 
     def __init__(self, model: ModelProfile, machine: Machine, layout: Layout, network: Network,
                  options: Options) -> None:  # fmt: skip
@@ -108,8 +108,8 @@ class ReplicaStep:
         self._works: dict[tuple[int, int, float], _Work] = {}
 
     def on(self, machine: Machine) -> ReplicaStep:
-        """Give the same on a machine that differs in links only; what one device does without them is shared."""
-        if "ranks" in self.model.ops and self.model.ops["ranks"].notna().any():  # its ops send by themselves
+        """Return the step on a machine that differs in links only; the work of one device is shared."""
+        if "ranks" in self.model.ops and self.model.ops["ranks"].notna().any():  # its ops include collectives
             return ReplicaStep(
                 self.model, machine, self.layout, replace(self.network, machine=machine), self.options
             )
@@ -118,13 +118,13 @@ class ReplicaStep:
         return found
 
     def estimate(self, samples: int) -> Estimate:
-        """Give the estimate of one microbatch on one device, without an update's communication."""
+        """Return the estimate of one microbatch on one device, without the communication of an update."""
         if samples not in self._estimates:
             self._estimates[samples] = estimate(self.model, self.machine, replace(self.options, batch=samples))
         return self._estimates[samples]
 
     def gradient_byte(self) -> float:
-        """Give the bytes of all gradients of a step."""
+        """Return the bytes of all gradients of a step."""
         model = self.model
         name = f"gradients {model.sizes} {model.parameters_trainable} {model.parameters_total}"
         return cached(model.ops, model.order, name, self._gradient_byte)
@@ -146,6 +146,7 @@ class ReplicaStep:
         return 4.0 * shared
 
     def _buckets(self, estimated: Estimate, backward_s: float) -> list[Bucket]:
+        """Return the gradient buckets in backward order; a single one where the order is unknown."""
         order, timed = self.model.order, estimated.timed
         if order is None or not (order["role"] == "gradient").any():
             return [Bucket(self.gradient_byte(), backward_s)]
@@ -157,7 +158,7 @@ class ReplicaStep:
         return stretched(found, backward_s / total) if total > 0 else found
 
     def _plan(self, samples: int) -> tuple[list[Bucket], tuple[float, float]]:
-        """Give the gradients of a microbatch as they are sent, and the two passes that hide them [s], once."""
+        """Return the gradient buckets of a microbatch, and the two passes that hide them [s]; computed once."""
         if samples not in self._plans:
             one, zero = self.estimate(samples), Span.exact(0.0, self.level)
             passes = one.step_time.passes
@@ -169,7 +170,7 @@ class ReplicaStep:
         return self._plans[samples]
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
-        """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
+        """Return how long a step waits for its replicas, without overlap, at one end of the intervals [s]."""
         micro, count = microbatches_of(samples, devices, self.layout.microbatch)
         group = network.group(devices)
         bare_layout = replace(self.layout, overlap=False)
@@ -178,7 +179,7 @@ class ReplicaStep:
         return traffic.exposed_s + float(getattr(norms, end))
 
     def _norms(self, group: Group, network: Network) -> Waits:
-        """Give what norms over all replicas wait for: a gather forward and a sum backward each."""
+        """Return the waits of norms over all replicas: a gather forward and a sum backward for each norm."""
         layers = self.model.layers
         if not self.layout.sync_norm:
             return bare(Exchange(Span.exact(0.0, self.level), "measured"))
@@ -199,7 +200,7 @@ class ReplicaStep:
         return "auto" if self.layout.algorithm == "parameter_server" else self.layout.algorithm
 
     def _clip(self, gradient_byte: float, replicas: int) -> Span:
-        """Give the norm of the gradients and their scaling: read, then read and written, at the memory's rate."""
+        """Return the time of the gradients' norm and scaling: a read, then read and write, at memory bandwidth."""
         rate = self.machine.device.byte_per_s
         if not self.layout.clip:
             return Span.exact(0.0, self.level)
@@ -209,7 +210,7 @@ class ReplicaStep:
         return Span(byte / rate.value, byte / rate.high, byte / rate.low, self.level)
 
     def at(self, devices: int, samples: int) -> ParallelStep:
-        """Give a step of so many samples on so many devices."""
+        """Return a step of `samples` samples on `devices` devices."""
         layout, level = self.layout, self.level
         micro, count = microbatches_of(samples, devices, layout.microbatch)
         group = self.network.group(devices) if devices > 1 else Group(1, 1)
@@ -222,14 +223,14 @@ class ReplicaStep:
         again = forward if layout.recompute == "full" else zero
         stretch = one.step.value / one.step_time.device_s.value
         update_share = 1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0
-        beside = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
+        first_share = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
         micros = add_common(
             [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
         )
-        first = one.step.scaled(beside)  # the update once, with one microbatch
+        first = one.step.scaled(first_share)  # with one microbatch, the update runs once
         work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
         traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
-        if layout.zero > 1:  # gradients that are shared out are scattered in each microbatch
+        if layout.zero > 1:  # sharded gradients are scattered in each microbatch
             traffic = traffic.scaled(count)
         norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
         compute, done = add_common([work, clip]), self._work(micro, count, update_share)
@@ -255,29 +256,29 @@ class ReplicaStep:
         return self._works[key]
 
     def _notes(self, one: Estimate) -> tuple[str, ...]:
-        """Give what is said of one device, but that it holds too much where less is held here than there."""
+        """Return the notes on one device, without that on memory where a device holds less than alone."""
         return tuple(note for note in one.deviations if not (self._holds_less and note == one.fit.message))
 
     @property
     def _holds_less(self) -> bool:
-        """Whether a device holds less of a microbatch than one that trains alone."""
+        """Whether a device holds less of a microbatch than a device that trains alone."""
         return bool(self.layout.zero) or self.layout.recompute != "none"
 
     def one_device(self, devices: int, samples: int) -> OneDevice:
-        """Give what a device runs of one microbatch, with the update."""
+        """Return what a device executes for one microbatch, with the update."""
         one = self.estimate(microbatches_of(samples, devices, self.layout.microbatch)[0])
         too_much = one.fit.fits is False and not self._holds_less
         return OneDevice(one.ops, one.formats, one.fitted, one.fit if too_much else UNKNOWN_FIT)
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
-        """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""
+        """Return the shares of the work by time source: each pass as often as it runs, the update's share once."""
         timed = estimated.timed
         forward, update = (timed.step.passes == name for name in ("forward", "update"))
         runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
         return timed.coverage(runs)
 
     def _memory(self, sizes: Mapping[str, int], replicas: int, formats: Formats) -> float | None:
-        """Give the peak of a replica, less what zero keeps elsewhere; None where it is not known."""
+        """Return the peak memory of a replica, less the bytes that zero keeps on others; None where unknown."""
         model = in_formats(self.model, sizes, formats)
         if self.layout.recompute != "none" or model is None:
             return None
@@ -292,7 +293,7 @@ class ReplicaStep:
         return use.peak_byte - away * (1 - 1 / replicas)
 
     def pieces(self, samples: int) -> pd.DataFrame:
-        """Give each layer's gradients [byte] and time of both passes with its ends [s], in backward order."""
+        """Return each layer's gradients [byte], and time of both passes with low, high [s], in backward order."""
         order, one = self.model.order, self.estimate(samples)
         times = ["time_s", "low_s", "high_s"]
         if order is None:

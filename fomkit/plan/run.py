@@ -1,4 +1,4 @@
-"""Steps to epochs, epochs to a run or to a target, and how many units of work a day a machine ends."""
+"""From steps to epochs, from epochs to a run or to a target, and the units of work a day of a machine."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from fomkit.core.units import DAY_S, STATED
 from fomkit.plan.step import StepTime, overheads
 
 LEFT_OUT_NOTABLE = 0.01
-"""Share of an epoch's samples from which it is said that a run leaves them out."""
+"""Share of an epoch's left-out samples above which a note reports them."""
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """The time of one epoch and of one run; None where the profile does not say what a run is.
+    """The time of one epoch and of one run; None where the profile does not define a run.
 
     `steps_per_epoch`: full steps of one epoch.
-    `partial_step`: true when the last, smaller batch is kept; it is priced as a full step, which is an upper
-      bound.
+    `partial_step`: true if the last, smaller batch is kept; it is priced as a full step, an upper bound.
     `training_s`, `validation_s`, `epoch_extra_s`, `epoch_s`: terms of one epoch and their sum [s].
     `startup_s`, `run_s`: overheads once a run, and the whole run [s].
-    `excludes`: terms left out because nobody stated them.
-    `left_out`: share of an epoch's samples that no step takes, because they fill no batch.
+    `excludes`: terms left out because they are not stated.
+    `left_out`: share of an epoch's samples that are in no step, because they fill no batch.
     """
 
     steps_per_epoch: int | None
@@ -46,7 +45,7 @@ class RunTime:
 
 
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
-    """Turn the time of one unit of work into units per day.
+    """Convert the time of one unit of work to units per day.
 
     `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
 
@@ -57,7 +56,7 @@ def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
 
 
 def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, bool]:
-    """Count the steps of an epoch and say whether the last is a partial one; an array of batches for each.
+    """Count the steps of an epoch and return whether the last is a partial one; `batch` may be an array.
 
     >>> steps_per_epoch(800_121, 100, "drop"), steps_per_epoch(800_121, 100, "keep")
     ((8001, False), (8002, True))
@@ -67,7 +66,7 @@ def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, boo
     return full + partial, partial
 
 
-def _stated(machine: Machine, per: str, of: Span) -> Span | None:
+def _stated_overheads(machine: Machine, per: str, of: Span) -> Span | None:
     spans = list(overheads(machine, per, of).values())
     return add_common(spans) if spans else None
 
@@ -84,7 +83,7 @@ def _validation(model: ModelProfile, step: StepTime, batch: int, last_batch: str
 
 
 def left_out_share(samples: int, steps: int, batch: int) -> float:
-    """Give the share of an epoch's samples that its steps do not take; an array of batches for each.
+    """Return the share of an epoch's samples that are in none of its steps; `steps` and `batch` may be arrays.
 
     >>> float(left_out_share(2700, 1, 2025))
     0.25
@@ -93,43 +92,43 @@ def left_out_share(samples: int, steps: int, batch: int) -> float:
 
 
 def left_out_note(share: float) -> str:
-    """Say that a run takes fewer samples than its model says; "" where they are too few to matter."""
+    """Return a note that a run uses fewer samples than its model states; "" for a share too small to matter."""
     if share <= LEFT_OUT_NOTABLE:
         return ""
     return f"{share:.0%} of an epoch's samples fill no batch and are left out: a run is so much less work"
 
 
 def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> list[str]:
-    """Say what is taken of a run otherwise than it may be; ``sizes``: those that were asked for."""
+    """Return notes on the simplifications made for a run; ``sizes``: those that the user chose."""
     if run.run_s is None:
         return []
     changed = [name for name in model.resized(sizes) if name != "batch"]
-    told = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
+    resized_note = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
     partial = "the partial last batch is priced as a full step"
     return [
-        *[told] * bool(changed),
+        *[resized_note] * bool(changed),
         *[partial] * bool(run.partial_step),
         *filter(None, [left_out_note(run.left_out)]),
     ]
 
 
 def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
-    """Give a model profile with what it does not say of its run itself, and a note of it.
+    """Return a model profile with the facts of its run that it does not state itself, and a note on them.
 
     `epochs`, `samples`: of a run, and of an epoch; `unit`: what one run makes; None or "" leaves each as it is.
-    Raises FomkitError when the profile says otherwise: measured runs of it, and suites, are of what it says.
+    Raises FomkitError when the profile states another value: its measured runs and its suites refer to that value.
     """
     if unit and not (unit.strip() and unit.isprintable()):
         raise FomkitError("unit", f"is {unit!r}. Say what one run makes, for example 'trained model'.")
     known = {"epochs": model.run.epochs, "samples": model.data.train_samples,
              "unit": None if model.unit == Unit() else model.unit.name}  # fmt: skip
-    asked = {"epochs": epochs, "samples": samples, "unit": unit or None}
-    for name, given in asked.items():
+    requested = {"epochs": epochs, "samples": samples, "unit": unit or None}
+    for name, given in requested.items():
         if known[name] is not None and given not in (None, known[name]):
             other = "Its profile, or a line of a suite, is where to change it"
             what = f"is {given!r}, and {model.name} says {known[name]!r} itself. Leave `{name}` out. {other}."
             raise FomkitError(name, what)
-    new = {name: given for name, given in asked.items() if given is not None and known[name] is None}
+    new = {name: given for name, given in requested.items() if given is not None and known[name] is None}
     if not new:
         return model
     counts = {name: count for name, count in (("epochs", epochs), ("train_samples", samples)) if count}
@@ -139,7 +138,7 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
 
 
 def no_run(model: ModelProfile) -> str:
-    """Say what a profile lacks for a run; "" where it has all."""
+    """Return a message on what a profile lacks for a run; "" where it lacks nothing."""
     facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
     lacking = [name for name, value in facts.items() if value is None]
     return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
@@ -151,8 +150,8 @@ def roll_up_run(
     """Roll a step up to an epoch and a run.
 
     `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
-    one step, of each variant where ``step`` is of many; `last_batch`: ``drop`` leaves a partial last batch out,
-    ``keep`` counts it as a full step.
+    one step, or an array; `last_batch`: ``drop`` leaves a partial last batch out, ``keep`` counts it as a full
+    step.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:
@@ -166,10 +165,10 @@ def roll_up_run(
         )
     training = step.wall_s.scaled(steps)
     validation = _validation(model, step, batch, last_batch)
-    extra = _stated(machine, "epoch", training)
+    extra = _stated_overheads(machine, "epoch", training)
     epoch = add_common([span for span in (training, validation, extra) if span is not None])
     trained = epoch.scaled(epochs) if epochs is not None else None
-    startup = _stated(machine, "run", trained) if trained is not None else None
+    startup = _stated_overheads(machine, "run", trained) if trained is not None else None
     run = add_common([trained, *([startup] if startup else [])]) if trained is not None else None
     unknown = [name for name, span in (("validation", validation), ("start_up", startup)) if span is None]
     excludes = (*step.excludes, *unknown, *model.excludes)
@@ -177,16 +176,16 @@ def roll_up_run(
     return RunTime(steps, partial, training, validation, extra, epoch, startup, run, excludes, left_out)
 
 
-def _between(low: float, high: float, share: float) -> float:
+def _log_interpolated(low: float, high: float, share: float) -> float:
     return math.exp((1 - share) * math.log(low) + share * math.log(high))
 
 
 def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
-    """Give the epochs to the target at a batch: measured there, or between two measured batches.
+    """Return the epochs to the target at a batch: measured there, or interpolated between two measured batches.
 
-    Between two, the logarithm of the epochs is linear in the logarithm of the batch; so are its ends.
+    Between two batches, the logarithms of the epochs and of their bounds are linear in that of the batch.
 
-    Raises FomkitError when the curve does not cover the batch: how many epochs another one needs nobody knows.
+    Raises FomkitError when the curve does not cover the batch: the epochs at other batches are unknown.
 
     >>> curve = EpochsToTarget({64: Span.exact(10.0), 256: Span.exact(40.0)}, "accuracy", 0.9, "example")
     >>> round(epochs_at(curve, 128, 0.8).value, 9)
@@ -207,13 +206,13 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
     share = math.log(batch / first) / math.log(last / first)
     left, right = (at_level(curve.epochs[one], level) for one in (first, last))
     value, low, high = (
-        _between(getattr(left, end), getattr(right, end), share) for end in ("value", "low", "high")
+        _log_interpolated(getattr(left, end), getattr(right, end), share) for end in ("value", "low", "high")
     )
     return Span(value, low, high, level)
 
 
 def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Machine) -> tuple[Span, Span]:
-    """Give the epochs to a target and their time [s] with the machine's overheads of a run.
+    """Return the epochs to a target, and their time [s] including the machine's overheads of a run.
 
     Errors of the epochs and of their time are independent.
     """
@@ -223,7 +222,7 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
 
 
 def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
-    """Count the runs that the devices of a scope have in progress at the same time, one on each."""
+    """Count the runs that the devices of a scope have in progress at the same time, one on each device."""
     needed = model.run.devices_per_run
     if needed > 1:
         raise FomkitError(
@@ -236,5 +235,5 @@ def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
 
 
 def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: float) -> Span:
-    """Give the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
+    """Return the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
     return unit_per_day(run_s.scaled(model.unit.runs), at_once * machine.up_share(scope))

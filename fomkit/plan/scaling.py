@@ -1,4 +1,7 @@
-"""Strong and weak scaling of a training over nodes, what limits it, and the bandwidth that it needs."""
+"""Strong and weak scaling of a training over nodes, what limits it, and the bandwidth that it needs.
+
+`scale` computes the curves; `bandwidth_content` finds the least link rate at which replicas gain anything.
+"""
 
 from __future__ import annotations
 
@@ -28,36 +31,36 @@ from fomkit.prediction.exchange import Network
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
-"""Share of the ideal rate whose loss is not called a limit."""
+"""Loss, as a share of the step, up to which it does not count as a limit."""
 _LOW = ("fp8", "mxfp8", "nvfp4")
 _FORMATS: Mapping[str | None, str] = {None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(_LOW, "bf16")}
 
 
 class Stepper(Protocol):
-    """What gives a step of so many samples on so many devices."""
+    """The interface of a model of parallel steps."""
 
     def at(self, devices: int, samples: int) -> ParallelStep:
-        """Give the step."""
+        """Return the step of `samples` samples on `devices` devices."""
 
     def one_device(self, devices: int, samples: int) -> OneDevice:
-        """Give what a device runs of one microbatch."""
+        """Return what one device executes for one microbatch."""
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
-        """Give what a step waits for its replicas on a network, nothing hidden, at one end [s]."""
+        """Return how long a step waits for its replicas, without overlap, at one end of the interval [s]."""
 
     def gradient_byte(self) -> float:
-        """Give the bytes of gradients that a device shares with its replicas."""
+        """Return the bytes of gradients that a device exchanges with its replicas."""
 
     def on(self, machine: Machine) -> Stepper:
-        """Give the same on a machine that differs in links only; what one device does is shared."""
+        """Return the stepper of a machine that differs in links only; the work of one device is shared."""
 
 
 @dataclass(frozen=True)
 class ScalingSpec:
     """What is to be scaled.
 
-    `modes`: strong: one batch shared out; weak: one batch a replica.
-    `whole_batch`: samples of a strong step; None takes the profile's batch for each replica of the fewest nodes.
+    `modes`: strong: one batch divided among the replicas; weak: one batch a replica.
+    `whole_batch`: samples of a strong step; None is the profile's batch for each replica of the fewest nodes.
     `options`: its batch is that of one replica in weak scaling.
     """
 
@@ -69,13 +72,13 @@ class ScalingSpec:
 
 
 def _wall_s(step: ParallelStep, end: str) -> float:
-    """Give a step with its communication at one end of the interval [s]."""
+    """Return the time of a step with its communication at one end of the interval [s]."""
     exposed_s: float = getattr(step.exposed_s, end)
     return step.wall_s.value - step.exposed_s.value + exposed_s
 
 
 def step_fit(machine: Machine, step: ParallelStep) -> Fit:
-    """Tell whether a device holds its part of a step."""
+    """Check whether a device's part of a step fits in its memory."""
     if machine.device.capacity_byte is None or step.memory_byte is None:
         return UNKNOWN_FIT
     message = too_much(machine, step.memory_byte)
@@ -84,7 +87,7 @@ def step_fit(machine: Machine, step: ParallelStep) -> Fit:
 
 @dataclass(frozen=True)
 class Point:
-    """One number of nodes: its step, beside the reference's."""
+    """The step on one number of nodes, and the reference step."""
 
     nodes: int
     step: ParallelStep
@@ -93,7 +96,7 @@ class Point:
 
     @property
     def speedup(self) -> Span:
-        """Samples a second over those of the reference; errors of devices and of links are common to both."""
+        """Samples a second relative to the reference; errors of devices and of links are common to both."""
         samples = self.step.samples / self.reference.samples
         ends = [
             samples * _wall_s(self.reference, end) / _wall_s(self.step, end) for end in ("value", "low", "high")
@@ -102,17 +105,17 @@ class Point:
 
     @property
     def efficiency(self) -> Span:
-        """Speed-up over the devices' share of it."""
+        """Speed-up divided by the ratio of the numbers of devices."""
         return self.speedup.scaled(self.reference.devices / self.step.devices)
 
     @property
     def fits(self) -> bool | None:
-        """Whether a device holds it; None where nobody knows."""
+        """Whether it fits in a device's memory; None where unknown."""
         return step_fit(self.machine, self.step).fits
 
     @property
     def losses(self) -> dict[str, float]:
-        """Shares of the step that the ideal would not have: communication, pipeline, and small batches."""
+        """Shares of the step that an ideal step would not have: communication, pipeline, and small batches."""
         step, reference = self.step, self.reference
         ideal = reference.compute_s.value * step.samples / reference.samples * reference.devices / step.devices
         lost = {
@@ -123,7 +126,7 @@ class Point:
 
     @property
     def limit(self) -> str:
-        """What keeps it from being faster: memory, communication, pipeline, batch; device where nothing else."""
+        """What limits the rate: memory, communication, pipeline or batch; device if none of them does."""
         if self.fits is False:
             return "memory"
         losses = self.losses
@@ -155,7 +158,7 @@ class Scaling:
 
 
 def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
-    """Choose how a step is made: by a transformer's sizes where the profile has them, else by copies."""
+    """Select the stepper: from a transformer's sizes where the profile has them, else from copies of the step."""
     network = Network(machine, check_layout(layout).channel, options.interval)
     if model.transformer is None:
         return ReplicaStep(model, machine, layout, network, options)
@@ -177,13 +180,13 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
 
 
 MOST_DEVICES = 4096
-"""Devices up to which a layout is sought that holds a step."""
+"""Largest number of devices for which `smallest_layout` searches."""
 _NODE = 8
-"""Devices that one node may have where a machine does not say it."""
+"""Largest number of devices in a node where a machine does not state it."""
 
 
 def _layouts(devices: int, inside: int) -> Iterator[Layout]:
-    """Give the layouts of so many devices, the plainest first: copies, tensor groups inside a node, stages."""
+    """Yield the layouts of `devices` devices, the simplest first: copies, tensor groups inside a node, stages."""
     powers = [1 << power for power in range(devices.bit_length())]
     for stages, tensor in ((one, other) for one in powers for other in powers if other <= inside):
         replicas = devices // (stages * tensor)
@@ -193,7 +196,7 @@ def _layouts(devices: int, inside: int) -> Iterator[Layout]:
 
 
 def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: int, options: Options) -> float:
-    """Give what a device holds of a step [byte]; infinite where the layout does not divide."""
+    """Return the memory of a step on a device [byte]; infinite where the layout does not divide."""
     try:
         stepper, batch = stepper_of(model, machine, layout, options), options.batch or model.batch
         return stepper.held_byte(devices, batch) if isinstance(stepper, TransformerStep) and batch else inf
@@ -202,10 +205,10 @@ def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: i
 
 
 def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> str:
-    """Name the layout on the fewest devices that hold a step of a transformer, with the options that ask for it.
+    """Describe the layout on the fewest devices that hold a transformer's step, with the options to select it.
 
-    `options`: with the batch of the whole step. Gives "" where nobody knows: the model is not made by its sizes,
-    or the machine has no capacity.
+    `options`: with the batch of the whole step. Returns "" where it is unknown: the model is not priced by its
+    sizes, or the machine states no capacity.
     """
     capacity, node = machine.device.capacity_byte, machine.node_devices or _NODE
     if model.transformer is None or capacity is None:
@@ -228,6 +231,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
+    """Compute one curve; numbers of nodes on which the layout is not possible are refused."""
     copies, per_node = spec.layout.fewest_devices, network.node_devices
     fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
     whole = spec.whole_batch or batch * max(1, fewest // spec.layout.model_devices)
@@ -248,11 +252,11 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
 
 
 def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
-    """Work out the curves.
+    """Compute the curves.
 
     `machine`: its links are those of the network, its devices per node those of a node.
     """
-    given: Sequence[object] = spec.nodes  # a notebook may give anything
+    given: Sequence[object] = spec.nodes  # a notebook may pass any objects
     if not given:
         raise FomkitError("nodes", "are none. Give one number of nodes or more.")
     for nodes in given:
@@ -274,34 +278,35 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
 
 
 def with_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
-    """Give a machine with links and devices per node that the user states; they stand before the profile's own."""
+    """Return a machine with the user's links, before those of its profile, and the user's devices per node."""
     devices = node_devices or machine.node_devices
     return replace(machine, links=(*links, *machine.links), node_devices=devices)
 
 
 SLOWEST, QUICKEST = 1.0, 1e18
-"""Rates between which one is looked for [byte/s]."""
+"""Lowest and highest rate of the search [byte/s]."""
 _CLOSE = 1e-12
 _TRIES = 200
 
 
 Needed = TypedDict("Needed", {"value": float | None, "low": float | None, "high": float | None})
-"""A rate that is needed with its interval [byte/s]; None where none is enough."""
+"""A required rate with its interval [byte/s]; None where no rate is enough."""
 
 
 def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
-    """Give the least rate at which an exchange takes no longer than there is room for.
+    """Return the least rate at which an exchange takes at most `room_s`.
 
-    `taken_s`: what the exchange takes [s] at a rate [byte/s]; it never grows with the rate; `room_s`: what it may
-    take [s]. Gives a number: [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where
-    any is.
+    `taken_s`: time of the exchange [s] at a rate [byte/s]; it never grows with the rate; `room_s`: the time that
+    it may take [s]. Returns the rate [byte/s]; None if no rate is enough, because starting alone takes longer; 0
+    if any rate is enough.
 
     A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
 
     >>> round(least_rate(lambda rate: 102_228_128 / rate, 0.3) / 1e6, 2)
     340.76
     """
-    # Times are straight, or nearly, in seconds a byte: a chord finds the place at once, halving is the safe way.
+    # Times are nearly linear in seconds per byte: a secant step finds the rate at once, bisection always
+    # converges.
     quick, slow = 1 / QUICKEST, 1 / SLOWEST
     under, over = taken_s(QUICKEST) - room_s, taken_s(SLOWEST) - room_s
     if under >= 0:
@@ -322,14 +327,14 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
 
 
 LAYERS = 10
-"""Layers listed: those that need most bandwidth."""
+"""Number of layers listed: those that need most bandwidth."""
 NOT_OF_EXPERTS = (
     "least bandwidth: not given where replicas share experts, since they do not hold the same gradients"
 )
 
 
-def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
-    """Solve for the rate at both ends too: more room and a quicker exchange need less."""
+def _needed_rate(taken_s: Callable[[str, float], float], room: Span) -> Needed:
+    """Solve for the rate at low and high too: more room and a quicker exchange need a lower rate."""
 
     def rate(end: str, room_s: float) -> float | None:
         return least_rate(partial(taken_s, end), room_s)
@@ -337,8 +342,8 @@ def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
     return {"value": rate("value", room.value), "low": rate("low", room.high), "high": rate("high", room.low)}
 
 
-def _room(point: Point) -> Span:
-    """Give what a step may wait for its replicas before as many samples take the reference no longer [s]."""
+def _allowed_wait(point: Point) -> Span:
+    """Return how long a step may wait for its replicas until it takes as long per sample as the reference [s]."""
     step, reference = point.step, point.reference
     alone = step.wall_s.value - step.replicas_s.value
     room = step.samples / reference.samples * reference.wall_s.value - alone
@@ -353,7 +358,7 @@ LeastBandwidth = TypedDict("LeastBandwidth", {"gradient_byte": float, "algorithm
                                               "layers_at": LayersAt})  # fmt: skip
 
 
-def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
+def _model_bandwidths(scaling: Scaling, curve: Curve) -> list[Whole]:
     stepper, found = scaling.stepper, list[Whole]()
     for point in curve.points:
         step = point.step
@@ -364,13 +369,13 @@ def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
         def taken_s(end: str, rate: float, step: ParallelStep = step, tier: Tier = tier) -> float:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
 
-        needed = _needed(taken_s, _room(point))
+        needed = _needed_rate(taken_s, _allowed_wait(point))
         found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed})
     return found
 
 
-def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
-    """Take each layer for the whole model: its gradients, its time, and nothing for starting."""
+def _layer_bandwidths(scaling: Scaling, ranks: int) -> list[OfLayer]:
+    """Treat each layer as a whole model: its own gradients and time, without start-up times."""
     stepper = scaling.stepper
     if not isinstance(stepper, ReplicaStep):
         return []
@@ -384,27 +389,27 @@ def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
             return waited(layout, quick, group, [Bucket(byte, 0.0)], (0.0, 0.0), 1.0, end).exposed_s
 
         if time.value > 0:
-            needed = _needed(taken_s, time.scaled(ranks - 1))
+            needed = _needed_rate(taken_s, time.scaled(ranks - 1))
             found.append({"module": str(row["module"]), "gradient_byte": row["byte"],
                           "time_s": span_content(time), "needed_byte_per_s": needed})  # fmt: skip
     return sorted(found, key=lambda one: one["needed_byte_per_s"]["value"] or 0.0, reverse=True)[:LAYERS]
 
 
 def bandwidth_content(scaling: Scaling) -> LeastBandwidth | None:
-    """Answer which bandwidth replicas need to gain anything, each with a batch of its own, without overlap.
+    """Return the bandwidth that replicas, each with a batch of its own, need to gain anything without overlap.
 
-    The rate is that of the links that join the replicas, as a link states it; at it the step as priced, its layout
-    without overlap, gives as many samples a second as the reference. The interval is that of the reference's step
-    and of the exchange; None of an end says that no rate is enough there. None of all where there is no weak
-    curve, one replica, or shared experts.
+    The rate is that of the links between the replicas, as a link states it. At this rate the step, with its layout
+    but without overlap, processes as many samples a second as the reference. The interval comes from the
+    reference's step and the exchange; a bound is None where no rate is enough. The result is None where there is
+    no weak curve, only one replica, or shared experts.
     """
     curve = next((curve for curve in scaling.curves if curve.mode == "weak"), None)
     if curve is None or scaling.spec.layout.expert > 1:
         return None
     gradient_byte = scaling.stepper.gradient_byte()
-    whole = _whole(scaling, curve)
+    whole = _model_bandwidths(scaling, curve)
     if not whole:
         return None
     ranks = whole[0]["replicas"]
     return {"gradient_byte": gradient_byte, "algorithm": scaling.spec.layout.algorithm, "whole": whole,
-            "layers_at": {"replicas": ranks, "layers": _layers(scaling, ranks)}}  # fmt: skip
+            "layers_at": {"replicas": ranks, "layers": _layer_bandwidths(scaling, ranks)}}  # fmt: skip

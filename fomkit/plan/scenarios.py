@@ -1,4 +1,4 @@
-"""Many variants of one study: a model on a machine whose sizes, rates and costs change, as arrays."""
+"""Many variants of one study as arrays: a model on a machine whose sizes, rates and costs change (`scenarios`)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Array = NDArray[np.float64]
 
 FORWARD = "forward"
 CELLS = 75_000
-"""Ops times variants that are worked on at once; bounds the memory."""
+"""Number of ops times variants that are computed at once; it bounds the memory."""
 HELD_BYTE = 2**24
-"""More than any array of a block takes. How much of what one block frees glibc keeps for the next, and does not
-fetch from the system page by page again, follows the largest piece that it ever mapped and freed."""
+"""More than the size of any array of a block [byte]. The largest piece that was ever mapped and freed determines
+how much freed memory glibc keeps for the next block; the rest is fetched from the system page by page again."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
@@ -48,7 +48,7 @@ _BASIS = pd.CategoricalDtype(["measured", "modelled"])
 
 @dataclass(frozen=True)
 class Study:
-    """What all scenarios share (`prepare_study`)."""
+    """The data that all scenarios share (`prepare_study`)."""
 
     model: ModelProfile
     given: Machine
@@ -61,19 +61,19 @@ class Study:
     formats: Formats
     pairs: Mapping[tuple[str, str], NDArray[np.intp]]
     cache: dict[tuple[tuple[str, bytes], ...], _Shapes] = field(default_factory=dict, repr=False)
-    """The last block of shapes as built: a search, or a sweep, asks for many machines at the same."""
+    """The last block of shapes as built: a search, or a sweep, evaluates many machines at the same shapes."""
 
 
-def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Tell the columns that are sizes of the model from those that are other parameters, all checked."""
+def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Split the columns into sizes of the model and other parameters, and check all values."""
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
-    free = terms(machine)
+    step_terms = terms(machine)
     for name in table.columns if len(table) else ():
         values = table[name].to_numpy(np.float64)
         if not np.isfinite(values).all():
             raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
-        if name in free:
+        if name in step_terms:
             if not values.min() >= 0:
                 raise FomkitError(
                     "scenarios", f"{name} is {values.min():g}. Expected a number that is not below 0."
@@ -93,12 +93,13 @@ def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple
 class _Shapes(NamedTuple):
     """The ops (n) of some shapes (u) on the machine as built, and how their times change with its rates.
 
-    `seconds` (3, n, u): value and ends of all executions [s], 0 where unpriced.
-    `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where each was timed.
-    `same` (n,): number of the op that a row is.
-    `launched` (n, u): share of a time that launches take, where it names them apart.
-    `compute`, `memory` (n, u): flop and byte for each second of the floor, times the rest of the share; 0 where
-      the floor is unknown and the rest stays as it is, which `kept` (n, u) has.
+    `seconds` (3, n, u): value, low and high of all executions [s], 0 where unpriced.
+    `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where every op was timed.
+    `same` (n,): index of the distinct op of a row.
+    `launched` (n, u): share of launches in a time that lists them separately.
+    `compute`, `memory` (n, u): flop and byte for each second of the floor, times the share of the time without
+      launches; 0 where the floor is unknown.
+    `kept` (n, u): that share where the floor is unknown, in which case it does not change; else 0.
     """
 
     seconds: Array
@@ -113,10 +114,11 @@ class _Shapes(NamedTuple):
 
 
 def _shapes_of(study: Study, timed: Timed) -> _Shapes:
+    """Derive the parts of timed ops that scale with the rates of a machine; see `_Shapes`."""
     rows, launch = study.step.rows, study.machine.device.launch_s
     arithmetic, floor_s = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None], np.empty(timed.flop.shape)
     for pair, at in study.pairs.items():
-        built = _built(study.machine, pair)
+        built = _rates(study.machine, pair)
         floor_s[at] = floors(arithmetic[at], timed.flop[at], timed.byte[at], *built)[0]
     starts_s = timed.launches * (launch.value if launch is not None else 0.0)
     named = (timed.sources == SOURCES[ROOFLINE]) & (starts_s > 0) & (timed.times[0] > 0)
@@ -134,15 +136,15 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
 
 
-def _built(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
+def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
     known = rates(machine, *pair)
     return value_of(known.flop_per_s), value_of(known.byte_per_s)
 
 
-def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
-    """Give the time of each op (n, s) on the changed machine of each scenario, as a share of that as built.
+def _relative_times(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
+    """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
-    It is `fomkit.prediction.donors.factor`, of floors that all scenarios of a shape share but for their rates.
+    It equals `fomkit.prediction.donors.factor`; all scenarios of a shape share the floors but for their rates.
     """
     launch = study.machine.device.launch_s
     share = here.launched
@@ -152,22 +154,23 @@ def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array
     for pair, at in study.pairs.items():
         peak, rate = (
             1.0 / changes.get(name, built)
-            for name, built in zip((peak_name(*pair), "byte_per_s"), _built(study.machine, pair), strict=True)
+            for name, built in zip((peak_name(*pair), "byte_per_s"), _rates(study.machine, pair), strict=True)
         )
-        # A rate that nobody knows is one that no floor here needs; with neither known the time stays as it is.
+        # An unknown rate is NaN and not needed by any floor here: fmax ignores it. With both unknown the time
+        # stays.
         floors = np.fmax(here.compute[at] * peak, here.memory[at] * rate)
         share[at] += np.where(here.kept[at] > 0, 0.0, floors)
     return share
 
 
 def _span_of_variants(ends: Array, level: float) -> Span:
-    """Give values and ends (3, s) as one span of all scenarios."""
+    """Return value, low and high (3, s) as one span of all scenarios."""
     value, low, high = (cast(float, end) for end in ends)
     return Span(value, low, high, level)
 
 
 def ends_of(spans: Sequence[Span | None]) -> list[float]:
-    """Give value and ends of each, in the order of `RESULTS`; NaN where it is not known."""
+    """Return value, low and high of each span, in the order of `RESULTS`; NaN where it is unknown."""
     return [end for span in spans for end in ((np.nan,) * 3 if span is None else span.ends)]
 
 
@@ -191,7 +194,7 @@ def _figures_of(
 
 
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
-    """Add up some of the ops of each scenario (s)."""
+    """Add up a selection of the ops of each scenario (s)."""
     kinds, seconds, sources, same = study.step.kinds_and_passes[0], here.seconds, here.sources, here.same
     if not which.all():
         kinds, seconds = tuple(compress(kinds, which)), seconds[:, which]
@@ -200,21 +203,21 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
     return device_times(ops, study.uses, study.options.interval)
 
 
-def _rolled_up(
+def _roll_up(
     study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], launches_s: Array | None
 ) -> pd.DataFrame:
-    """Roll the ops (n, s) of each scenario up."""
     rows, level = study.step.rows, study.options.interval
     devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
-    ahead = study.step.passes == FORWARD
-    if study.model.data.validation_samples is not None and ahead.any():
-        forwards = _device_times(study, here, ahead).ends
+    is_forward = study.step.passes == FORWARD
+    if study.model.data.validation_samples is not None and is_forward.any():
+        forwards = _device_times(study, here, is_forward).ends
     found = np.empty((len(RESULTS), len(here.starts)))
     for case in cases:
         at = case.scenarios
         scaled = None if case.machine.host_op_s is not None else launches_s
         if scaled is not None:
-            # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
+            # Host time is launches times launch cost: with a cost of 1 s and scaled launches, one machine serves
+            # all.
             case = case._replace(machine=change_machine(case.machine, {"launch_s": 1.0}))
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
         own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
@@ -226,8 +229,7 @@ def _rolled_up(
     return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "shared": devices.shared, "basis": basis})
 
 
-def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
-    """Give each scenario the ops of its shape."""
+def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
     columns = (column if column is shapes.same else column.take(shape, -1) for column in shapes)
@@ -235,7 +237,7 @@ def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
-    """Do once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
+    """Compute once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
     check_work(model.ops, model.name)
     given, model = with_host(machine, model), updated_as_there(model, machine)
     machine = prepared(given)
@@ -247,34 +249,33 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
     return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats, pairs)
 
 
-def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
+def _timed_shapes(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
     """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
     key = tuple((name, values.tobytes()) for name, values in sizes.items())
     if key not in study.cache:
         timed = times_at(study.step, study.machine, sizes, study.options.interval)
-        _check(study, timed)
+        _check_priced(study, timed)
         study.cache.clear()
         study.cache[key] = _shapes_of(study, timed)
     return study.cache[key]
 
 
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Estimate many scenarios, some at a time; see `scenarios`.
+    """Estimate many scenarios in blocks; see `scenarios`.
 
-    Yields a DataFrame: results of some scenarios, by their position in ``table``, scenarios of the same shapes
-    together.
+    Yields a DataFrame: results of some scenarios, by position in ``table``; equal shapes are in one block.
     """
-    size_names, changes = _choose(study.model, study.machine, table)
-    if study.machine.origin is not None:  # its times are carried over from another device already
+    size_names, changes = _split_columns(study.model, study.machine, table)
+    if study.machine.origin is not None:  # its times are already transferred from another device
         yield from _one_by_one(study, table, size_names, changes)
         return
-    np.empty(HELD_BYTE, np.uint8)  # freed at once
+    np.empty(HELD_BYTE, np.uint8)  # freed at once; see HELD_BYTE
     base = choose_sizes(study.model, study.options.wanted_sizes)
     shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     if size_names:
         columns = table[size_names].to_numpy(np.float64)
         ones, shape_of = alike(list(columns.T))
-        order = np.lexsort(columns[ones].T[::-1])  # a sweep's stretches that meet the same shapes meet them so
+        order = np.lexsort(columns[ones].T[::-1])  # sorted, so that equal sets of shapes make equal blocks
         shapes, shape_of = columns[ones[order]], np.argsort(order)[shape_of]
     order = np.argsort(shape_of, kind="stable")
     most = max(1, CELLS // max(len(study.step.rows), 1))
@@ -282,7 +283,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
         sizes |= {name: block[:, column] for column, name in enumerate(size_names)}
-        timed = _as_built(study, sizes)
+        timed = _timed_shapes(study, sizes)
         own = order[np.searchsorted(shape_of[order], first) : np.searchsorted(shape_of[order], first + len(block))]
         for start in range(0, len(own), most):
             chosen = own[start : start + most]
@@ -294,7 +295,6 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _one_by_one(
     study: Study, table: pd.DataFrame, size_names: list[str], changes: list[str]
 ) -> Iterator[pd.DataFrame]:
-    """Estimate each scenario alone."""
     for place, row in enumerate(table.to_dict("records")):
         machine = change_machine(study.given, {name: row[name] for name in changes if name not in OF_A_RUN})
         sizes = {**study.options.wanted_sizes, **{name: int(row[name]) for name in size_names}}
@@ -306,7 +306,7 @@ def _one_by_one(
 
 
 def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
-    """Put the results of all blocks beside the table that they are of; see `scenarios`."""
+    """Join the results of all blocks to their table, in its order; see `scenarios`."""
     found = list(blocks)
     if not found:
         return table.assign(**dict.fromkeys(RESULTS, np.nan), shared=1.0, basis="modelled")
@@ -317,21 +317,22 @@ def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFram
 def _block(
     study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
-    here = _of_scenarios(shapes, shape)
+    """Estimate scenarios of one block of shapes; `shape`: the index of each scenario's shape."""
+    here = _by_scenario(shapes, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
-    free = terms(study.machine)
-    rates_of = {name: column for name, column in values.items() if name not in free}
+    step_terms = terms(study.machine)
+    rates_of = {name: column for name, column in values.items() if name not in step_terms}
     if rates_of:
-        seconds = here.seconds * _changed(study, here, rates_of)
+        seconds = here.seconds * _relative_times(study, here, rates_of)
         untimed = np.zeros_like(here.measured)
         here = here._replace(seconds=seconds, sources=_TRANSFERRED[here.sources], measured=untimed)
     batches = sizes["batch"][shape] if "batch" in sizes else None
-    cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in free})
-    return _rolled_up(study, here, batches, cases, rates_of.get("launch_s"))
+    cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in step_terms})
+    return _roll_up(study, here, batches, cases, rates_of.get("launch_s"))
 
 
 class _Case(NamedTuple):
-    """A model and a machine that some scenarios share: all but sizes, rates and launch cost."""
+    """A model and a machine that some scenarios share: equal in all but sizes, rates and launch cost."""
 
     model: ModelProfile
     machine: Machine
@@ -341,7 +342,7 @@ class _Case(NamedTuple):
 def _cases(
     study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp], values: Mapping[str, Array]
 ) -> Iterator[_Case]:
-    """Give each model and machine that differ in `terms`, or in what the model's own memory costs at its sizes."""
+    """Yield each model and machine that differ in `terms`, or in the cost of fresh pages at their sizes."""
     pages = study.machine.device.fresh_byte_per_s is not None
     keys = [*values.values(), *([shape.astype(np.float64)] if pages else [])]
     if not keys:
@@ -360,7 +361,8 @@ def _cases(
         yield _Case(model, machine, np.flatnonzero(case_of.ravel() == number))
 
 
-def _check(study: Study, timed: Timed) -> None:
+def _check_priced(study: Study, timed: Timed) -> None:
+    """Raise where a shape executes nothing, or has work without a time."""
     executions, lacking = timed.executions.sum(0), np.isnan(timed.times[0]).any(0)
     if not executions.all():
         idle = timed.executions[:, int(executions.argmin())]
@@ -377,21 +379,20 @@ def _check(study: Study, timed: Timed) -> None:
 
 
 def columns_of(model: ModelProfile, machine: Machine) -> frozenset[str]:
-    """Name what a table of scenarios may say: sizes of the model, parameters of the machine and of the run."""
+    """Return the allowed columns of a table of scenarios: sizes of the model, parameters of machine and run."""
     return frozenset({*model.sizes, "batch", *machine.parameters, *terms(machine)})
 
 
 def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Estimate one model on one machine in many scenarios.
 
-    The numbers are those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
-    Scenarios of the same sizes share the utilisation of every op; on a changed machine it is kept and the time
-    follows the roofline.
+    The numbers equal those of `fomkit.plan.estimate` with `fomkit.plan.options.change_machine`. Scenarios of the
+    same sizes share the utilisation of every op; a changed machine keeps it, and the time follows the roofline.
 
-    `table`: columns are those of `columns_of`, in SI units. What has no column stays as the profiles and options
-    have it. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with
-    _low and _high, NaN where the profile does not say; ``shared``: the share of the variance of their errors that
-    other work on the machine shares; ``basis``: measured where every op was timed and no machine changed, else
+    `table`: columns are those of `columns_of`, in SI units; other values stay as in the profiles and options.
+    Returns a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and
+    _high, NaN where the profile does not state them; ``shared``: the share of the variance of their errors that is
+    common to other work on the machine; ``basis``: measured where every op was timed and no machine changed, else
     modelled; and ``why``: the reason why a scenario has no figures, which are then NaN.
     """
     known = columns_of(study.model, study.given)
@@ -401,10 +402,11 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _where_possible(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """Estimate all scenarios; halve the table until only those that fail are left without figures."""
     try:
         return in_order(blocks_of(study, table), table).assign(why="")
     except FomkitError as error:
         if len(table) == 1:
             return in_order((), table).assign(basis="", why=str(error))
-        half = len(table) // 2  # one of them cannot be; the others may be
+        half = len(table) // 2  # at least one scenario fails; the others may not
         return pd.concat([_where_possible(study, part) for part in (table.iloc[:half], table.iloc[half:])])

@@ -1,4 +1,7 @@
-"""The ops of one model at many sizes at once, as arrays."""
+"""The distinct ops of a model's step as arrays, sized and priced at many sizes at once.
+
+`step_ops` collects the ops once; `times_at` and `price_at` evaluate them at arrays of sizes.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,14 @@ _WORK = ("flop", "byte", "launches")
 
 
 class _Table(NamedTuple):
-    """Rows at some sizes, their cells that are expressions, and what their number format makes of bytes."""
+    """Rows at some sizes, their cells that are expressions, and the factors by which formats change bytes."""
 
     rows: pd.DataFrame
     expressions: Expressions
     factor: Array
 
     def then(self, other: _Table) -> _Table:
-        """Put others after these."""
+        """Append the rows of another table."""
         if not (len(self.rows) and len(other.rows)):
             return self if len(self.rows) else other
         count, expressions = len(self.rows), {name: dict(cells) for name, cells in self.expressions.items()}
@@ -57,11 +60,10 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True)
 class SizedOps:
-    """Ops whose columns may depend on named sizes, and after them what they are made of.
+    """Ops whose columns may depend on named sizes, then their pieces: library calls and profile parts.
 
-    `columns`: one row for each, restated, at some sizes; `cells`: those that are expressions; `groups`: rows that
-    one cost formula prices; `layers`: those whose library calls come first after the ops; `where`: how messages
-    name them.
+    `columns`: a row for each, restated, at some sizes; `cells`: the expressions; `groups`: rows that one cost
+    formula prices; `layers`: recurrent layers; their library calls follow the ops; `where`: for messages.
     """
 
     columns: Columns
@@ -72,7 +74,7 @@ class SizedOps:
 
     @cached_property
     def _fixed(self) -> dict[str, Array]:
-        """The columns of numbers at some sizes (n, 1)."""
+        """The numeric columns at some sizes (n, 1)."""
         rows = self.columns.table
         names = [str(name) for name, dtype in rows.dtypes.items() if dtype.kind == "f"]
         row = columns_of(rows, np.arange(len(rows)), {}, (1,))
@@ -86,7 +88,7 @@ class SizedOps:
         return np.flatnonzero(self.columns.text("piece").are(CALL)).tolist()
 
     def at(self, sizes: Sizes) -> Rows:
-        """Size, check and price each row at all sizes (u), row by row."""
+        """Size and check the rows at all sizes (u) and compute their costs; the sizes of a row are adjacent."""
         many, cells, rows = many_of(sizes), self.cells, self.columns.table
         values, wrong = cells.at(sizes, self.where)
         flat = np.repeat(
@@ -111,14 +113,14 @@ class SizedOps:
         def costs(*names: str) -> dict[str, Array]:
             return cost_columns(rows, names, {**self._fixed, **sized}, (many,), self.groups)
 
-        if "of" in self._fixed:  # by the place of the op among so many sizes of each
+        if "of" in self._fixed:  # index of the parent op, which has `many` rows too
             sized["of"] = self._fixed["of"] * many + np.arange(many)
         return repeated(self.columns, many, **sized, **costs(*_WORK),
                         least_flop=lambda: costs("least_flop")["least_flop"].ravel())  # fmt: skip
 
 
 class Replaced(NamedTuple):
-    """The number format and engine that an op was asked for in, and a note that it has others."""
+    """The number format and engine that were requested for an op, and a note that it has others."""
 
     note: str
     asked: Mapping[str, str]
@@ -128,10 +130,11 @@ class Replaced(NamedTuple):
 class StepOps:
     """The distinct ops of a model's step, to be sized.
 
-    `ops`: each executed once, then what they are made of.
-    `counts`: executions of each op; `sized_counts`: row, text and times of those that are expressions, beside.
-    `first` (t,): for each row of the model's restated table the op that it is.
-    `replaced`: ops that run on another engine than was asked for; `notes`: the same of what ops are made of.
+    `ops`: each op once, then the pieces of ops.
+    `counts`: executions of each op; `sized_counts`: row, expression and multiplicity of the counts that are
+      expressions, which are not in `counts`.
+    `first` (t,): the index of the op of each row of the model's restated table.
+    `replaced`: ops that run on another engine than requested; `notes`: the same for pieces.
     """
 
     ops: SizedOps
@@ -147,7 +150,7 @@ class StepOps:
         return self.ops.columns.table.iloc[: len(self.counts)]
 
     def text(self, name: str) -> Words:
-        """Give a column of words of the ops."""
+        """Return a text column of the ops."""
         return self.ops.columns.text(name).taken(slice(len(self.counts)))
 
     @cached_property
@@ -158,12 +161,12 @@ class StepOps:
 
     @cached_property
     def passes(self) -> NDArray[np.object_]:
-        """Forward, backward or update: the pass of each op."""
+        """The pass of each op: forward, backward or update."""
         passes = self.text("pass_name")
         return np.array([word.partition("_")[0] for word in passes.words], object)[passes.codes]
 
     def executions(self, sizes: Sizes) -> Array:
-        """Give the executions of each op at all sizes (n, u)."""
+        """Return the executions of each op at all sizes (n, u)."""
         found = np.repeat(self.counts[:, None], many_of(sizes), 1)
         for row, text, times in self.sized_counts:
             found[row] += times * evaluate_many(text, sizes, self.ops.where)
@@ -171,7 +174,7 @@ class StepOps:
 
 
 class Priced(NamedTuple):
-    """Ops at several sizes, row by row, and what is known of each on a machine as built."""
+    """Ops at several sizes, row by row, with the prediction of each on a machine as built."""
 
     rows: Rows
     answers: Answers
@@ -181,7 +184,7 @@ class Priced(NamedTuple):
 class Timed(NamedTuple):
     """Ops (n) at several sizes (u), as built.
 
-    `times` (3, n, u): value and ends [s]; NaN where unpriced.
+    `times` (3, n, u): value, low and high [s]; NaN where unpriced.
     `sources` (n, u): `SOURCES` of the times.
     `executions`, `flop`, `byte`, `launches` (n, u).
     """
@@ -197,9 +200,9 @@ class Timed(NamedTuple):
 def _restated(
     ops: pd.DataFrame, model: ModelProfile, formats: Formats, sizes: Mapping[str, int], *, is_parts: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame, Array]:
-    """Give ops at some sizes, the same in number formats, and by how much their bytes change."""
+    """Return ops at some sizes, the same in other number formats, and the factors of their bytes."""
     traced = resize_ops(ops, sizes, model.name)
-    # What a loop of parts does between its steps is done 0 times where there is one step.
+    # A loop with one step executes the parts between its steps 0 times.
     check_table(traced[traced["count"] != 0] if is_parts else traced, "OPS", model.name)
     restated = restate_rows(traced, formats, is_parts=is_parts).reset_index(drop=True)
     factor = np.ones(len(restated))
@@ -212,7 +215,7 @@ def step_ops(
 ) -> StepOps:
     """Collect the distinct ops of a model's step, with the engines that a machine has.
 
-    `sizes`: those at which what is no expression is worked out; default: the profile's own.
+    `sizes`: the sizes at which the cells that are no expressions are computed; default: the profile's own.
     """
     ops, sizes = row_major(model.ops), choose_sizes(model, {}) if sizes is None else sizes
     if formats.casts_weights:
@@ -220,14 +223,14 @@ def step_ops(
     keep, same = _same_rows(ops, formats)
     times = np.bincount(same)
     ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
-    _, asked, factor = _restated(ops, model, formats, sizes)
-    restated, notes = settle_engines(asked, prepared(machine))
+    _, wanted, factor = _restated(ops, model, formats, sizes)
+    restated, notes = settle_engines(wanted, prepared(machine))
     symbols = expressions_in(ops)
     texts_of = symbols.get("count", {})
     columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
-    told = [notes.get(place, "") for place in range(len(restated))]
+    note_at = [notes.get(place, "") for place in range(len(restated))]
     numbers_of: dict[tuple[object, ...], int] = {}
-    keys = zip(*columns, factor.tolist(), told, strict=True)
+    keys = zip(*columns, factor.tolist(), note_at, strict=True)
     new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
     first, new = _by_formula(np.unique(new, return_index=True)[1], new, restated)
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
@@ -239,11 +242,11 @@ def step_ops(
         if name != "count"
     }
     replaced = {
-        number: Replaced(told[place], {name: str(asked[name].iloc[place]) for name in ("dtype", "engine")})
+        number: Replaced(note_at[place], {name: str(wanted[name].iloc[place]) for name in ("dtype", "engine")})
         for number, place in enumerate(first)
-        if told[place]
+        if note_at[place]
     }
-    known = _Table(_told(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
+    known = _Table(_relevant_columns(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
     layers = _layers_of(known.rows, replaced)
     new_of = {int(keep[at]): int(new[at]) for at in first if at < len(keep)}
     pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, new_of))
@@ -268,16 +271,16 @@ def step_ops(
 def _by_formula(
     first: NDArray[np.intp], new: NDArray[np.intp], rows: pd.DataFrame
 ) -> tuple[list[int], NDArray[np.intp]]:
-    """Put ops that one formula prices beside each other: their rows, and the new number of each row's op."""
+    """Sort ops so that ops of one formula are adjacent; return their rows, and the new index of each row's op."""
     names = [name for name in (*CHOOSERS, "kind") if name in rows.columns]
     order = np.lexsort([pd.factorize(rows[name].to_numpy(object)[first])[0] for name in names])
     return first[order].tolist(), np.argsort(order)[new]
 
 
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give the first of the rows of a long table that differ in place alone, and each row's number of them.
+    """Group rows that are equal but for their place: return the first row of each, and each row's group.
 
-    Where linear layers are narrow, rows follow for each of the table.
+    Short tables are not grouped, nor are those with narrow linear layers: `restate_rows` adds rows for each row.
     """
     if len(ops) <= FEW or formats.low:
         return np.arange(len(ops)), np.arange(len(ops))
@@ -285,7 +288,7 @@ def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], N
 
 
 def _cells_of(column: pd.Series[Any], texts: Mapping[int, str]) -> list[object]:
-    """Give the cells of a column, None where it is empty, and the expressions that stand there."""
+    """Return the cells of a column as objects: None where empty, the expression where there is one."""
     cells, empty = column.to_numpy(object, copy=True), np.asarray(column.isna(), bool)
     cells[empty] = None
     for place, text in texts.items():
@@ -294,14 +297,14 @@ def _cells_of(column: pd.Series[Any], texts: Mapping[int, str]) -> list[object]:
     return found
 
 
-def _told(rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the columns that say nothing of what takes time."""
+def _relevant_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Drop the columns that do not affect the time: places except the count, and empty columns."""
     rows = rows.drop(columns=[name for name in _PLACE if name != "count"], errors="ignore").reset_index(drop=True)
     return rows.loc[:, rows.notna().any() | rows.columns.isin(_TEXTS)]
 
 
 Layers = Mapping[int, Mapping[str, Any]]
-"""Recurrent layers as they were asked for, at some sizes, by their row."""
+"""Recurrent layers as requested, at some sizes, by their row."""
 
 
 def _layers_of(ops: pd.DataFrame, replaced: Mapping[int, Replaced]) -> Layers:
@@ -311,7 +314,7 @@ def _layers_of(ops: pd.DataFrame, replaced: Mapping[int, Replaced]) -> Layers:
 
 
 def _calls_of(layers: Layers) -> _Table:
-    """Collect the library calls of recurrent layers; their sizes follow from what is an expression of these."""
+    """Collect the library calls of recurrent layers; their sizes follow from the sized columns of the layers."""
     found = [
         {**call, "of": float(row), "piece": CALL}
         for row, layer in layers.items()
@@ -329,7 +332,7 @@ def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], n
     if not len(parts):
         return _Table(parts, {}, np.empty(0))
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
-    rows = _told(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
+    rows = _relevant_columns(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
     return _Table(rows, expressions_in(parts), factor)
 
 
@@ -339,21 +342,21 @@ def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> 
     `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
     """
     rows, many = step.ops.at(sizes), many_of(sizes)
-    asked = rows.number("count") != 0  # what a loop does between its steps is done 0 times where there is one
+    runs = rows.number("count") != 0  # a loop with one step executes the work between its steps 0 times
     notes = {row * many + at: note for row, note in step.notes.items() for at in range(many)}
-    answers = price(rows if asked.all() else rows.take(asked), prepared(machine), interval, notes, in_sums=True)
+    answers = price(rows if runs.all() else rows.take(runs), prepared(machine), interval, notes, in_sums=True)
     return Priced(rows.take(np.arange(len(step.counts) * many)), answers, step.executions(sizes))
 
 
 def seconds_of(rows: Rows, answers: Answers, device: Device) -> Array:
-    """Give value and ends [s] of all rows (3, n), NaN of those without an answer; with fresh pages."""
+    """Return value, low and high [s] of all rows (3, n), fresh pages included; NaN without an answer."""
     times = np.full((3, len(rows)), np.nan)
     times[:, places_of(answers.index, rows.index)] = answers.times
     return times + fresh_seconds(rows, device)
 
 
 def source_numbers(answers: Answers, count: int) -> NDArray[np.int8]:
-    """Give `SOURCES` of the times of so many rows; 0 of those without an answer."""
+    """Return the `SOURCES` number of the time of each of `count` rows; 0 for rows without an answer."""
     sources, known = np.zeros(count, np.int8), answers.source
     sources[answers.index] = known.mapped([SOURCES[word] for word in known.words], np.int8)
     return sources
@@ -370,9 +373,9 @@ def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> 
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A step's ops at one point on a machine; its table is made when somebody looks at it.
+    """A step's ops at one point on a machine; the table is made at its first access.
 
-    `answers`: what is known of `priced.rows` on the machine; `costed`: makes the COSTED table of the step.
+    `answers`: the predictions for `priced.rows` on the machine; `costed`: makes the COSTED table of the step.
     """
 
     step: StepOps
@@ -383,14 +386,14 @@ class TimedStep:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """The TIMED table; nobody may change it in place."""
+        """The TIMED table; it is shared and must not be changed in place."""
         notes = {row: replaced.note for row, replaced in self.step.replaced.items()}
         timed = with_answers(self.costed(), self.answers.noted(notes), self.step.first)
         return with_fresh(timed, self.device)
 
     @cached_property
     def time_s(self) -> Array:
-        """Value and ends of each op [s] (3, n), NaN where unpriced."""
+        """Value, low and high of each op [s] (3, n), NaN where unpriced."""
         return seconds_of(self.priced.rows, self.answers, self.device)
 
     @cached_property
@@ -404,11 +407,11 @@ class TimedStep:
         return found.tolist()
 
     def coverage(self, runs: Array | float = 1.0) -> dict[str, float]:
-        """Give the share of the time by time source, where each op runs so many times as often (n,)."""
+        """Return the share of the time by time source, where each op runs `runs` times as often (n,)."""
         return shares_of(self.priced.executions[:, 0] * runs, self.time_s[0], self.sources)
 
     def products(self) -> pd.DataFrame:
-        """Give what names the precision of a step: kind, flop, count, and the number format that was asked for."""
+        """Return what determines a step's precision: kind, flop, count and the requested number format."""
         dtypes = self.step.text("dtype").cells()
         for row, replaced in self.step.replaced.items():
             dtypes[row] = replaced.asked["dtype"]
@@ -417,7 +420,7 @@ class TimedStep:
 
     @cached_property
     def rows(self) -> StepRows:
-        """The ops as a step is added up from them."""
+        """The ops in the form from which `roll_up_step` adds up a step."""
         executions, times = self.priced.executions[:, 0], self.time_s[:, :, None]
         sources = source_numbers(self.answers, len(executions))[:, None]
         seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])

@@ -1,6 +1,7 @@
-"""One training step from its op times: device, host and input work at the same time, the longest decides.
+"""The time of one training step: the longest of device, host and input time, which overlap, plus the overheads.
 
-Many variants of a step are added up at once, and the interval can be had as if some ops were timed exactly.
+`roll_up_step` adds up one step and `device_times` the ops of many variants at once. `steps_if_timed` returns the
+interval that a step would have if some of its ops were timed exactly.
 """
 
 from __future__ import annotations
@@ -33,16 +34,15 @@ HOST_OP_S = Fact(
     51e-6, 44e-6, 67e-6, "assumed",
     "layers that wait for their host, of Megatron-DeepSpeed on a host of A100 (vTrain)",
 )  # fmt: skip
-"""What a host needs to start one op of a training step, eagerly, where a machine does not say (docs/parallel.md).
+"""Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).
 
-It is more than one kernel's launch: Python, autograd and the framework's own checks of the op [s].
-"""
+It is longer than a kernel's launch: it includes Python, autograd and the framework's checks of the op [s]."""
 
 
 def with_host(machine: Machine, model: ModelProfile) -> Machine:
-    """Give the machine with what its host needs for an op of a transformer by its sizes, where it does not say.
+    """Return the machine with a default `host_op_s`, if it has none, for a transformer priced by its sizes.
 
-    The ops of a traced network are finer than those of a rule, and start as the machine's launch cost says.
+    The ops of a traced network are finer than those of a transformer; they start at the launch cost.
     """
     if model.transformer is None or machine.host_op_s is not None:
         return machine
@@ -50,7 +50,7 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
 
 
 def overhead_span(overhead: Overhead, of: Span) -> Span:
-    """Give the time [s] of one overhead on top of ``of``."""
+    """Return the time [s] of one overhead on top of ``of``."""
     if overhead.time_s is not None:
         return overhead.time_s.span(of.level)
     if overhead.share is None:
@@ -59,34 +59,34 @@ def overhead_span(overhead: Overhead, of: Span) -> Span:
 
 
 def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
-    """Give the machine's overheads per run, epoch or step, by name."""
+    """Return the machine's overheads per run, epoch or step, by name."""
     return {overhead.name: overhead_span(overhead, of) for overhead in machine.overheads if overhead.per == per}
 
 
 COMMON = 0.5
-"""Share of the variance of an op's error that all ops of its kind and time source have in common on a machine; the
-rest is the op's own. Told from tables of machines left out (docs/adr/0048)."""
+"""Share of the variance of an op's error that is common to all ops of its kind and time source on a machine; the
+rest is the op's own. Estimated from tables of held-out machines (docs/adr/0048)."""
 COMMON_BY_TABLE = 0.2
-"""The same where times rest on timings of the machine: 0.01 to 0.2 of products inside models on five boards, as of
-element-wise ops and rows (docs/adr/0058)."""
+"""The same share for times based on timings of the machine: 0.01 to 0.2 for products inside models on five boards,
+and for element-wise ops and ops over rows (docs/adr/0058)."""
 COMMON_OF: Mapping[tuple[str, str], float] = {("conv", "roofline"): 0.2, ("gemm", "roofline"): 0.35}
-"""The same of kinds from facts, chips left out: products of 31 sheets 0.23 from 20 µs on, 0.41 from 1 ms on;
-convolutions, whose three passes are kernels of their own, 0.16 to 0.24."""
+"""The same share for kinds priced from facts, estimated with chips held out: for products of 31 sheets 0.23 from
+20 µs on and 0.41 from 1 ms on; for convolutions, whose three passes are kernels of their own, 0.16 to 0.24."""
 
 
 def common_of(kind: str, source: str) -> float:
-    """Give the share of the variance of its error that an op of a kind and source has in common with others."""
+    """Return the share of the variance of an op's error that is common to all ops of its kind and time source."""
     return COMMON_OF.get((kind, source), COMMON_BY_TABLE if source in TABLES else COMMON)
 
 
 class Ops(NamedTuple):
-    """What n ops take in each of s variants of a step.
+    """The times of n ops in each of s variants of a step.
 
     `kinds` (n,).
-    `seconds` (3, n, s): value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
-    `sources` (n, s), or (n, 1) where they are the same in all: number of the time source.
-    `of_table`, as these: true where the time rests on timings of single kernels.
-    `same` (n,): number of the op that a row is (`same_ops`): what is wrong with it is wrong wherever it stands.
+    `seconds` (3, n, s): value, low and high of all executions of an op [s]; 0 where it has no time.
+    `sources` (n, s), or (n, 1) where they are the same in all variants: number of the time source.
+    `of_table`, of the same shape: true where the time rests on timings of single kernels.
+    `same` (n,): index of the distinct op of a row (`same_ops`); all rows of one distinct op have the same error.
     """
 
     kinds: tuple[str, ...]
@@ -97,8 +97,8 @@ class Ops(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _numbered(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
-    """Give each row the number of its kind and pass."""
+def _kind_pass_numbers(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
+    """Return a number for each row that identifies its kind and pass."""
     words = list(zip(kinds, passes, strict=True))
     number = {word: float(at) for at, word in enumerate(dict.fromkeys(words))}
     return np.array([number[word] for word in words])
@@ -107,9 +107,9 @@ def _numbered(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
 def same_ops(
     kinds: tuple[str, ...], passes: tuple[str, ...], sources: NDArray[np.integer[Any]], times: Array
 ) -> NDArray[np.intp]:
-    """Give each row of a step the number of its op: rows of one kind and pass that take as long are one op.
+    """Return the index of each row's distinct op: rows of one kind and pass with equal times are one op.
 
-    Looked at in the first, the middle and the last variant.
+    Sources and times are compared in the first, the middle and the last variant.
 
     `kinds`, `passes` (n,); `sources` (n, s); `times` (n, s): of one execution [s].
 
@@ -119,11 +119,11 @@ def same_ops(
     """
     last = times.shape[1] - 1
     looked = sorted({0, last // 2, last}) if last >= 0 else []
-    # A time is known by twelve digits: it was read, or divided by its count.
+    # Compare times to twelve digits: a time may have been read from a file, or divided by its count.
     seconds = times[:, looked]
     exponent = np.floor(np.log10(np.where(seconds > 0, seconds, 1.0)))
     digits = np.round(seconds / 10.0**exponent, 11)
-    return alike([_numbered(kinds, passes), *sources[:, looked].T, *exponent.T, *digits.T])[1]
+    return alike([_kind_pass_numbers(kinds, passes), *sources[:, looked].T, *exponent.T, *digits.T])[1]
 
 
 def ops_in(
@@ -133,7 +133,7 @@ def ops_in(
     times: Array,
     seconds: Array,
 ) -> Ops:
-    """Make ops from their time sources (n, s) and what one execution and all take (3, n, s) [s]."""
+    """Make ops from their time sources (n, s), and the times of one and of all executions (3, n, s) [s]."""
     return Ops(kinds, seconds, sources, OF_TABLE[sources], same_ops(kinds, passes, sources, times[0]))
 
 
@@ -147,9 +147,9 @@ def ops_of(timed: pd.DataFrame) -> Ops:
 
 
 class StepRows(NamedTuple):
-    """The ops of one variant, and what else a step is added up from, one of each for every op.
+    """The ops of one variant, and the other columns from which a step is added up, one entry per op.
 
-    `passes`: of `PASSES`; `bounds`: what bounds it; `starts`: launches of all executions.
+    `passes`: of `PASSES`; `bounds`: what bounds each op; `starts`: launches of all executions.
     """
 
     ops: Ops
@@ -159,7 +159,7 @@ class StepRows(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """What bounds most of the time: compute, memory, launch, or unknown."""
+        """The bound of the ops that take most of the time: compute, memory, launch, or unknown."""
         totals: dict[str, float] = {}
         for bound, time_s in zip(self.bounds, self.ops.seconds[0, :, 0].tolist(), strict=True):
             totals[bound] = totals.get(bound, 0.0) + time_s
@@ -167,32 +167,32 @@ class StepRows(NamedTuple):
 
 
 def starts_of(ops: pd.DataFrame) -> float:
-    """Count the launches of all executions of ops, as far as they are known."""
+    """Count the launches of all executions of ops; ops with unknown launches are left out."""
     return float(np.nansum(ops["launches"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64)))
 
 
 def step_rows(timed: pd.DataFrame) -> StepRows:
-    """Read a TIMED table."""
+    """Read the rows of a TIMED table."""
     starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
     return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), starts)
 
 
 @lru_cache(maxsize=32)
-def _in_passes(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Name forward, backward and update, as far as rows have them, and choose all rows and those of each."""
+def _pass_masks(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
+    """Return the names of the passes that occur, and masks of all rows and of the rows of each pass."""
     words = [name.partition("_")[0] for name in passes]
     names = [name for name in PASSES if name in words]
     which = [[True] * len(words), *([word == name for word in words] for name in names)]
     return names, np.array(which, bool).T
 
 
-def _cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
-    """Give rows (n, 1) or (n, s) of a number each, variant by variant, the number of their cell in a sum."""
+def _sum_cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
+    """Return the cell of each row (n, 1) or (n, s) and variant in a flat array of sums."""
     return np.asarray((numbers * width + np.arange(width)).ravel(), np.intp)
 
 
 def _squared_sums(cells: NDArray[np.intp], many: int, values: Array) -> Array:
-    """Add up rows (n, s) of one number, and then the squares of these sums; gives an array (s,)."""
+    """Add up the rows (n, s) of each sum, then the squares of these sums; return an array (s,)."""
     width = values.shape[1]
     sums = np.bincount(cells, values.ravel(), many * width).reshape(many, width)
     return np.asarray(np.einsum("ns,ns->s", sums, sums), np.float64)
@@ -200,17 +200,17 @@ def _squared_sums(cells: NDArray[np.intp], many: int, values: Array) -> Array:
 
 @lru_cache(maxsize=32)
 def _families(kinds: tuple[str, ...]) -> tuple[NDArray[np.intp], Array]:
-    """Give the number of each op's first family (n, 1), that without a source, and `common_of` all families."""
+    """Return the index of each op's first family (n, 1), that without a source, and every family's `common_of`."""
     number = {kind: at * len(SOURCES) for at, kind in enumerate(dict.fromkeys(kinds))}
     shares = np.array([common_of(kind, source) for kind in number for source in SOURCES])
     return np.array([number[kind] for kind in kinds], np.intp)[:, None], shares
 
 
 class DeviceTimes(NamedTuple):
-    """What the ops of each of s variants of a step take on a device.
+    """The device time of the ops in each of s variants of a step.
 
-    `ends` (3, s): value and ends [s]; `shared` (s,): share of the variance that is common to families of ops, and
-      so to other work on the machine.
+    `ends` (3, s): value, low and high [s]; `shared` (s,): share of the variance that is common to families of ops,
+    and so to other work on the machine.
     """
 
     ends: Array
@@ -220,17 +220,16 @@ class DeviceTimes(NamedTuple):
 def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     """Add up the ops of each variant, which a device runs one after the other.
 
-    Of the errors of ops of one kind and time source, which one estimator made, a part is common and adds up
-    (`common_of`); the rest is each op's own, and adds in quadrature as different families do. So does what use in
-    a step adds.
+    Ops of one kind and time source form a family, priced by one estimator. A part of the errors in a family is
+    common and adds up linearly (`common_of`). The rest is each op's own and adds in quadrature, as do the errors
+    of different families and the error of use in a step.
 
-    `uses`: what use in a step adds to the error of single kernels (`fomkit.plan.coverage`); `level`: the level of
-    the intervals.
+    `uses`: error that use in a step adds to kernel timings (`fomkit.plan.coverage`); `level`: of the intervals.
     """
     seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
     width, family = seconds.shape[2], first + ops.sources
-    families, share = _cells(family, width), shares[family]
-    same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
+    families, share = _sum_cells(family, width), shares[family]
+    same = _sum_cells(ops.same[:, None], width) if distinct < len(ops.same) else None
     value, common, squares, alike, apart = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
         alone = apart * sides
@@ -251,16 +250,16 @@ _ALONE: Uses = {}
 
 @dataclass(frozen=True)
 class StepTime:
-    """The time of one step and what it is made of.
+    """The time of one step and its terms.
 
     `passes`: device time [s] of forward, backward and update.
     `device_s`: their sum: the device runs one op after the other.
-    `host_launch_s`: what the host needs to start all kernels; None where the machine does not say.
-    `input_s`: what the input pipeline needs for one step; None where the machine does not say.
+    `host_launch_s`: time of the host to start all kernels; None where the machine does not state it.
+    `input_s`: time of the input pipeline for one step; None where the machine does not state it.
     `extra_s`: the machine's other overheads per step.
     `wall_s`: the longest of device, host and input, plus the overheads.
     `bound`: compute, memory, launch or input: what the step waits for.
-    `excludes`: terms left out because nobody stated them; the wall time is then a lower bound.
+    `excludes`: terms left out because they are not stated; the wall time is then a lower bound.
     """
 
     passes: Mapping[str, Span]
@@ -276,15 +275,15 @@ class StepTime:
 def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     """Add up ops that a device runs one after the other; rows without a time are left out.
 
-    `timed`: a TIMED table; `level`: the level of its intervals; `uses`: what use in a step adds to the error of
-    single kernels (`fomkit.plan.coverage`); nothing by default.
+    `timed`: a TIMED table; `level`: the level of its intervals; `uses`: the error that use in a step adds to
+    timings of single kernels (`fomkit.plan.coverage`); nothing by default.
     """
     ops = ops_of(timed)
     return _spans(ops, np.ones((len(ops.kinds), 1), bool), uses, level)[0]
 
 
 def _spans(ops: Ops, which: NDArray[np.bool_], uses: Uses, level: float) -> list[Span]:
-    """Add up several choices of the ops of one variant (n, choices)."""
+    """Add up several selections of the ops of one variant (n, selections)."""
     found = device_times(ops._replace(seconds=ops.seconds * which), uses, level)
     columns = zip(*found.ends.tolist(), found.shared.tolist(), strict=True)
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
@@ -296,20 +295,20 @@ def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
 
 
 class Terms(NamedTuple):
-    """What a step is put together from besides the device's time; None where the machine does not say."""
+    """The terms of a step beside the device's time; None where the machine does not state a term."""
 
     host_s: Span | None
     input_s: Span | None
     extra_s: Span
 
     def wall(self, device_s: Span) -> Span:
-        """Give the longest of device, host and input, plus the overheads."""
+        """Return the longest of device, host and input, plus the overheads."""
         known = [span for span in (device_s, self.host_s, self.input_s) if span is not None]
         return add_common([latest(known), self.extra_s])
 
 
 def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
-    """Give the terms of a step of so many launches, beside its device time; overheads may be shares of that."""
+    """Return the terms beside the device time of a step of so many launches; overheads may be shares of it."""
     stated = overheads(machine, "step", device_s)
     input_s = stated.pop(INPUT, None)
     extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])
@@ -322,11 +321,11 @@ def roll_up_step(
     """Add up one step.
 
     `timed`: a TIMED table, or its ops; rows without a time are left out (see `check_covered`); `machine`: for the
-    launch cost and the overheads per step; `level`: the level of the intervals in ``timed``; `uses`: what use in a
-    step adds to the errors of single kernels; default: what the machine's table calls for.
+    launch cost and the overheads per step; `level`: the level of the intervals in ``timed``; `uses`: the error
+    that use in a step adds to timings of single kernels; default: `uses_of` the machine.
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
-    names, which = _in_passes(rows.passes)
+    names, which = _pass_masks(rows.passes)
     uses = uses_of(machine) if uses is None else uses
     device_s, *of_passes = _spans(rows.ops, which, uses, level)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
@@ -347,20 +346,18 @@ def roll_up_step(
 
 
 AT_ONCE = 64
-"""Groups of ops that `steps_if_timed` takes as timed at once, each in a variant of the step."""
+"""Number of groups of ops that `steps_if_timed` evaluates at once, each in a variant of the step."""
 
 
 def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine, level: float) -> dict[int, Span]:
-    """Give the wall time of the step if the ops of one group took exactly what is predicted, group by group.
+    """Return the step's wall time, group by group, as if the ops of that group took exactly their predicted time.
 
-    What a timed op adds to the ends goes: from what its family, the ops of one kind and time source, has in
-    common, and its own; the rest adds up as in `device_times`. How its use in the step differs from a timing of it
-    alone stays unknown. That a timing also tells of similar ops, and that it may differ from the prediction, is
-    left out: nobody knows either beforehand.
+    The ops of the group then have no error, neither of their own nor that of their family (one kind and time
+    source); the rest adds up as in `device_times`. The error of their use in the step remains. A timing would also
+    inform about similar ops, and may differ from the prediction; both are unknown beforehand and left out.
 
-    `timed`: a TIMED table; `groups`: a number for each row; rows of one number are timed by one measurement;
-    `machine`: for the terms beside the device; `level`: the level of the intervals in ``timed``. Gives a dict: the
-    step's wall time [s] by group.
+    `timed`: a TIMED table; `groups`: a number for each row; rows of one number share a measurement; `machine`: for
+    the terms beside the device; `level`: of the intervals in ``timed``. Returns the step's wall time [s] by group.
     """
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()

@@ -1,4 +1,4 @@
-"""The projected timeline of a step as plain content: trace events that Perfetto and Chrome's viewer show."""
+"""The projected timeline of a step as trace events, which Perfetto and Chrome's viewer show."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IN_ORDER, _NO_ORDER = "as traced", "unknown: each op stands once, with all its 
 
 
 def _microseconds(nanoseconds: int) -> float:
-    """Give a time in the unit of trace events, so that a viewer that cuts off digits finds the same nanosecond.
+    """Convert to the unit of trace events [µs]; a viewer that truncates digits finds the same nanosecond.
 
     >>> int(1001 / 1000 * 1000), int(_microseconds(1001) * 1000)
     (1000, 1001)
@@ -61,7 +61,7 @@ def _named(kind: str, value: str | int, track: int | None = None) -> Event:
 
 
 def _arguments(row: Mapping[str, Any], count: float) -> dict[str, object]:
-    """Say what is known of one slice; flop and byte are those of all its executions."""
+    """Return the known properties of one slice; flop and byte are those of all its executions."""
     described = {name: row.get(name) for name in ("module", "code_line", "kind", "dtype", "engine", "pass_name")}
     work = {name: row[name] * count for name in ("flop", "byte")}
     interval = {f"{name}_us": row[f"{name}_s"] * count * 1e6 for name in ("low", "high")}
@@ -71,7 +71,7 @@ def _arguments(row: Mapping[str, Any], count: float) -> dict[str, object]:
 
 
 def _tracks(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """Give a number to the track of each pass and engine, after that of the step as a whole."""
+    """Return the numbers of the tracks of passes and engines, after the track of the step as a whole."""
     pairs = dict.fromkeys((str(row["pass_name"]).partition("_")[0], str(row["engine"])) for row in rows)
     return {pair: number for number, pair in enumerate(pairs, start=STEP_TRACK + 1)}
 
@@ -91,7 +91,7 @@ def _ops(found: Sequence[Execution], rows: Sequence[Mapping[str, Any]], ends: Se
 
 
 def _step(estimated: Estimate) -> Iterator[Event]:
-    """Give the terms of the step: the device's time, what it waits for after it, and the overheads."""
+    """Yield the terms of the step: the device's time, the wait after it, and the overheads."""
     step = estimated.step_time
     waits = {"waits for the host's launches": step.host_launch_s, "waits for input": step.input_s}
     wait, until = max(
@@ -111,7 +111,7 @@ def _step(estimated: Estimate) -> Iterator[Event]:
 
 
 def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
-    """Give the memory that stands at each id of the order; else None, and why."""
+    """Return the memory in use at each id of the order and a note; None and the reason where it is unknown."""
     model = estimated.model
     if model.order is None:
         return None, "unknown: nobody recorded the order of the ops"
@@ -129,7 +129,7 @@ def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
 
 
 def _memory(live: NDArray[np.float64], found: Sequence[Execution], ends: Sequence[int]) -> Iterator[Event]:
-    """Give the memory while each op runs, the most where several moments fall on one."""
+    """Yield the memory while each op runs; the largest where several moments belong to one op."""
     last = 0
     for one, begin in zip(found, (0, *ends), strict=False):
         if one.last_id is None or one.last_id < last:
@@ -143,13 +143,13 @@ def _memory(live: NDArray[np.float64], found: Sequence[Execution], ends: Sequenc
 def timeline_content(model: ModelProfile, machine: Machine, options: Options) -> Timeline:
     """Project one step of a model on a machine as a timeline.
 
-    The device runs one op after the other, in the order that was traced where it is known; if it has to wait for
-    the host or for input, that stands after its last op, because nobody says where.
+    The device runs one op after the other, in the order of the trace where it is known. A wait for the host or for
+    input is placed after the last op, because its real place is unknown.
 
-    Gives a dict: trace events in JSON object format (*Trace Event Format*, Google 2016): slices (X) and counters
-    (C) in microseconds. ``otherData`` is ``fomkit/timeline/1``. Slices of ops add up to the device's time of the
-    estimate, those of the step's track, without the step itself, to its step time, both to the nanosecond. Raises
-    FomkitError: whatever `estimate` raises.
+    Returns a dict: trace events in JSON object format (*Trace Event Format*, Google 2016): slices (X) and counters
+    (C) in microseconds. ``otherData`` is ``fomkit/timeline/1``. Slices of ops add up to the device time of the
+    estimate, and slices of the step's track, without the step itself, to its step time, both to the nanosecond.
+    Raises every FomkitError of `estimate`.
     """
     one = estimate(model, machine, options)
     order = None if model.order is None else resize_ops(model.order, one.sizes, f"{model.name}, order")

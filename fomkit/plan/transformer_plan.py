@@ -1,4 +1,4 @@
-"""A transformer by its sizes on a machine, compiled: each split of its ops is timed once, for all layouts."""
+"""A transformer priced by its sizes on a machine: each split of its ops is timed once, for all layouts."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Array = NDArray[np.float64]
 SHORT_BYTE = 2
 """Bytes of activations and parameters in mixed precision."""
 ATTENTION_SPREAD = (0.92, 1.10)
-"""Ends of the interval of a stated peak fraction's time over its value: deciles of published steps over those
-projected, model sizes left out one at a time (docs/parallel.md)."""
+"""Low and high of the time of attention at a stated peak fraction, relative to its value: deciles of published
+over projected step times, with one model size left out at a time (docs/parallel.md)."""
 WORDS, HEAD = "words", "head"
-"""What is outside all blocks: the first stage has the words, the last one the head."""
+"""The work outside all blocks: the first stage has the words, the last one the head."""
 
 
 class Pass(NamedTuple):
-    """What one block takes [s]: forward, and backward with what is made again for it."""
+    """Time of one block [s]: forward, and backward with its recomputation."""
 
     forward_s: float
     backward_s: float
@@ -50,7 +50,7 @@ class Pass(NamedTuple):
 class Stage(NamedTuple):
     """One stage's work on one microbatch.
 
-    `work_s`: what its device takes, and waits for its host [s]; `late_s`: the latter.
+    `work_s`: time of its device, including waits for its host [s]; `late_s`: the waits alone.
     `waits`: for its tensor group and for experts.
     `by_source`: the device's time by time source [s].
     """
@@ -62,9 +62,9 @@ class Stage(NamedTuple):
 
 
 def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float, level: float) -> pd.DataFrame:
-    """Time the fused attention of a program by the share of the peak that it is said to reach.
+    """Time the fused attention of a program from a stated fraction of the peak.
 
-    A causal kernel does half of the square forward, and backward five products of that half where an op table
+    A causal kernel does half of the square forward; backward it does five products of that half, where an op table
     counts four of the whole (Dao, arXiv:2307.08691, section 4.1).
     """
     timed = timed.copy()
@@ -94,7 +94,7 @@ class Work:
 
     @cached_property
     def ops(self) -> Ops:
-        """Their times as one variant of a step; a stated rate of attention is one error, whatever the pass."""
+        """Their times as one variant of a step; all attention ops timed by a stated fraction share one error."""
         found = ops_of(self.table)
         stated = (self.table["kind"].eq("attention") & self.table["time_source"].eq("assumed")).to_numpy()
         return found._replace(same=np.where(stated, found.same[stated].min(initial=len(stated)), found.same))
@@ -106,11 +106,11 @@ class Work:
 
     @cached_property
     def forward(self) -> NDArray[np.bool_]:
-        """Which of them run forward."""
+        """Mask of the ops in the forward pass."""
         return self.table["pass_name"].eq("forward").to_numpy(bool)
 
     def runs(self, recompute: Recompute) -> Array:
-        """Count how often each runs, with what is made again for the backward pass."""
+        """Return how often each op runs, including recomputation for the backward pass."""
         if recompute == "none":
             return np.ones(len(self.table))
         again = self.forward
@@ -119,7 +119,7 @@ class Work:
         return 1.0 + again.astype(np.float64)
 
     def passes(self, recompute: Recompute, host_op_s: float) -> Pass:
-        """Give what both passes take [s], each no less than the host needs to start its ops."""
+        """Return the times of both passes [s], each at least the time of the host to start its ops."""
         seconds, runs = self.ops.seconds[0, :, 0], self.runs(recompute)
         forward, ahead = float(seconds[self.forward].sum()), float(self.forward.sum())
         backward, back = float((seconds * runs).sum()) - forward, float(runs.sum()) - ahead
@@ -142,12 +142,12 @@ class Pieces(NamedTuple):
     head: Work
 
     def end(self, name: str) -> Work:
-        """Give the words or the head."""
+        """Return the words or the head."""
         return self.words if name == WORDS else self.head
 
 
-def _added(parts: Sequence[tuple[Work, Array]]) -> Ops:
-    """Put ops with how often each runs together, as one variant."""
+def _joined(parts: Sequence[tuple[Work, Array]]) -> Ops:
+    """Join ops, each with its number of runs, as one variant."""
     kinds = tuple(kind for work, _ in parts for kind in work.ops.kinds)
     seconds = [work.ops.seconds * runs[:, None] for work, runs in parts]
     sources = [work.ops.sources for work, _ in parts]
@@ -158,12 +158,12 @@ def _added(parts: Sequence[tuple[Work, Array]]) -> Ops:
 
 
 Timed = tuple[Span, Mapping[str, float]]
-"""What some ops take, and by time source [s]."""
+"""The time of some ops, and the same by time source [s]."""
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
 
-def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found:
+def _cached(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found:
     if key not in known:
         known[key] = make()
     return known[key]
@@ -171,10 +171,9 @@ def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found
 
 @dataclass(frozen=True)
 class TransformerPlan:
-    """What the layouts of a transformer on one machine share, whatever the number of its blocks.
+    """The timed parts that layouts of a transformer on one machine share, for any number of blocks.
 
-    `dtype`: of products and activations; `low`: of linear layers in blocks, "" = the same; `where`: as messages
-    name it.
+    `dtype`: of products and activations; `low`: of blocks' linear layers, "" = the same; `where`: for messages.
     """
 
     shape: Transformer
@@ -193,7 +192,7 @@ class TransformerPlan:
 
     @cached_property
     def host_op_s(self) -> Fact:
-        """What its host needs to start an op, by default where it does not say."""
+        """Host time to start an op, by default where the machine states none."""
         return self.machine.host_op_s or HOST_OP_S
 
     @cached_property
@@ -210,7 +209,7 @@ class TransformerPlan:
         return transformer.Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low)
 
     def pieces(self, layout: Layout, samples: int) -> Pieces:
-        """Time a block and both ends for a microbatch of so many samples."""
+        """Time a block, the words and the head for a microbatch of `samples` samples."""
         split, fraction = self._split(layout, samples), layout.attention_peak_fraction
 
         def timed() -> Pieces:
@@ -226,37 +225,37 @@ class TransformerPlan:
             block = _stated_attention(plain.block.table, self.machine, fraction, self.network.level)
             return plain._replace(block=Work(block))
 
-        plain = _once(self._pieces, (split, None), timed)
+        plain = _cached(self._pieces, (split, None), timed)
         if fraction is None:
             return plain
-        return _once(self._pieces, (split, fraction), lambda: stated(plain, fraction))
+        return _cached(self._pieces, (split, fraction), lambda: stated(plain, fraction))
 
     def _span(self, parts: Sequence[tuple[Work, Array]]) -> Span:
-        value, low, high = device_times(_added(parts), self._uses, self.network.level).ends[:, 0].tolist()
+        value, low, high = device_times(_joined(parts), self._uses, self.network.level).ends[:, 0].tolist()
         return Span(value, low, high, self.network.level)
 
-    def _late(self, work: Work, runs: Array, launch: str) -> Span:
-        """Give what some ops wait for their host beyond the device's own work, at each end of the intervals [s].
+    def _host_wait(self, work: Work, runs: Array, launch: str) -> Span:
+        """Return how long some ops wait for their host beyond the device's own work, at each end [s].
 
-        A collective after an op is as late as the op, so that none of this hides what is sent.
+        A collective after an op is as late as the op, so that this wait hides no communication.
         """
         level = self.network.level
         if launch == "graphs":
             return Span.exact(0.0, level)
         host = self.host_op_s.span(level).scaled(float(runs.sum()))
-        if host.high <= float((work.ops.seconds[1, :, 0] * runs).sum()):  # no interval of the device is below
+        if host.high <= float((work.ops.seconds[1, :, 0] * runs).sum()):  # below the device's low
             return Span.exact(0.0, level)
         ends = zip(host.ends, self._span([(work, runs)]).ends, strict=True)
         value, low, high = (max(0.0, end - own) for end, own in ends)
         return Span(value, low, high, level)
 
     def stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
-        """Time so many blocks of a stage, with the words, the head or both beside them."""
+        """Time `blocks` blocks of a stage, with the words, the head or both."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
                layout.tensor_overlap, blocks, ends)  # fmt: skip
-        return _once(self._stages, key, lambda: self._staged(layout, samples, blocks, ends))
+        return _cached(self._stages, key, lambda: self._time_stage(layout, samples, blocks, ends))
 
-    def _staged(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
+    def _time_stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
         pieces, level = self.pieces(layout, samples), self.network.level
         times = self.collectives(layout, samples)
         runs = pieces.block.runs(layout.recompute) * blocks
@@ -267,7 +266,7 @@ class TransformerPlan:
             work = pieces.end(name)
             parts.append((work, work.runs("none")))
             waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
-        late = add_common([self._late(work, own, layout.launch) for work, own in parts])
+        late = add_common([self._host_wait(work, own, layout.launch) for work, own in parts])
         by_source: dict[str, float] = {}
         for work, own in parts:
             for source, spent in work.by_source(own).items():
@@ -275,23 +274,23 @@ class TransformerPlan:
         return Stage(add_common([self._span(parts), late]), late, add_waits(waits), by_source)
 
     def stage_ops(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
-        """Give the timed ops of a stage and how often each runs in one microbatch."""
+        """Return the timed ops of a stage, and how often each runs in one microbatch."""
         pieces = self.pieces(layout, samples)
         block = pieces.block.table.assign(count=pieces.block.runs(layout.recompute) * blocks)
         return pd.concat([block, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
     def update(self, parameters: float, tensors: float, *, clip: bool) -> Timed:
-        """Time the update of so many parameters [s], and give it by time source."""
+        """Return the time of the update of `parameters` parameters [s], in total and by time source."""
 
         def timed() -> Timed:
             work = Work(self._timed(transformer.update_rows(parameters, tensors, clip=clip, low=self.low)))
             runs = work.runs("none")
             return self._span([(work, runs)]), work.by_source(runs)
 
-        return _once(self._updates, (parameters, tensors, clip), timed)
+        return _cached(self._updates, (parameters, tensors, clip), timed)
 
     def block_sent(self, layout: Layout) -> list[Sent]:
-        """List what a device sends in one block of a microbatch."""
+        """List the collectives of a device in one block of a microbatch."""
         how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap}
         experts = traffic.experts_sent() if self.shape.experts else []
         going = [*traffic.forward_sent(**how), *experts]
@@ -300,15 +299,15 @@ class TransformerPlan:
         return [*going, *back, *experts]
 
     def stream_byte(self, samples: int) -> float:
-        """Give the bytes of the stream between blocks."""
+        """Return the bytes of the stream between blocks."""
         return SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
 
     def places_byte(self, layout: Layout, samples: int) -> float:
-        """Give the bytes of all places for tokens that a device sends to experts at once."""
+        """Return the bytes of all expert slots for tokens that a device sends at once."""
         return SHORT_BYTE * self._split(layout, samples).slots(self.shape) * self.shape.hidden
 
     def collectives(self, layout: Layout, samples: int) -> dict[str, Exchange]:
-        """Give what each collective of the stream takes."""
+        """Return the time of each collective of the stream."""
         byte, group = self.stream_byte(samples), self.network.group(layout.tensor)
         names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")
         found: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}

@@ -1,4 +1,4 @@
-"""A step of a split transformer, from its sizes."""
+"""A step of a split transformer, priced by its sizes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from fomkit.prediction.links import bus_factor
 
 NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8
-"""Plans of transformers on the machines of a table that are kept."""
+"""Number of plans of transformers that are cached for the machines of a timing table."""
 EXCLUDES = ("input",)
-"""What a step by sizes is without: its data, whatever the machine says of that."""
+"""Terms that a step by sizes excludes where the machine states no time for its input."""
 NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
 HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
 
@@ -46,7 +46,7 @@ class TransformerStep:
         self.shape: Transformer = model.transformer
         self.machine, self.layout, self.level, self.notes = machine, layout, network.level, model.caveats
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
-        # Machines that differ share a table of timings: a changed device, other links.
+        # Different machines may share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
         name = f"transformer {one} {dtype} {low} {network.level} {network.channel} {of_machine} {where}"
         known: dict[str, TransformerPlan] = cached(machine.timings, machine.fits, "plans of transformers", dict)
@@ -65,14 +65,14 @@ class TransformerStep:
             )  # fmt: skip
 
     def on(self, machine: Machine) -> TransformerStep:
-        """Give the same on a machine that differs in its links or its host; what one device does is shared."""
+        """Return the step on a machine that differs in links or host only; the work of one device is shared."""
         found = copy(self)
         found.network = replace(self.network, machine=machine)
         found.plan = replace(self.plan, network=found.network, _stages={})
         return found
 
     def _stages(self, samples: int) -> tuple[Stage, Stage, Stage]:
-        """Give the first, an inner and the last stage."""
+        """Return the first, an inner and the last stage."""
         blocks = self.shape.blocks // self.layout.pipeline
         if self.layout.pipeline == 1:
             return (self.plan.stage(self.layout, samples, blocks, (WORDS, HEAD)),) * 3
@@ -81,14 +81,14 @@ class TransformerStep:
         return first, inner, last
 
     def _passes(self, samples: int) -> Pass:
-        """Give the passes of one block [s]."""
+        """Return the passes of one block [s]."""
         host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
         return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
 
-    def _between(self, samples: int, replicas: int) -> tuple[step.Waits, float]:
-        """Give what a stage waits for its neighbours in one microbatch [s], and the bytes it sends.
+    def _stage_waits(self, samples: int, replicas: int) -> tuple[step.Waits, float]:
+        """Return the waits of a stage for its neighbours in one microbatch [s], and the bytes that it sends.
 
-        Devices of a tensor group stand side by side, then replicas, then stages (Megatron-LM's order).
+        Devices are ordered by tensor group, then by replica, then by stage (Megatron-LM's order).
         """
         layout = self.layout
         if layout.pipeline == 1:
@@ -103,9 +103,9 @@ class TransformerStep:
         return step.add_waits(map(step.bare, one)).scaled(times), times * byte / layout.tensor
 
     def _device_parameters(self) -> tuple[float, float]:
-        """Count the parameters of the device that has most, and those of them in experts where these are shared.
+        """Return the parameters of the device that has most, and how many of them are in shared experts.
 
-        It holds those of its blocks, and of the words.
+        The device holds the parameters of its blocks and of the words.
         """
         layout, shape = self.layout, self.shape
         blocks = shape.blocks // layout.pipeline
@@ -114,7 +114,7 @@ class TransformerStep:
         return held / layout.tensor, blocks * shared / layout.tensor
 
     def gradient_byte(self) -> float:
-        """Give the bytes of gradients that a device shares with its replicas."""
+        """Return the bytes of gradients that a device exchanges with its replicas."""
         return self.layout.gradient_byte * self._device_parameters()[0]
 
     def _update(self, replicas: int) -> Timed:
@@ -126,18 +126,18 @@ class TransformerStep:
         return self.plan.update(numel, tensors, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
-        """Give the devices that hold the same of all but experts, and those that hold the same experts."""
+        """Return the group of devices with the same parameters outside experts, and that with the same experts."""
         tensor, expert = self.layout.tensor, self.layout.expert
         return self.network.group(replicas, tensor), self.network.group(replicas // expert, tensor * expert)
 
     def _block_pieces(self) -> tuple[float, float]:
-        """Count the parameters of a block that a device holds: all but experts, and experts shared with others."""
+        """Return a block's parameters on a device outside shared experts, and those in shared experts."""
         layout, shared = self.layout, self._device_parameters()[1]
         of_experts = shared / (self.shape.blocks // layout.pipeline)
         return self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts, of_experts
 
     def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
-        """Give who adds up, the buckets, the passes that hide them, and bytes gathered over bytes added."""
+        """Return the group of replicas, buckets, passes that hide them, and bytes gathered over bytes added."""
         layout, each = self.layout, self.layout.gradient_byte
         blocks = self.shape.blocks // layout.pipeline
         forward, backward = passes
@@ -151,8 +151,8 @@ class TransformerStep:
         pieces.append(traffic.Bucket(words, backward * blocks))
         return group, pieces, (forward * blocks, backward * blocks), SHORT_BYTE / each
 
-    def _shared(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
-        """Give what replicas share out, and the passes of a block that hide what is sent of it."""
+    def _shards(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
+        """Return the units that replicas shard, and the passes of a block that hide their communication."""
         group, apart = self._replica_groups(replicas)
         rest, of_experts = self._block_pieces()
         unit = traffic.Unit(
@@ -163,23 +163,23 @@ class TransformerStep:
         return traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
 
     def _traffic(self, replicas: int, samples: int, count: int) -> traffic.Traffic:
-        """Give what replicas send each other in a step of so many microbatches."""
+        """Return the traffic between replicas in a step of `count` microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
-            return traffic.sharded_traffic(self.layout, self.network, self._shared(replicas, passes), count)
+            return traffic.sharded_traffic(self.layout, self.network, self._shards(replicas, passes), count)
         return traffic.replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
-        """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
+        """Return how long a step waits for its replicas, without overlap, at one end of the intervals [s]."""
         replicas = self.layout.replicas(devices)
         micro, count = self._schedule(samples, replicas)
         passes, bare_layout = self._passes(micro), replace(self.layout, overlap=False)
         if self.layout.zero > 1:
-            return traffic.sharded_wait(bare_layout, network, self._shared(replicas, passes), count, end).exposed_s
+            return traffic.sharded_wait(bare_layout, network, self._shards(replicas, passes), count, end).exposed_s
         return traffic.waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
 
-    def _shared_words(self, replicas: int) -> Exchange:
-        """Give the sum of the words' gradients between first and last stage, which share them [s]."""
+    def _tied_words(self, replicas: int) -> Exchange:
+        """Return the sum of the gradients of the words, which the first and the last stage share [s]."""
         layout = self.layout
         if layout.pipeline == 1:
             return Exchange(Span.exact(0.0, self.level), "measured")
@@ -188,19 +188,19 @@ class TransformerStep:
         return self.network.exchange("all_reduce", byte, Group(1, 2) if far else Group(2, 1))
 
     def _schedule(self, samples: int, replicas: int) -> tuple[int, int]:
-        """Give samples of a microbatch and microbatches of a step."""
+        """Return the samples of a microbatch and the microbatches of a step."""
         micro, count = microbatches_of(samples, replicas, self.layout.microbatch)
         check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
         return micro, count
 
     def at(self, devices: int, samples: int) -> step.ParallelStep:
-        """Give a step of so many samples on so many devices."""
+        """Return a step of `samples` samples on `devices` devices."""
         layout = self.layout
         replicas = layout.replicas(devices)
         self.network.check_joined(devices)
         micro, count = self._schedule(samples, replicas)
         stages = self._stages(micro)
-        between, between_byte = self._between(micro, replicas)
+        between, between_byte = self._stage_waits(micro, replicas)
         waits = [step.add_waits([stage.waits, between]) for stage in stages]
         totals = [one.work_s.value + wait.exposed.value for one, wait in zip(stages, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
@@ -209,7 +209,7 @@ class TransformerStep:
         stretch = piped / (count * totals[slowest])
         (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
         work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
-        tied = step.bare(self._shared_words(replicas))
+        tied = step.bare(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
@@ -231,7 +231,7 @@ class TransformerStep:
         )  # fmt: skip
 
     def one_device(self, devices: int, samples: int) -> OneDevice:
-        """Give what a device of the first stage runs of one microbatch, without the update."""
+        """Return what a device of the first stage executes for one microbatch, without the update."""
         micro, _ = self._schedule(samples, self.layout.replicas(devices))
         ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
         ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
@@ -246,7 +246,7 @@ class TransformerStep:
         )
 
     def _sent(self, samples: int, count: int) -> dict[str, float]:
-        """Give the bytes that a device sends to its tensor group, a sum twice a gather's, and to experts."""
+        """Return the bytes that a device sends to its tensor group (a sum is twice a gather) and to experts."""
         layout, runs = self.layout, count * self.shape.blocks / self.layout.pipeline
         byte = self.plan.stream_byte(samples)
         names = [one.collective for one in self.plan.block_sent(layout)]
@@ -259,23 +259,23 @@ class TransformerStep:
         return sent
 
     def held_byte(self, devices: int, samples: int) -> float:
-        """Give what a device holds of a step of so many samples on so many devices [byte]; nothing is timed."""
+        """Return a device's memory in a step of `samples` samples on `devices` devices [byte]; no op is timed."""
         replicas = self.layout.replicas(devices)
         return self.memory_byte(*self._schedule(samples, replicas), replicas)
 
     def memory_byte(self, samples: int, count: int, replicas: int) -> float:
-        """Give what the first stage holds per device: parameters, gradients, state and activations [byte]."""
+        """Return the memory of the first stage per device: parameters, gradients, state and activations [byte]."""
         layout, (held, shared) = self.layout, self._device_parameters()
         copies = layout.model_devices
         standing = step.state_byte((held - shared) * copies, layout, replicas)
         standing += step.state_byte(shared * copies, layout, replicas // layout.expert)
         if layout.zero > 1 and replicas > 1:
-            standing += self._shared(replicas).held_byte(layout, count)
+            standing += self._shards(replicas).held_byte(layout, count)
         return standing + step.activation_byte(self.shape, samples, layout, count)
 
 
 def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:
-    """Give the shares of a device's work by time source; a wait for its host rests on what is said of that."""
+    """Return the shares of a device's work by time source; host waits count by the basis of the host's time."""
     work = stage.by_source
     spent = {name: work.get(name, 0.0) * microbatches + update.get(name, 0.0) for name in TIME_SOURCES}
     spent["measured" if host == "measured" else "assumed"] += stage.late_s.value * microbatches

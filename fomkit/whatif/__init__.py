@@ -1,1 +1,1 @@
-"""What is not built or not chosen yet: sweeps, sensitivities, the smallest change that reaches a goal, advice."""
+"""Questions beyond one estimate: sweeps, sensitivities, the smallest change that reaches a goal, and advice."""

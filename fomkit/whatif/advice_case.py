@@ -1,4 +1,4 @@
-"""What all rules look at, the time at stake when something changes, and what a rule answers."""
+"""The case that all rules of advice look at, the saving of a change (`saving`), and a rule's `Finding`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 ROUNDING = 1e-6
-"""Part of a floor by which a time may be below it without beating it."""
+"""Relative tolerance by which a time may be below its floor without counting as faster."""
 
 
 def beats_its_floor(ops: pd.DataFrame) -> pd.Series[bool]:
-    """Tell which ops of a case take less than flop / peak or byte / bandwidth, the longer of the two."""
+    """Return a mask of the ops of a case that take less than their floor, max(flop / peak, byte / bandwidth)."""
     return ops["time_s"] < ops["floor_s"] * (1 - ROUNDING)
 
 
@@ -45,7 +45,7 @@ def beats_its_floor(ops: pd.DataFrame) -> pd.Series[bool]:
 class Case:
     """A study to advise on.
 
-    `options`: as the user chose them; work without a time is always left out and told of.
+    `options`: as the user chose them, but work without a time is always left out and reported.
     """
 
     model: ModelProfile
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def device_s(self) -> float:
-        """What the device works in a step [s]."""
+        """Device time of a step [s]."""
         return self.before.step_time.device_s.value
 
     @cached_property
@@ -65,46 +65,46 @@ class Case:
 
     @cached_property
     def ops(self) -> pd.DataFrame:
-        """The TIMED table with the engines that rows really run on, ``floor_s`` and ``seconds`` of a step [s]."""
+        """The TIMED table with the engines on which rows really run, ``floor_s`` and ``seconds`` of a step [s]."""
         ops = settle_engines(self.before.ops.reset_index(drop=True), self.fitted)[0]
         floor_s = bounds(as_rows(ops), self.fitted).floor_s
         return ops.assign(floor_s=floor_s, seconds=ops["time_s"] * ops["count"])
 
     @cached_property
     def followed(self) -> ModelProfile:
-        """The model with the order of its formats, of the trace's where that is not known in narrower ones."""
+        """The model with its order in its number formats; in the trace's where narrower ones are not known."""
         return in_formats(self.model, self.before.sizes, self.before.formats) or self.model
 
     @property
     def of_formats(self) -> str:
-        """Whose formats `memory` is of."""
+        """Name of the formats of `memory`."""
         return "the trace's formats" if self.followed is self.model else self.before.formats.name
 
     @cached_property
     def memory(self) -> Use | None:
-        """The memory of the step of `followed`; None where its order is unknown or fixed."""
+        """The memory use of a step of `followed`; None where its order is unknown or fixed."""
         sizes = self.before.sizes
         return step_memory(self.followed, sizes) if can_follow(self.model, sizes) else None
 
     @property
     def fixed(self) -> ModelProfile:
-        """The model with the sizes of this study written into its ops as numbers."""
+        """The model with the sizes of this study as numbers in its ops."""
         ops = resize_ops(self.model.ops, self.before.sizes, self.model.name)
         return replace(self.model, ops=ops, sizes=dict(self.before.sizes))
 
     def again(
         self, model: ModelProfile | None = None, machine: Machine | None = None, **changed: object
     ) -> Estimate:
-        """Estimate once more with another model, machine or options."""
+        """Estimate again with another model, machine or options."""
         options = replace(self.options, **changed)  # type: ignore[arg-type]
         return estimate(model or self.model, machine or self.machine, options)
 
     def lacks_times(self, after: Estimate) -> bool:
-        """Tell whether a changed step has work without a time that the step did not have: no saving, a gap."""
+        """Check whether a changed step has new work without a time, which would look like a saving."""
         return bool(after.ops["time_s"].isna().sum() > self.before.ops["time_s"].isna().sum())
 
     def with_times(self, rows: pd.Series[bool], time_s: pd.Series[float]) -> pd.DataFrame:
-        """Give the table with some rows at other times [s], known without error."""
+        """Return the table with other times of some rows [s], which are known without error."""
         times = self.ops["time_s"].mask(rows, time_s)
         ends: Mapping[str, pd.Series[float]] = {
             name: self.ops[name].mask(rows, times) for name in ("low_s", "high_s")
@@ -114,17 +114,17 @@ class Case:
         return self.ops.assign(time_s=times, **ends, time_source=source)
 
     def share_of_products(self, rows: pd.Series[bool]) -> float:
-        """Give the share of the flop of all products of the step that some rows do."""
+        """Return the share of some rows in the flop of all products of the step."""
         products = self.ops["kind"].isin(MATRIX_KINDS)
         flop = (self.ops["flop"] * self.ops["count"]).where(products).to_numpy(np.float64)
         return float(np.nansum(flop[rows.to_numpy(bool)]) / max(np.nansum(flop), 1.0))
 
 
 def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float], level: float) -> Span:
-    """Give a positive result of quantities whose errors know nothing of each other.
+    """Return a positive result of independent quantities, with its interval.
 
-    Each quantity goes to its two ends while the others keep their values; the logarithms of what that changes
-    add in quadrature, on each side of the value.
+    Each quantity is set to low and to high while the others keep their values; the logarithms of the changes add
+    in quadrature, on each side of the value.
 
     `result`: has to be above 0 at all ends; `level`: the level of the intervals of the parts.
 
@@ -144,13 +144,13 @@ def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float],
 
 
 SAME = 1e-9
-"""Relative difference below which two times of an op are one."""
+"""Relative difference below which two times of an op count as equal."""
 
 Errors = Literal["independent", "launch"]
 
 
 class Amount(NamedTuple):
-    """A difference with its interval; any of the three may be below 0."""
+    """A difference with its interval; value, low and high may be below 0."""
 
     value: float
     low: float
@@ -159,11 +159,11 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True)
 class Saving:
-    """What a changed step saves.
+    """The saving of a changed step.
 
     `ratio`: time of the changed step over that of the step, for the same samples.
     `step_s`: time saved [s] of each step; never more than the step takes.
-    `unit_per_day`: units of work a day gained; None where the profile does not say what a run is.
+    `unit_per_day`: units of work a day gained; None where the profile defines no run.
     """
 
     ratio: Span
@@ -184,7 +184,7 @@ class Saving:
 
 
 def changed_rows(before: pd.DataFrame, after: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tell which rows of two TIMED tables of one step differ in time or count; rows of only one of them do.
+    """Return masks of the rows of two TIMED tables of a step that differ in time or count, or have no partner.
 
     `before`, `after`: the same rows in the same order, then those that only one of them has.
     """
@@ -200,7 +200,7 @@ def changed_rows(before: pd.DataFrame, after: pd.DataFrame) -> tuple[NDArray[np.
 
 
 def _wall(device_s: float, starts: float, machine: Machine, launch: float, load: float) -> float:
-    """Give the time of a step [s] with the launch cost and the input at multiples of their values."""
+    """Return the time of a step [s] with the launch cost and the input time at multiples of their values."""
     exact = Span.exact(device_s)
     terms = terms_beside(starts, machine, exact)
     known = [device_s]
@@ -225,7 +225,7 @@ def _gain(estimated: Estimate, ratio: float) -> float | None:
 
 
 def saving_of(before: Estimate, ratio: Span) -> Saving:
-    """Put the ratio of two steps as time of a step and units of work a day."""
+    """Convert the ratio of two steps to time of a step and units of work a day."""
     step_s = before.step.value
     ends = (ratio.value, ratio.high, ratio.low)
     gains = [gain for end in ends if (gain := _gain(before, end)) is not None]
@@ -240,14 +240,13 @@ def saving(
     errors: Errors = "independent",
     samples: float = 1.0,
 ) -> Saving:
-    """Set a step against another one of the same training.
+    """Compare a step with a changed one of the same training.
 
-    Ops that take the same time in both keep their errors in common. For those that changed, the errors before and
-    after are taken as independent, which is the wide side; where they differ by the launch cost only, by its.
+    Ops with the same time in both share their errors. For ops that changed, the errors before and after count as
+    independent, which gives the wider interval. Where they differ by the launch cost only, its error counts.
 
-    `ops`: TIMED table of the changed step; `machine`: where the changed step runs; default: the same; `errors`:
-    independent, or launch where the ops differ by what launches cost; `samples`: samples of the changed step over
-    those of the step.
+    `ops`: TIMED table of the changed step; `machine`: of the changed step; default: the same; `errors`:
+    independent, or launch where the ops differ by launch cost; `samples`: of the changed step over the step's.
     """
     level, uses = before.step.level, uses_of(before.machine)
     target = machine or before.machine
@@ -266,7 +265,7 @@ def saving(
 
     def ratio(at: list[float]) -> float:
         unchanged_s, old_s, new_s, launch, load = at
-        if by_launches:  # the longer a launch took, the longer were the ops before
+        if by_launches:  # the longer a launch took, the longer the ops before the change took
             old_s += (old_s - new_s) * (launch - 1)
         after_s = _wall(unchanged_s + new_s, starts[1], target, launch, load)
         return after_s / samples / _wall(unchanged_s + old_s, starts[0], before.machine, launch, load)
@@ -282,18 +281,18 @@ WORTH = 0.01
 
 @dataclass(frozen=True)
 class Finding:
-    """One answer of a rule.
+    """One result of a rule.
 
     `says`: what was found, or why the rule does not apply, as a sentence.
     `do`: what to change.
-    `sure`: what the time at stake rests on, beside its interval.
-    `saving`: the time at stake; None where nobody knows or none is.
-    `at_most`: the time at stake is a bound, not the estimate of a changed step.
-    `column`: column of the table of ops that tells, or the fact of the machine.
-    `rows`: the ops concerned, the longest first, with what their times rest on.
-    `rejected`: why it is no advice although something was tried; "" where it is.
+    `sure`: what the saving rests on, besides its interval.
+    `saving`: the time at stake; None where it is unknown, or there is none.
+    `at_most`: the saving is a bound, not the estimate of a changed step.
+    `column`: column of the table of ops, or fact of the machine, that shows it.
+    `rows`: the ops concerned, the longest first, with the evidence for their times.
+    `rejected`: why it is no advice although a change was tried; "" where it is advice.
     `urgent`: true where it comes before any saving: the step may not run, or all times are too small.
-    `applies`: false where the rule has nothing to look at.
+    `applies`: false where the rule does not apply.
     """
 
     says: str
@@ -309,14 +308,14 @@ class Finding:
 
     @property
     def state(self) -> State:
-        """Tell advice from what was tried in vain and from what does not apply."""
+        """Whether it is advice, a change that was tried and rejected, or a rule that does not apply."""
         if not self.applies:
             return "not_applicable"
         return "rejected" if self.why_rejected else "advice"
 
     @property
     def why_rejected(self) -> str:
-        """Say why it is no advice; "" where it is."""
+        """Why it is no advice; "" where it is."""
         if self.rejected or self.saving is None:
             return self.rejected
         share = self.saving.share.value
@@ -326,5 +325,5 @@ class Finding:
 
 
 def does_not_apply(why: str) -> list[Finding]:
-    """Say that a rule has nothing to look at: its only answer."""
+    """Return the only finding of a rule that does not apply."""
     return [Finding(f"Does not apply because {why}.", applies=False)]

@@ -1,4 +1,4 @@
-"""The rules of the advisor, all of them, in the order in which they are asked."""
+"""The rules of the advisor (`RULES`), in the order in which they are evaluated; those on ops are in `slow_ops`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fomkit.whatif.slow_ops import (
 
 
 def input_bound(case: Case) -> list[Finding]:
-    """Find out whether the input pipeline is slower than the rest of the step."""
+    """Check whether the input pipeline is slower than the rest of the step."""
     step = case.before.step_time
     if step.input_s is None:
         return does_not_apply(
@@ -60,12 +60,12 @@ def input_bound(case: Case) -> list[Finding]:
 
 
 IN_A_GRAPH_S = 0.5e-6
-"""What a kernel costs beside its own time in a replayed CUDA graph [s]: 3.4 µs each where the kernel took 2.9
-(A. Gray, "Getting Started with CUDA Graphs", NVIDIA Technical Blog, 2019; on a V100)."""
+"""Cost of a kernel besides its own time in a replayed CUDA graph [s]: 3.4 µs each where the kernel took 2.9 (A.
+Gray, "Getting Started with CUDA Graphs", NVIDIA Technical Blog, 2019; on a V100)."""
 
 
 def launch_bound(case: Case) -> list[Finding]:
-    """Find out what starting kernels costs, by replaying them from a graph."""
+    """Estimate the cost of starting kernels, by replaying them from a graph."""
     launch, host = case.machine.device.launch_s, case.before.step_time.host_launch_s
     if launch is None or host is None:
         return does_not_apply("the machine does not state what a kernel launch costs")
@@ -124,12 +124,12 @@ def unpriced_ops(case: Case) -> list[Finding]:
 
 
 ROOM = 0.9
-"""Share of the memory that a step should fill at most: the framework's context and libraries (0.5 to 1 GiB of
-16 GiB) and gaps between pieces come on top of what is counted."""
+"""Largest share of the memory that a step should fill: the framework's context and libraries (0.5 to 1 GiB of 16
+GiB) and gaps between pieces are not in the predicted memory."""
 
 
 def memory_full(case: Case) -> list[Finding]:
-    """Find out whether the step leaves room in the device's memory."""
+    """Check whether the step leaves room in the device's memory."""
     capacity = case.machine.device.capacity_byte
     if capacity is None:
         return does_not_apply("the machine states no memory capacity")
@@ -156,14 +156,14 @@ def memory_full(case: Case) -> list[Finding]:
 
 
 DOUBLINGS = 4
-"""How often the batch is doubled at most: beyond 16 times it, learning rates and epochs are another training."""
+"""Largest number of doublings of the batch: beyond 16 times it, learning rates and epochs are another training."""
 
 ENOUGH = 0.01
-"""A further doubling has to save so large a share, or the smaller batch is taken."""
+"""Smallest relative saving of a further doubling; below it, the smaller batch is chosen."""
 
 
 def _fastest(case: Case, most: int) -> Estimate | None:
-    """Take the batch of most samples a second; the smaller one where they are about equal."""
+    """Return the estimate at the batch with most samples a second; of nearly equal ones the smaller batch."""
     best, now = None, case.before.sizes[BATCH]
     least = case.before.step.value / now * (1 - ENOUGH)
     for batch in (now * 2**times for times in range(1, DOUBLINGS + 1) if now * 2**times <= most):
@@ -190,7 +190,7 @@ def _why_not(case: Case) -> str:
 
 
 def larger_batch(case: Case) -> list[Finding]:
-    """Find out what a larger batch that fits saves for each sample."""
+    """Estimate the saving for each sample of a larger batch that fits."""
     why = _why_not(case)
     capacity = case.machine.device.capacity_byte
     if why or capacity is None:
@@ -219,7 +219,7 @@ def larger_batch(case: Case) -> list[Finding]:
 
 
 class Rule(NamedTuple):
-    """A question that is asked of every study, and the function that answers it."""
+    """A question about a study, and the function that answers it."""
 
     name: str
     question: str

@@ -1,4 +1,4 @@
-"""Advice on one model on one machine (``fomkit/advise/1``): its use, its memory, what the rules found."""
+"""Advice on one model on one machine (``fomkit/advise/1``): use, memory, and the findings of the rules."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from fomkit.whatif.advice_rules import RULES, Rule
 from fomkit.whatif.slow_ops import SlowOp
 
 WELL, POORLY = 0.462, 0.213
-"""Shares of the peak in large trainings at the ends of a published table: PaLM 46.2 %, GPT-3 21.3 % (Chowdhery et
-al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
+"""Shares of the peak in large trainings, the highest and the lowest of a published table: PaLM 46.2 %, GPT-3
+21.3 % (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
 
 
 Engine = TypedDict("Engine", {"dtype": str, "engine": str, "flop": float, "flop_per_s": float, "basis": str,
@@ -63,7 +63,7 @@ AdviceContent = TypedDict("AdviceContent", {
 
 
 def _at_peak(case: Case) -> tuple[float, list[Engine]]:
-    """Give what the products would take at the peaks of their engines [s], NaN where one is unknown, and these."""
+    """Return the time of all products at their engines' peaks [s] (NaN if one is unknown), and the engines."""
     ops = case.ops[case.ops["kind"].isin(PRODUCT_KINDS)]
     found, total_s = list[Engine](), 0.0
     for (dtype, engine), rows in ops.groupby(["dtype", "engine"], observed=True):
@@ -76,14 +76,14 @@ def _at_peak(case: Case) -> tuple[float, list[Engine]]:
 
 
 def _bounds(case: Case) -> dict[str, Ends]:
-    """Give the shares of the step that go with ops of each bound, and that the device waits, with intervals."""
+    """Return the shares of the step in ops of each bound, and that in which the device waits, with intervals."""
     ops, step = case.before.ops, case.before.step_time
     level, uses = case.before.step.level, uses_of(case.machine)
     names = [str(name) for name in ops.loc[ops["time_s"].notna(), "bound"].unique() if name]
     parts = [device_time(ops[ops["bound"] == name], level, uses) for name in names]
     parts = [part if part.low > 0 else Span.exact(part.value, level) for part in parts]
-    beside = [span for span in (step.host_launch_s, step.input_s) if span is not None]
-    beside_too = [*parts, *beside, step.extra_s]
+    other_terms = [span for span in (step.host_launch_s, step.input_s) if span is not None]
+    all_terms = [*parts, *other_terms, step.extra_s]
 
     def wall(at: list[float]) -> float:
         device, others, extra = at[: len(parts)], at[len(parts) : -1], at[-1]
@@ -95,10 +95,10 @@ def _bounds(case: Case) -> dict[str, Ends]:
     shares: dict[str, Ends] = {}
     for place, name in enumerate(names):
         if parts[place].value > 0:
-            share = one_at_a_time(beside_too, partial(share_of, place), level)
+            share = one_at_a_time(all_terms, partial(share_of, place), level)
             shares[name] = {"value": share.value, "low": share.low, "high": min(share.high, 1.0)}
     if case.before.step.value > case.device_s:
-        busy = one_at_a_time(beside_too, lambda at: sum(at[: len(parts)]) / wall(at), level)
+        busy = one_at_a_time(all_terms, lambda at: sum(at[: len(parts)]) / wall(at), level)
         shares["waiting"] = {"value": 1 - busy.value, "low": max(0.0, 1 - busy.high), "high": 1 - busy.low}
     return dict(sorted(shares.items(), key=lambda item: -item[1]["value"]))
 
@@ -110,14 +110,14 @@ def _use_verdict(share: Span | None) -> str:
 
 
 def _why_above_peak(case: Case) -> str:
-    """Say how products can take less than the peak allows their flop."""
+    """Return the reason why products can take less time than their flop take at the peak."""
     if "conv" in set(case.ops.loc[beats_its_floor(case.ops), "kind"].astype("str")):
         return "Winograd and FFT convolutions do fewer operations than direct ones, which are what is counted"
     return "the rates that times were measured at are above the stated ones"
 
 
 def use_content(case: Case) -> Use:
-    """Say how well the step uses the device: its share of the peak, and what its time goes with."""
+    """Return how well the step uses the device: its share of the peak, and the shares of its time by bound."""
     at_peak_s, engines = _at_peak(case)
     step = case.before.step
     share = step.per(at_peak_s) if at_peak_s > 0 else None
@@ -136,13 +136,13 @@ def use_content(case: Case) -> Use:
 
 
 STRUCTURES = 3
-"""Structures that are named."""
+"""Number of structures that are listed."""
 
 _NUMBERED = re.compile(r"\d+[a-z]?(?=\.|$)")
 
 
 def structure(module: str) -> str:
-    """Name what a module is, whatever its number among its like.
+    """Return the name of a module without its numbers, which is the same for all modules of a structure.
 
     >>> structure("blocks.11.feed_forward.expand"), structure("stage2a.conv"), structure("head")
     ('blocks.*.feed_forward.expand', 'stage*.conv', 'head')
@@ -162,9 +162,9 @@ def _structures(pieces: Any) -> list[Structure]:
 
 
 def memory_carriers(case: Case) -> Carriers:
-    """Say what stands in memory at the peak of the step, by role and by structure.
+    """Return the memory in use at the peak of the step, by role and by structure.
 
-    Gives a dict: ``known`` is whole, standing (what needs no order of the ops) or nothing.
+    In the dict, ``known`` is whole, standing (the memory that does not depend on the order of the ops) or nothing.
     """
     capacity = case.machine.device.capacity_byte
     room = None if capacity is None else capacity.value
@@ -189,22 +189,22 @@ def memory_carriers(case: Case) -> Carriers:
 SCHEMA = "fomkit/advise/1"
 
 SURE, LIKELY = 0.95, 0.8
-"""Probabilities of any saving from which a finding is sure, or likely."""
+"""Probabilities of any saving from which on a finding is sure, or likely."""
 
 
 @dataclass(frozen=True, repr=False)
 class Advice(Shown):
-    """What to change, and what is at stake; its content is ``fomkit/advise/1``."""
+    """Recommended changes, and their savings; the content is ``fomkit/advise/1``."""
 
     content: AdviceContent
 
     @property
     def findings(self) -> list[Found]:
-        """What is worth doing: first what cannot wait, then most time at stake first."""
+        """The findings that are advice: urgent ones first, then those with the largest saving."""
         return [finding for finding in self.content["findings"] if finding["state"] == "advice"]
 
     def summary(self, *, tried: bool = False) -> str:
-        """Write it as the text that the command line prints, with what was tried in vain if asked for."""
+        """Return the text that the command line prints; with ``tried``, including rejected changes."""
         return self._view.text(self, tried=tried)
 
 
@@ -238,9 +238,9 @@ def _finding_order(one: Found) -> tuple[int, bool, float]:
 
 
 def _least_time(case: Case) -> Least | None:
-    """Say what the step would take with every op at its floor, and for which share of it no floor is a bound.
+    """Return the time of the step with every op at its floor, and the share of it for which no floor is a bound.
 
-    An op that beats its floor shows that it is none: another algorithm does less, or a cache holds its bytes.
+    If an op beats its floor, the floor is no bound: another algorithm does less, or a cache holds its bytes.
     """
     ops = case.ops[case.ops["time_s"].notna()]
     if ops["floor_s"].isna().all():
@@ -254,7 +254,7 @@ def _least_time(case: Case) -> Least | None:
 
 
 def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
-    """Ask every rule about one model on one machine."""
+    """Evaluate every rule for one model on one machine."""
     options = replace(options, allow_uncovered=True)
     before = estimate(model, machine, options)
     if before.ops["time_s"].isna().all():

@@ -1,4 +1,4 @@
-"""What is asked of at other values of its parameters, a model on a machine among it; and what is to be reached."""
+"""Subjects, which are evaluated at other parameter values, such as a model on a machine; and goals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fomkit.whatif import parameters as varied
 from fomkit.whatif.parameters import ToMeasure, measurements
 
 Point = Mapping[str, float]
-"""Parameters at other values; what is not named stays as it is."""
+"""Parameters at other values; parameters that are not named keep theirs."""
 Figures = Mapping[str, Span]
 """By name: fom, unit_per_day [1/day], sample_per_s [1/s], step_s [s]."""
 Outcome = Figures | FomkitError
@@ -46,12 +46,12 @@ Title = TypedDict("Title", {
 
 
 class OnMachine:
-    """What is asked of a machine under the options of an estimate."""
+    """Base of the subjects: work on a machine under the options of an estimate."""
 
     machine: Machine
     options: Options
     tries: int
-    """About how many values of one whole number may be tried; what an estimate costs decides."""
+    """Approximate number of values of a whole number that may be tried, by the cost of an estimate."""
 
     @property
     def level(self) -> float:
@@ -63,7 +63,7 @@ class OnMachine:
         return with_fits(self.machine)
 
     def again(self, point: Point) -> Figures:
-        """Give the figures at a point."""
+        """Return the figures at a point."""
         raise NotImplementedError
 
     def _outcome(self, point: Point) -> Outcome:
@@ -73,22 +73,22 @@ class OnMachine:
             return error
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point, or why there are none."""
+        """Return the figures at each point, or the error that prevents them."""
         return [self._outcome(point) for point in points]
 
 
 def main_figure(figures: Figures) -> str:
-    """Name the figure that an answer is about."""
+    """Return the name of the main figure, the first of `FIGURES` that is known."""
     return next(name for name in FIGURES if name in figures)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure that is to be at least a value, a step's time at most.
+    """A figure that is to be at least a value; a step's time is to be at most the value.
 
     `figure`: fom, unit_per_day [1/day] or step_s [s].
     `value`: above 0.
-    `probability`: with which it shall be reached, between 0 and 1; 0.5 asks it of the value itself.
+    `probability`: required probability of reaching it, between 0 and 1; 0.5 compares the figure's value itself.
     """
 
     figure: str
@@ -101,7 +101,7 @@ class Goal:
         return self.figure in SMALLER_IS_BETTER
 
     def span(self, figures: Figures) -> Span:
-        """Give the figure that is asked of."""
+        """Return the span of the goal's figure."""
         if self.figure in figures:
             return figures[self.figure]
         why = (
@@ -112,12 +112,12 @@ class Goal:
         raise FomkitError(title_of(self.figure), f"is not known here; {why}. {hint}")
 
     def reached(self, figures: Figures) -> float:
-        """Give the probability that it is reached."""
+        """Return the probability that the goal is reached."""
         above = probability_above(self.span(figures), self.value)
         return 1 - above if self.at_most else above
 
     def margin(self, figures: Figures) -> float:
-        """Give ln(what is reached with the probability / value), of a time the negative; 0 or more is enough."""
+        """Return ln(figure reached with the probability / value), negated for a time; 0 or more is enough."""
         span = self.span(figures)
         if self.at_most:
             return math.log(self.value / reached_with(span, 1 - self.probability))
@@ -125,7 +125,7 @@ class Goal:
 
 
 def _is_between(value: object, most: float) -> bool:
-    # A notebook may give anything.
+    # A notebook may pass any object.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < most
 
 
@@ -133,7 +133,7 @@ def make_goal(
     *, unit_per_day: float | None = None, step_s: float | None = None, fom: float | None = None,
     probability: float = 0.5,
 ) -> Goal:  # fmt: skip
-    """Make a goal of the one figure that is given.
+    """Make a goal from the one figure that is given.
 
     `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s.
 
@@ -156,7 +156,7 @@ def make_goal(
 
 
 def figures_of(estimated: Estimate) -> Figures:
-    """Give what an estimate knows."""
+    """Return the known figures of an estimate."""
     batch = estimated.sizes.get("batch")
     samples = None if batch is None else estimated.step.per(batch)
     known = {"unit_per_day": estimated.unit_per_day, "sample_per_s": samples, "step_s": estimated.step}
@@ -184,7 +184,7 @@ class OneModel(OnMachine):
 
     @property
     def title(self) -> Title:
-        """Name model, target and sizes, and what nobody stated."""
+        """Model, target and sizes, and the terms that are not stated."""
         one = self.estimate
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope,
@@ -193,11 +193,11 @@ class OneModel(OnMachine):
 
     @cached_property
     def estimate(self) -> Estimate:
-        """The estimate as it is."""
+        """The estimate at the current values."""
         return estimate(self.model, self._fitted, self.options)
 
     def parameters(self) -> tuple[varied.Parameter, ...]:
-        """List rates, costs and overheads of the machine, sizes and run of the model."""
+        """Return rates, costs and overheads of the machine, sizes and run of the model."""
         one = self.estimate
         return (
             *varied.device_parameters(self.machine, varied.peaks_in_use([one])),
@@ -206,7 +206,7 @@ class OneModel(OnMachine):
         )
 
     def not_varied(self) -> list[tuple[str, str]]:
-        """Name rates that nobody stated and sizes that are fixed."""
+        """Return rates that are not stated and sizes that are fixed."""
         return [
             *varied.unstated(self.machine, varied.peaks_in_use([self.estimate])),
             *varied.fixed_sizes(self.model),
@@ -229,17 +229,17 @@ class OneModel(OnMachine):
         return prepare_study(self.model, self._fitted, self.options)
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point; points of the same columns together, as scenarios."""
+        """Return the figures at each point; points with the same parameters are evaluated together."""
         found: dict[int, Outcome] = {}
         similar: dict[tuple[str, ...], list[int]] = {}
         for place, point in enumerate(points):
             similar.setdefault(tuple(sorted(point)), []).append(place)
         for names, places in similar.items():
-            together = self._together(names, [points[place] for place in places])
+            together = self._as_scenarios(names, [points[place] for place in places])
             found |= dict(zip(places, together, strict=True))
         return [found[place] for place in range(len(points))]
 
-    def _together(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
+    def _as_scenarios(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
         if not names or not columns_of(self.model, self.machine).issuperset(names):
             return [self._outcome(point) for point in points]
         table = pd.DataFrame([dict(point) for point in points], columns=list(names))
@@ -252,17 +252,17 @@ class OneModel(OnMachine):
         ]
 
     def again(self, point: Point) -> Figures:
-        """Give the figures of an estimate at a point."""
+        """Return the figures of an estimate at a point."""
         return figures_of(self.estimate_at(point))
 
     def measurements(self) -> ToMeasure:
-        """Rank what could be measured by how much narrower the step's interval would be."""
+        """Rank what could be measured by how much the step's interval would shrink."""
         return measurements(self.estimate, self.options, self.parameters())
 
     def binding(self, point: Point) -> str:
-        """Say what the step waits for."""
+        """Return what the step waits for."""
         return self.estimate_at(point).step_time.bound
 
     def unfit(self, point: Point) -> str:
-        """Say that a device's memory does not hold the step."""
+        """Return a message if a device's memory does not hold the step."""
         return self.estimate_at(point).fit.message

@@ -1,4 +1,4 @@
-"""The same sweep on a Dask cluster that is there already: stretches as tasks, results in their order."""
+"""A sweep on an existing Dask cluster: its stretches are tasks, and results are returned in their order."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from fomkit.core.errors import FomkitError, install_hint
 from fomkit.whatif.sweep import Sweep
 
 CONNECT_S = 5.0
-"""Time for the scheduler to answer."""
+"""Time limit for the scheduler to answer."""
 WITHOUT_WORKERS_S = 30.0
-"""How long a sweep waits for a worker when there is none."""
+"""Time limit for a worker to appear when there is none."""
 AHEAD = 4
-"""Stretches under way for each thread of the workers; what is done early waits there, not here."""
+"""Number of submitted stretches for each thread of the workers; results that are early wait there, not here."""
 _LOUD = ("distributed", "tornado", "asyncio")
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def _received(sweep: Sweep, version: str) -> Sweep:
-    """Take a sweep on a worker; a task of its own, so that another worker can do it again."""
+def _receive(sweep: Sweep, version: str) -> Sweep:
+    """Receive a sweep on a worker; this is a task of its own, so that another worker can repeat it."""
     if version != __version__:
         raise FomkitError("worker", f"has fomkit {__version__}, and {version} asks. Install the same there.")
     return sweep
 
 
-def _worked_out(sweep: Sweep, start: int, stop: int) -> pd.DataFrame:
-    # Threads of one worker would only wait for each other, and share what is kept between stretches.
+def _run_stretch(sweep: Sweep, start: int, stop: int) -> pd.DataFrame:
+    # Threads of one worker would only wait for each other, and they share the caches of the sweep.
     with _ONE_AT_A_TIME:
         return sweep.stretch(start, stop)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the library's own reports of lost connections away: what they mean is said once, by us."""
+    """Silence the library's own reports of lost connections: our error states once what they mean."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOUD]
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
@@ -62,7 +62,7 @@ _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]{1,5}/?")
 
 
 def _check_scheduler(address: str) -> None:
-    """Raise before connecting: with what is no address the library leaves half a client behind."""
+    """Raise before connecting, because the library does not clean up its client after an invalid address."""
     if _ADDRESS.fullmatch(address) is None:
         raise FomkitError(
             f"--scheduler {address}",
@@ -79,7 +79,7 @@ def _client(address: str) -> Iterator[Any]:
     import dask
     from distributed import Client
 
-    # A machine with a large table is sent once for each worker, whatever the library thinks of its size.
+    # A machine with a large table is sent once to each worker, whatever the library's limit of size is.
     with _quiet(), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
         try:
             client = Client(address, timeout=CONNECT_S, set_as_default=False)
@@ -96,7 +96,7 @@ def _client(address: str) -> Iterator[Any]:
 
 
 def _wait(client: Any, address: str) -> int:
-    """Wait until there is a worker, and count the threads of all."""
+    """Wait until there is a worker, and return the number of threads of all workers."""
     end = time.monotonic() + WITHOUT_WORKERS_S
     while True:
         threads: int = sum(client.nthreads().values())
@@ -110,7 +110,7 @@ def _wait(client: Any, address: str) -> int:
         time.sleep(0.2)
 
 
-def _gone(address: str) -> FomkitError:
+def _lost_scheduler(address: str) -> FomkitError:
     return FomkitError(f"--scheduler {address}", "went away during the sweep. Start it, and the sweep, again.")
 
 
@@ -123,10 +123,10 @@ def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
             found: pd.DataFrame = future.result(timeout=2.0)
         except TimeoutError:
             if client.status != "running":
-                raise _gone(address) from None
+                raise _lost_scheduler(address) from None
             _wait(client, address)
         except (asyncio.CancelledError, futures.CancelledError):
-            raise _gone(address) from None
+            raise _lost_scheduler(address) from None
         except KilledWorker as error:
             raise FomkitError(
                 f"--scheduler {address}",
@@ -138,20 +138,20 @@ def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
 
 
 def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFrame]:
-    """Estimate all points of a sweep from a stretch on, on a cluster, a stretch at a time, in their order.
+    """Yield the estimates of all points of a sweep from stretch `first` on, on a cluster, in order.
 
-    The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor
-    and libraries are those of this machine. What a worker that dies had under way or had done, another does again.
+    The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor and
+    libraries are those of this machine. If a worker dies, another repeats its running and finished stretches.
 
     `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``.
     """
     _check_scheduler(address)
     with _client(address) as client:
         ahead = AHEAD * _wait(client, address)
-        there = client.submit(_received, sweep, __version__, pure=False)
+        there = client.submit(_receive, sweep, __version__, pure=False)
         waiting: deque[Any] = deque()
         for start, stop in sweep.stretches()[first:]:
-            waiting.append(client.submit(_worked_out, there, start, stop, pure=False))
+            waiting.append(client.submit(_run_stretch, there, start, stop, pure=False))
             if len(waiting) >= ahead:
                 yield _future_result(client, waiting.popleft(), address)
         while waiting:

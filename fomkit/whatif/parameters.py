@@ -1,7 +1,7 @@
-"""What a result may hang on, parameters of a machine and a model; and what to measure to shrink its interval most.
+"""The parameters that a result may depend on, and the measurements that narrow its interval most.
 
-Each parameter has its unit, value and own interval. Each measurement is taken as known exactly, and everything is
-rolled up again.
+Each parameter has a unit, a value and an interval. `measurements` ranks what could be measured: each candidate is
+treated as known exactly, and everything is rolled up again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fomkit.profiles.evidence import with_fits
 
 Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "factor", "count"]
 FEWER = ("epochs", "samples", "train_samples", "validation_samples")
-"""Parameters of a model of which a run with less is shorter."""
+"""Parameters of a model for which a smaller value makes a run shorter."""
 PLAIN_RANGE = 0.1
-"""Part of a value by which it is varied where nobody states an interval of it."""
+"""Relative change by which a value is varied where no interval of it is stated."""
 
 
 NotVaried = TypedDict("NotVaried", {"parameter": str, "why": str})
@@ -40,18 +40,18 @@ NotVaried = TypedDict("NotVaried", {"parameter": str, "why": str})
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter as it is.
+    """One parameter at its current value.
 
     `name`: ``byte_per_s``, ``launch_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``, ``availability``,
-      ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of that
+      ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of the link
       inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of the model, ``epochs``,
       ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``, and ``LINE.utilisation_gain`` and
-      ``LINE.precision_gain`` of a time that is given.
+      ``LINE.precision_gain`` of a given time.
     `unit`: a dimension of `fomkit.core.units`, share, factor or count.
     `value`: in SI units.
     `of`: machine, model, or a line's given time.
-    `low`, `high`: ends of its own interval; equal to the value where nobody states one.
-    `grain`: above 0 it is a whole number that changes by so much at least.
+    `low`, `high`: bounds of its own interval; equal to the value where none is stated.
+    `grain`: if above 0, the parameter is a whole number that changes by at least this much.
     `basis`, `source`: of the value.
     """
 
@@ -67,19 +67,19 @@ class Parameter:
 
     @property
     def has_interval(self) -> bool:
-        """True where somebody states an interval of it."""
+        """True where an interval of it is stated."""
         return self.low < self.value or self.value < self.high
 
     @property
     def better(self) -> int:
-        """1 where more of it is never slower, -1 where less is not; 0 where that hangs on the rest."""
+        """1 where more of it is never slower, -1 where less of it is never slower, 0 where it depends."""
         if self.of == "model":
             return -1 if self.name.rpartition(".")[2] in FEWER else 0
         return -1 if self.unit == "time_s" or self.name.startswith("overhead/") else 1
 
     @property
     def varied(self) -> str:
-        """Say over what it is varied."""
+        """The range over which it is varied, in words."""
         if self.has_interval:
             return "its interval"
         if not self.grain:
@@ -90,7 +90,7 @@ class Parameter:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Between what it is varied: its own interval, else 10 % either way, a whole number by one at least."""
+        """The range over which it is varied: its own interval, else ±10 %, a whole number by its grain or more."""
         if self.has_interval:
             return self.low, self.high
         low, high = (self.value * (1 + sign * PLAIN_RANGE) for sign in (-1, 1))
@@ -110,7 +110,7 @@ def whole(name: str, value: int, of: Literal["machine", "model"] = "model", grai
 
 
 def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
-    """Name the peaks at which some estimates' arithmetic runs."""
+    """Return the names of the peaks at which the arithmetic of some estimates runs."""
     found = set()
     for one in estimates:
         ops = settle_engines(one.ops.reset_index(drop=True), with_fits(one.machine))[0]
@@ -120,7 +120,7 @@ def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
 
 
 def device_parameters(machine: Machine, peaks: frozenset[str] | None = None) -> Iterator[Parameter]:
-    """List the stated rates, launch cost and overheads of a machine; of its peaks some, or all by default."""
+    """Yield the stated rates, launch cost and overheads of a machine; of its peaks the named ones, or all."""
     device = machine.device
     for name, fact in zip(RATES, (device.byte_per_s, device.launch_s), strict=True):
         if fact is not None:
@@ -137,7 +137,7 @@ def device_parameters(machine: Machine, peaks: frozenset[str] | None = None) -> 
 
 
 def unstated(machine: Machine, peaks: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Name what of a machine nobody stated, and so nothing is known to hang on; each with that reason."""
+    """Yield the rates and terms that a machine does not state, with that reason; no result depends on them."""
     device, stated = machine.device, {peak_name(peak.dtype, peak.engine) for peak in machine.device.peaks}
     facts = zip(RATES, (device.byte_per_s, device.launch_s), strict=True)
     names = [*(name for name, fact in facts if fact is None), *sorted(peaks - stated)]
@@ -147,13 +147,13 @@ def unstated(machine: Machine, peaks: frozenset[str]) -> Iterator[tuple[str, str
 
 
 def fixed_sizes(model: ModelProfile) -> Iterator[tuple[str, str]]:
-    """Name the sizes that the ops of a model are fixed at, with that reason."""
+    """Yield the sizes at which the ops of a model are fixed, with that reason."""
     used = sizes_used(model.ops)
     yield from ((name, "the ops of the profile are fixed at it") for name in sorted(set(model.sizes) - used))
 
 
 def link_parameters(machine: Machine, channel: str) -> Iterator[Parameter]:
-    """List rate and start-up time of the first link of each tier that a transport has."""
+    """Yield rate and start-up time of the first link of each tier with this transport."""
     seen = set()
     for link in machine.links:
         if link.channel != channel or link.tier in seen or link.tier == "device":
@@ -167,7 +167,7 @@ def link_parameters(machine: Machine, channel: str) -> Iterator[Parameter]:
 
 
 def scope_parameters(machine: Machine, scope: str) -> Iterator[Parameter]:
-    """List what the units/day of a node or a whole system hang on besides their devices."""
+    """Yield the parameters of the units/day of a node or a whole system besides their devices."""
     if scope != "device" and machine.node_devices is not None:
         yield whole("node_devices", machine.node_devices, "machine")
     if scope == "system" and machine.system_nodes is not None:
@@ -177,7 +177,7 @@ def scope_parameters(machine: Machine, scope: str) -> Iterator[Parameter]:
 
 
 def model_parameters(model: ModelProfile, options: Options, replicas: int = 1) -> Iterator[Parameter]:
-    """List the sizes that the ops use, and what makes a run: samples by whole steps of all replicas, epochs."""
+    """Yield the sizes that ops use, and those of a run: samples (in whole steps of all replicas) and epochs."""
     sizes = {**model.sizes, **options.wanted_sizes}
     for name in sorted(sizes_used(model.ops) & set(sizes)):
         yield whole(name, sizes[name])
@@ -197,14 +197,14 @@ def model_parameters(model: ModelProfile, options: Options, replicas: int = 1) -
 def changed_model(
     model: ModelProfile, options: Options, values: Mapping[str, float]
 ) -> tuple[ModelProfile, Options]:
-    """Give a model profile with other samples and epochs, and the options with other sizes."""
+    """Return a model profile with other samples and epochs, and the options with other sizes."""
     sizes = {name: round(value) for name, value in values.items() if name not in OF_A_RUN}
     wanted = {**options.wanted_sizes, **sizes}
     return model.with_run(values), replace(options, batch=None, sizes=wanted)
 
 
 TOP = 10
-"""Single ops that are listed."""
+"""Number of single ops that are listed."""
 OUT = "-o here.yaml"
 MEASUREMENTS_NOTE = (
     "each is taken as known exactly at its predicted value, and everything rolled up again; that a timing also "
@@ -218,8 +218,7 @@ def _exact_fact(fact: Fact | None) -> Fact:
     return replace(fact, low=fact.value, high=fact.value)
 
 
-def _if_exact(machine: Machine, name: str) -> Machine:
-    """Give the machine with one of its facts known without error."""
+def _with_exact_fact(machine: Machine, name: str) -> Machine:
     overheads = tuple(
         change_overhead(overhead, _exact_fact) if overhead_name(overhead) == name else overhead
         for overhead in machine.overheads
@@ -241,18 +240,18 @@ ToMeasure = TypedDict("ToMeasure", {
 
 
 def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> Measurable:
-    """Give what a measurement would make of a figure, ``of``, step_s or fom, as plain content."""
+    """Return the entry of a measurement: figure ``of`` (step_s or fom) with it, and how its interval shrinks."""
     return as_content(Measurable, {of: then}, kind=kind, what=what, shrinks=shrinks(now, then), command=command)
 
 
 def ranked(found: Iterable[Measurable], without: Sequence[str] | None = None) -> ToMeasure:
-    """Give measurements, best first, the facts ``without`` a spread where known, and what is said of all."""
+    """Return measurements, best first, the facts ``without`` a spread where known, and the note on all."""
     best = sorted(found, key=lambda entry: -entry["shrinks"])
     return as_content(ToMeasure, measurements=best, no_spread_stated=without, measurements_say=MEASUREMENTS_NOTE)
 
 
 def measure_command(model: ModelProfile, machine: Machine, options: Options) -> str:
-    """Write the command that times the ops of a model at their sizes, on the machine that it is run on."""
+    """Write the command that times the ops of a model at their sizes, on the machine that executes it."""
     sizes = {**model.sizes, **options.wanted_sizes}
     words = ["fomkit measure", f"--for {quote(model.asked_as or model.name)}"]
     if "batch" in sizes:
@@ -263,8 +262,8 @@ def measure_command(model: ModelProfile, machine: Machine, options: Options) -> 
     return " ".join([*words, OUT])
 
 
-def _if_timed(estimated: Estimate, command: str) -> Iterator[Measurable]:
-    """Give single ops, the ops of each kind together, and all ops."""
+def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
+    """Yield the entries of single ops, of the ops of each kind together, and of all ops."""
     for timed in ops_to_time(estimated, TOP)["measurements"]:
         yield as_content(Measurable, timed, kind="op", what=timed["sizes"], command=command)
     ops = settle_engines(estimated.ops.reset_index(drop=True), estimated.machine)[0]
@@ -284,29 +283,29 @@ def _fact_command(name: str) -> str:
     return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
 
 
-def _if_known(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
+def _per_fact(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
     for parameter in parameters:
         if parameter.of == "machine" and parameter.has_interval:
-            known = _if_exact(estimated.machine, parameter.name)
+            known = _with_exact_fact(estimated.machine, parameter.name)
             step = estimate(estimated.model, known, options).step
             yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name))
 
 
 def measurements(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> ToMeasure:
-    """Rank what could be measured on the machine by how much narrower the interval of the step would be.
+    """Rank what could be measured on the machine by how much the interval of the step would shrink.
 
     `estimated`: on the machine with its fits; `options`: those of the estimate; `parameters`: the facts of the
-    machine whose spread may go. Gives a dict: ``measurements``, best first: kind (step,
-    all ops, kind of op, op, fact), what, ``step_s`` with it known, ``shrinks`` [share of the width now], command;
-    of an op its executions, share of the device's time, and the cells of a row of ops. ``no_spread_stated`` names
-    facts whose measurement could only move the estimate; ``measurements_say`` what is left out.
+    machine whose spread may be removed. Returns a dict: ``measurements``, best first: kind (step, all ops, kind of
+    op, op, fact), what, ``step_s`` with it known, ``shrinks`` [share of the current width], command; for an op its
+    executions, share of the device's time, and the cells of a row of ops. ``no_spread_stated`` names facts whose
+    measurement could only move the estimate; ``measurements_say`` states what is left out.
     """
     command, now = measure_command(estimated.model, estimated.machine, options), estimated.step
     step = "fomkit profile model.py --measure step -o measured.yaml"
     found = [
         measurement("step", "a whole step", now, Span.exact(now.value, now.level), step),
-        *_if_timed(estimated, command),
-        *_if_known(estimated, options, parameters),
+        *_op_entries(estimated, command),
+        *_per_fact(estimated, options, parameters),
     ]
     without = [one.name for one in parameters if one.of == "machine" and not one.has_interval]
     return ranked(found, without)

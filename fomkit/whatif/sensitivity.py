@@ -1,4 +1,4 @@
-"""What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure."""
+"""The sensitivity of a result to its parameters (``fomkit/sensitivity/1``): elasticities and swings."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 
 STEP = 0.01
-"""Change of a parameter's logarithm on either side of it that an elasticity is taken over."""
+"""Change of a parameter's logarithm on each side, over which an elasticity is computed."""
 ROUGH = 0.01
-"""Elasticities that differ by more, between the step and its half or between the two sides, are a kink."""
+"""Largest difference of a smooth effect's elasticities: of the step and its half, or of the two sides."""
 ROUGH_WHOLE = 0.05
-"""The same of whole numbers, whose neighbours are farther away."""
+"""The same for whole numbers, whose neighbours are farther away."""
 ROUNDING = 1e-9
-"""What is less is no movement but the rounding of a sum."""
+"""Smaller changes are rounding errors of a sum."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one parameter does.
+    """The effect of one parameter.
 
     `elasticity`: d ln(figure) / d ln(parameter), by figure.
-    `at_half_step`, `below`, `above`: the same of the main figure over half the step, and over each side of it
-      alone; None where a whole number has no half step, or there is no such side.
-    `smooth`: they agree.
+    `at_half_step`, `below`, `above`: the same of the main figure over half the step, and over each side alone;
+      None where a whole number has no half step, or there is no such side.
+    `smooth`: whether these agree.
     `step`: change of the parameter on each side, as a share of its value.
-    `low`, `high`: ends that the swing is between.
-    `at_low`, `at_high`: the main figure there; None where it cannot be.
-    `swing`: |at_high - at_low| over the figure as it is.
-    `why`: why a point could not be had; "" where all could.
+    `low`, `high`: values of the parameter at the ends of the swing.
+    `at_low`, `at_high`: the main figure there; None where it cannot be estimated.
+    `swing`: |at_high - at_low| over the current figure.
+    `why`: why a point could not be estimated; "" where all could.
     """
 
     parameter: Parameter
@@ -62,19 +62,19 @@ class Effect:
 
     @property
     def kink(self) -> bool:
-        """True where the figure rises to one side and falls to the other: no one slope tells of both."""
+        """True where the figure rises on one side and falls on the other: no single slope describes both."""
         if self.smooth or self.below is None or self.above is None:
             return False
         return self.below * self.above < 0 and min(abs(self.below), abs(self.above)) > ROUNDING
 
     @property
     def moves(self) -> bool:
-        """True where any figure moves with it, within rounding."""
+        """True where any figure changes with it by more than rounding."""
         return self.swing > ROUNDING or any(abs(slope) > ROUNDING for slope in self.elasticity.values())
 
 
 def _around(parameter: Parameter) -> list[tuple[float, float]]:
-    """Give the values below and above at which an elasticity is taken: over the step, then over its half."""
+    """Return the values below and above for an elasticity: over the step, then over its half."""
     if not parameter.grain:
         return [(parameter.value * math.exp(-step), parameter.value * math.exp(step)) for step in (STEP, STEP / 2)]
     away = max(1, round(parameter.value * STEP / parameter.grain))
@@ -94,7 +94,7 @@ def _slope(pair: tuple[Outcome | None, Outcome | None], at: tuple[float, float],
 def _central(
     ends: tuple[Outcome | None, Outcome | None], at: tuple[float, float], here: Figures, value: float, figure: str
 ) -> float | None:
-    """Take the slope over both sides, else over the one that there is."""
+    """Return the slope over both sides, else over the only one."""
     tried = (
         _slope(ends, at, figure),
         _slope((here, ends[1]), (value, at[1]), figure),
@@ -104,10 +104,10 @@ def _central(
 
 
 def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
-    """Work out what one parameter does to a subject's figures.
+    """Compute the effect of one parameter on a subject's figures.
 
-    `parameter`: with a value above 0; `here`: the figures as they are; `figure`: the main one of them. Gives an
-    Effect or None: none where no value beside its own can be had.
+    `parameter`: with a value above 0; `here`: the current figures; `figure`: the main one of them. Returns None
+    where no other value of the parameter can be estimated.
     """
     pairs, ends = _around(parameter), parameter.ends
     values = list(dict.fromkeys([*(value for pair in pairs for value in pair), *ends]))
@@ -169,19 +169,19 @@ Hanging = TypedDict("Hanging", {
 
 
 class SensitivityContent(Title, ToMeasure, Hanging):
-    """``fomkit/sensitivity/1``."""
+    """The content of ``fomkit/sensitivity/1``."""
 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Shown):
-    """What a result hangs on.
+    """The sensitivity of a result to its parameters.
 
     `title`: model or suite, target and conditions.
     `figure`: the main figure: fom, else unit_per_day, else sample_per_s, else step_s.
-    `figures`: all figures as they are.
+    `figures`: all current figures.
     `effects`: those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
     `not_varied` (str, str): parameters that were not varied, each with the reason.
-    `to_measure`: ``measurements``, best first, and what else is said of them (`Subject.measurements`).
+    `to_measure`: ``measurements``, best first, and the notes on them (`Subject.measurements`).
     """
 
     title: Title
@@ -205,9 +205,9 @@ class Sensitivity(Shown):
         }  # fmt: skip
 
     def table(self) -> pd.DataFrame:
-        """Give one row for each parameter in the order of the effects, as the tornado is drawn from.
+        """Return one row for each parameter, in the order of the effects, from which the tornado chart is drawn.
 
-        Gives a DataFrame: parameter, of (machine or model), unit, value, low, high, has_interval, varied (in
+        Returns a DataFrame: parameter, of (machine or model), unit, value, low, high, has_interval, varied (in
         words), at_low, at_high (of the main figure), swing [share], elasticity, smooth, kink.
         """
         rows = [
@@ -224,7 +224,7 @@ class Sensitivity(Shown):
         return pd.DataFrame(rows)
 
     def chart(self) -> alt.LayerChart:
-        """Draw the tornado, which a notebook shows and ``save`` writes; needs the extra ``report``."""
+        """Draw the tornado chart, which a notebook shows and ``save`` writes; needs the extra ``report``."""
         chart: alt.LayerChart = self._view.figure(self)
         return chart
 
@@ -239,10 +239,10 @@ def _effect(effect: Effect) -> EffectContent:
 
 
 def sensitivity(subject: Subject) -> Sensitivity:
-    """Work out what a subject's figures hang on.
+    """Compute the sensitivity of a subject's figures to its parameters.
 
-    Elasticities are central differences over 1 % of each parameter, held against half of it; whole numbers are
-    taken at their neighbours. The swing is between the ends of a parameter's own interval, else 10 % either way.
+    Elasticities are central differences over 1 % of each parameter, compared with half of it; whole numbers are
+    evaluated at their neighbours. The swing is between the bounds of a parameter's own interval, else ±10 %.
     """
     here = subject.again({})
     figure = main_figure(here)
@@ -259,7 +259,7 @@ def sensitivity(subject: Subject) -> Sensitivity:
             effects.append(effect)
     if not effects:
         raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
-    # What the machine does stands before what the work does: less work is no faster machine.
+    # Machine parameters come before those of the work: less work does not make the machine faster.
     ranked = sorted(effects, key=lambda one: (
         one.parameter.of == "model", -one.swing, -abs(one.elasticity[figure]), one.parameter.name,
     ))  # fmt: skip

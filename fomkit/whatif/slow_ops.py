@@ -1,6 +1,6 @@
-"""Rules about ops: products that the matrix engine cannot load, updates, and the ops far above their floors.
+"""Rules of advice on ops: misaligned products, number formats, updates, and ops far above their floors.
 
-With the ops that a finding is about, and what helps ops of a kind.
+Each finding lists the ops that it is about (`evidence`), and remedies by kind of op.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REMEDIES: Mapping[str, str] = {
 
 
 TOP = 3
-"""Ops of a finding, and kinds of ops, that are listed."""
+"""Number of ops, and of kinds of ops, that a finding lists."""
 
 
 def kinds_in_words(kinds: list[str]) -> str:
@@ -61,12 +61,12 @@ def kinds_in_words(kinds: list[str]) -> str:
 
 
 def seconds_of(ops: pd.DataFrame) -> NDArray[np.float64]:
-    """Give what each row takes in a step [s]."""
+    """Return the time of each row in a step [s]."""
     return (ops["time_s"] * ops["count"]).to_numpy(np.float64)
 
 
 def _op_label(row: Record) -> str:
-    """Write kind and sizes; of ops on elements only how many, for their bytes follow."""
+    """Write kind and sizes; for element-wise ops only the number of elements, which determines their bytes."""
     if row["kind"] == "optimizer" or isnan(float(row.get("numel", nan))):
         return shape_label(row)
     count = row["numel"]
@@ -83,9 +83,9 @@ SlowOp = TypedDict("SlowOp", {
 def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | None = None) -> tuple[SlowOp, ...]:
     """Describe some rows, equal ones as one: those that change most, else the longest.
 
-    `rows`: rows of the case's ops that the finding is about; `after_s`: what each row of the case's ops takes in
-    the changed step [s]. Gives a tuple: ops that take longer in the changed step stand last. ``rows`` are
-    positions in the table of ops, from 0; times are of one step.
+    `rows`: mask of the rows of the case's ops that the finding is about; `after_s`: time of each row of the case's
+    ops in the changed step [s]. Returns a tuple, in which ops that become slower are last. ``rows`` are positions
+    in the table of ops, from 0; times are of one step.
     """
     ops = case.ops if after_s is None else case.ops.assign(after_s=after_s)
     ops = ops[rows & ops["seconds"].notna()]
@@ -93,7 +93,7 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
         return ()
     groups = identities(ops)
     size = ops["seconds"] if after_s is None else (ops["seconds"] - ops["after_s"]).abs()
-    # Launches that all save the same stand in the table's order: a picosecond between them is a rounding.
+    # Ops with equal savings keep the table's order: differences of a picosecond are rounding errors.
     sums = size.groupby(groups).sum().round(12).sort_values(ascending=False, kind="stable")
     found = list[SlowOp]()
     for name in sums.index[:TOP]:
@@ -109,23 +109,23 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
                 nearest=[neighbour_content(one) for one in near[:1]],
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (one["after_s"] or 0.0) > one["step_time_s"]))  # the slower last
+    return tuple(sorted(found, key=lambda one: (one["after_s"] or 0.0) > one["step_time_s"]))  # slower ones last
 
 
 EXPENSIVE = 0.10
 """Share of the device's time from which one op is expensive: a shorter one cannot save a tenth of a step."""
 
 LOW_USE = 0.5
-"""An op that takes twice its floor or more: removing what is above the floor would at least halve it."""
+"""Share of the floor in an op's time up to which its use is low: at the floor it takes half the time or less."""
 
 LONG_ENOUGH = 0.01
-"""Share of the device's time from which an op of low use is looked at; shorter ones are no advice alone."""
+"""Share of the device's time from which an op of low use is considered; shorter ones are not worth advice."""
 
 _NO_FLOOR = "the machine states no rates from which a least time follows"
 
 
 def _device_shares(case: Case) -> pd.Series[float]:
-    """Give each row the share of the device's time that all rows equal to it take."""
+    """Return for each row the share of the device's time of all rows equal to it."""
     return case.ops["seconds"].groupby(identities(case.ops)).transform("sum") / case.device_s
 
 
@@ -133,7 +133,7 @@ def _kinds_by_time(ops: pd.DataFrame) -> list[str]:
     return [str(kind) for kind in ops.groupby("kind")["seconds"].sum().sort_values(ascending=False).index]
 
 
-def _to_the_floor(case: Case, rows: pd.Series[bool], says: str) -> Finding:
+def _floor_finding(case: Case, rows: pd.Series[bool], says: str) -> Finding:
     above = rows & (case.ops["floor_s"] < case.ops["time_s"])
     after = case.with_times(above, case.ops["floor_s"])
     kinds = _kinds_by_time(case.ops[above]) or _kinds_by_time(case.ops[rows])
@@ -164,11 +164,11 @@ def expensive_ops(case: Case) -> list[Finding]:
     count = identities(case.ops)[rows].nunique()
     taken = case.ops.loc[rows, "seconds"].sum() / case.device_s
     what = "One op takes" if count == 1 else f"{count} ops take"
-    return [_to_the_floor(case, rows, f"{what} {taken:.0%} of the device's time, all executions together.")]
+    return [_floor_finding(case, rows, f"{what} {taken:.0%} of the device's time, all executions together.")]
 
 
 def low_use(case: Case) -> list[Finding]:
-    """Find ops that take at least twice what the machine's rates allow."""
+    """Find ops that take at least twice their floor at the machine's rates."""
     ops = case.ops
     if ops["floor_s"].isna().all():
         return does_not_apply(_NO_FLOOR)
@@ -183,7 +183,7 @@ def low_use(case: Case) -> list[Finding]:
     count = identities(ops)[rows].nunique()
     what = "One op runs" if count == 1 else f"{count} ops run"
     return [
-        _to_the_floor(
+        _floor_finding(
             case,
             rows,
             f"{what} at {share} of what the machine's rates allow and take {taken / case.device_s:.0%} of the "
@@ -193,7 +193,7 @@ def low_use(case: Case) -> list[Finding]:
 
 
 LOAD_BYTE = 16.0
-"""Matrix engines are fed by loads of so many bytes (NVIDIA, "Matrix Multiplication Background User's Guide",
+"""Size of the loads that feed matrix engines [byte] (NVIDIA, "Matrix Multiplication Background User's Guide",
 requirements to use tensor cores: sizes in multiples of 16 bytes)."""
 
 _DO = (
@@ -203,13 +203,13 @@ _DO = (
 
 
 def _stored_rows(products: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
-    """Tell of m, n and k which are the length of a stored row: of A (m×k), of B (k×n) or of the result (m×n)."""
+    """Return masks for m, n and k: which is the length of a stored row of A (m×k), B (k×n) or the result."""
     turned_a, turned_b = ((products[name] == 1).to_numpy(bool) for name in ("trans_a", "trans_b"))
     return {"m": turned_a, "n": np.ones(len(products), bool), "k": ~turned_a | turned_b}
 
 
 def padded_sizes(products: pd.DataFrame) -> pd.DataFrame:
-    """Give m, n and k with the stored rows filled up to whole loads.
+    """Return m, n and k with the stored rows padded to whole loads.
 
     >>> import pandas as pd
     >>> row = {"m": 4095.0, "n": 50257.0, "k": 768.0, "trans_a": 0.0, "trans_b": 0.0, "dtype": "fp16"}
@@ -234,8 +234,8 @@ def _misaligned(ops: pd.DataFrame) -> pd.Series[bool]:
     return found
 
 
-def _timed_so(case: Case, rows: pd.Series[bool]) -> int:
-    """Count the timings of such products in the machine's table."""
+def _misaligned_timings(case: Case, rows: pd.Series[bool]) -> int:
+    """Count the timings of misaligned products in the machine's table."""
     table = case.machine.timings
     if not len(table) or "m" not in table.columns:
         return 0
@@ -246,7 +246,7 @@ def _timed_so(case: Case, rows: pd.Series[bool]) -> int:
 
 
 def _seconds_after(case: Case, after: Estimate) -> NDArray[np.float64]:
-    """Give what each row of the case takes in another step [s]; NaN of casts, which may be others there."""
+    """Return the time of each row of the case in another step [s]; NaN for casts, which may differ there."""
     found, traced = np.full(len(case.ops), np.nan), len(case.model.ops)
     found[:traced] = seconds_of(after.ops)[:traced]
     return found
@@ -265,7 +265,7 @@ def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
 
 
 def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
-    after, timed = _padded(case, rows), _timed_so(case, rows)
+    after, timed = _padded(case, rows), _misaligned_timings(case, rows)
     after_s = _seconds_after(case, after)
     count = int(rows.sum())
     what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
@@ -284,7 +284,7 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     yield found
     if found.state == "advice" or timed or not len(case.machine.timings):
         return
-    longer_s = _without_the_engine(case, rows) - float(case.ops.loc[rows, "seconds"].sum())
+    longer_s = _vector_seconds(case, rows) - float(case.ops.loc[rows, "seconds"].sum())
     if longer_s > WORTH * case.before.step.value:
         more = format_quantity(longer_s, "time_s", 3)
         yield Finding(
@@ -299,8 +299,8 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
         )
 
 
-def _without_the_engine(case: Case, rows: pd.Series[bool]) -> float:
-    """Give what the products take on the vector engine [s]."""
+def _vector_seconds(case: Case, rows: pd.Series[bool]) -> float:
+    """Return the time of the products on the vector engine [s]."""
     own = case.ops[rows].drop(columns=[*(column.name for column in TIMES), "floor_s", "seconds"], errors="ignore")
     timed = add_times(own.assign(engine="vector").reset_index(drop=True), case.fitted, checked=True)
     return float(np.nansum(seconds_of(timed)))
@@ -322,10 +322,10 @@ CANDIDATES: Mapping[str, str] = {
     "bf16": "run under autocast in bfloat16 (torch.autocast, Keras: mixed_bfloat16)",
     "mixed": "run under autocast in float16 with a scaled loss (torch.autocast, GradScaler, Keras: mixed_float16)",
 }
-"""Precisions that frameworks train in by a switch, the one nearest to fp32 first. fp8 needs more than a switch."""
+"""Precisions in which frameworks train by a switch, the nearest to fp32 first. fp8 needs more than a switch."""
 
 MOSTLY = 0.5
-"""Share of the flop in fp32 above which a step is one of fp32."""
+"""Share of the flop in fp32 from which on a step counts as one in fp32."""
 
 
 def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
@@ -355,7 +355,7 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
 
 
 def _fastest_rate(case: Case, after: Estimate) -> float | None:
-    """Give the fastest stated peak of the engines that the products run on then [flop/s]; None where none is."""
+    """Return the fastest stated peak of the products' engines in the changed step [flop/s], or None."""
     peaks = [case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values())]
     return max((peak.rate.value for peak in peaks if peak is not None), default=None)
 
@@ -387,7 +387,7 @@ FUSED = "fused"
 
 
 def unfused_update(case: Case) -> list[Finding]:
-    """Find out what a fused update saves."""
+    """Find the saving of a fused update."""
     updates = case.ops["kind"] == "optimizer"
     if not updates.any():
         return does_not_apply("the step has no update")

@@ -20,25 +20,25 @@ from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
 from fomkit.whatif.subjects import Subject
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
-"""Parts that a way is shared out in, by the number of parameters; directions are all such shares."""
+"""Number of parts that a direction is divided into, by the number of parameters; all directions are tried."""
 FEWEST_DIVISIONS = 3
 CLOSEST = 0.002
-"""Turn of a direction at which the search for the least way ends."""
+"""Turn of a direction at which the search for the shortest way ends."""
 SLACK = 1e-6
-"""Part of a way that must be for nothing before it is taken back."""
+"""Length of a move [ln(factor)] that must be useless before the move is reduced."""
 WHOLE_FACTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Factors of a whole number that are tried."""
 CLOSE = 1e-6
-"""Difference of ln(factor) that is none."""
+"""Differences of ln(factor) up to this count as none."""
 
 
 @dataclass(frozen=True)
 class Combination:
     """One point of the frontier.
 
-    `factors`: value over the parameter as it is.
-    `total`: sum of |ln(factor)|: what it costs where a change by a factor costs the same in every parameter.
-    `figure`, `probability`: the goal's, estimated again at this point.
+    `factors`: value over the current value of the parameter.
+    `total`: sum of |ln(factor)|: the cost if a change by a factor costs the same in every parameter.
+    `figure`, `probability`: those of the goal, estimated again at this point.
     """
 
     values: dict[str, float]
@@ -50,7 +50,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class Frontier:
-    """Combinations, the least total first; empty where none reaches the goal, and then why."""
+    """Combinations, the smallest total first; empty where none reaches the goal, with the reason."""
 
     names: tuple[str, ...]
     points: tuple[Combination, ...]
@@ -58,7 +58,7 @@ class Frontier:
 
 
 def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
-    """Find parameters by name; the beginning, such as ``flop_per_s``, does where only one begins so."""
+    """Find parameters by name; a prefix, such as ``flop_per_s``, is enough where only one parameter has it."""
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
     for given in names:
@@ -77,7 +77,7 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
 
 
 def _direction_shares(count: int) -> Iterator[tuple[float, ...]]:
-    """Give all ways to share 1 out among so many parameters in equal parts.
+    """Yield all ways to divide 1 among `count` parameters in multiples of equal parts.
 
     >>> len(list(_direction_shares(2))), len(list(_direction_shares(3)))
     (11, 21)
@@ -92,7 +92,7 @@ def _direction_shares(count: int) -> Iterator[tuple[float, ...]]:
 
 
 class _Search:
-    """Ways along directions from one start, where whole numbers already have their values."""
+    """A search along directions in ln(factor) from one start, in which whole numbers already have their values."""
 
     def __init__(self, evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, float]) -> None:
         self.evaluator, self.real, self.fixed = evaluator, real, fixed
@@ -100,16 +100,16 @@ class _Search:
         self.ways: dict[tuple[float, ...], float | None] = {}
 
     def point(self, moves: Sequence[float]) -> dict[str, float]:
-        """Give the values where every parameter is moved by so much in ln, to its better side."""
+        """Return the values when every parameter is moved by its move in ln, to its better side."""
         moved = {
             one.name: one.value * math.exp(one.better * move) for one, move in zip(self.real, moves, strict=True)
         }
         return {**moved, **self.fixed}
 
     def end(self, shares: tuple[float, ...], way: float) -> dict[str, float]:
-        """Give the values at the end of a way, each taken back as far as the others allow.
+        """Return the values at the end of a way, with each move reduced as far as the others allow.
 
-        Where a step waits for one thing only, a way may have gone on in the other for nothing.
+        Where a step waits for one thing only, part of the move in another parameter may be useless.
         """
         moves = [way * share for share in shares]
         for place, move in enumerate(moves):
@@ -123,7 +123,7 @@ class _Search:
         return self.point(moves)
 
     def way(self, shares: tuple[float, ...]) -> float | None:
-        """Give how far one must go in a direction; None where the farthest is not enough, or cannot be."""
+        """Return the length of the way to the goal in a direction; None where the farthest point is not enough."""
         if shares not in self.ways:
             slopes = {one.name: one.better * share for one, share in zip(self.real, shares, strict=True)}
             farthest = math.log(self.evaluator.most) / max(shares)
@@ -131,11 +131,11 @@ class _Search:
             try:
                 self.ways[shares] = root(self.evaluator, self.start, directions, farthest)
             except FomkitError:
-                self.ways[shares] = None  # so many nodes have no such step
+                self.ways[shares] = None  # such a number of nodes has no step
         return self.ways[shares]
 
     def least(self) -> tuple[float, ...] | None:
-        """Find the direction of the least way: times are convex in ln(rates), so going closer finds it."""
+        """Find the direction of the shortest way by refinement; times are convex in ln(rates), so it converges."""
         turn = 1 / (2 * DIVISIONS.get(len(self.real), FEWEST_DIVISIONS))
         best = self._best()
         while best is not None and turn > CLOSEST:
@@ -151,6 +151,7 @@ class _Search:
 
 
 def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, float]) -> list[dict[str, float]]:
+    """Return the points that reach the goal, one for each direction, with whole numbers fixed."""
     if not real:
         margin = evaluator.margin(fixed)
         return [fixed] if margin is not None and margin >= 0 else []
@@ -170,21 +171,21 @@ def _front_combination(
     return Combination(values, factors, total, evaluator.goal.span(found), evaluator.goal.reached(found))
 
 
-def _needs(combination: Combination) -> list[float]:
+def _moves(combination: Combination) -> list[float]:
     return [abs(math.log(factor)) for factor in combination.factors.values()]
 
 
-def _is_beaten(combination: Combination, others: Sequence[Combination]) -> bool:
-    """Tell whether another point needs no more of any parameter, and less of one."""
-    own = _needs(combination)
-    less = [np.subtract(own, _needs(other)) for other in others]
+def _is_dominated(combination: Combination, others: Sequence[Combination]) -> bool:
+    """Check whether another point needs no more of any parameter, and less of one."""
+    own = _moves(combination)
+    less = [np.subtract(own, _moves(other)) for other in others]
     return any((by >= -CLOSE).all() and (by > CLOSE).any() for by in less)
 
 
 def _without_twins(points: Sequence[Combination]) -> list[Combination]:
     remaining: list[Combination] = []
     for point in points:
-        if not any(np.allclose(_needs(point), _needs(other), rtol=0, atol=CLOSE) for other in remaining):
+        if not any(np.allclose(_moves(point), _moves(other), rtol=0, atol=CLOSE) for other in remaining):
             remaining.append(point)
     return remaining
 
@@ -192,11 +193,10 @@ def _without_twins(points: Sequence[Combination]) -> list[Combination]:
 def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     """Find the frontier of some parameters of the machine.
 
-    Every direction in ln(factor) is gone until the goal is reached; around the least way the directions are
-    narrowed. Whole numbers are tried at doubling factors.
+    In every direction in ln(factor) the way to the goal is computed; around the shortest way the directions are
+    refined. Whole numbers are tried at doubling factors.
 
-    `evaluator`: whose goal is not reached as it is; `parameters`: two or more, each with a better direction that
-    is known.
+    `evaluator`: its goal is not reached yet; `parameters`: two or more, whose better direction is known.
     """
     names = tuple(parameter.name for parameter in parameters)
     if len(parameters) < 2:
@@ -216,11 +216,11 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
                  for one, factor in zip(wholes, factors, strict=True)}  # fmt: skip
         here = _points(evaluator, real, fixed)
         if any(all(point[one.name] == one.value for one in real) for point in here):
-            enough.append(factors)  # more of the whole numbers would be for nothing
+            enough.append(factors)  # larger whole numbers would be useless
         found += here
     points = [_front_combination(evaluator, parameters, values) for values in found]
-    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, _needs(twin)))
-    remaining = tuple(one for one in ranked if not _is_beaten(one, ranked))
+    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, _moves(twin)))
+    remaining = tuple(one for one in ranked if not _is_dominated(one, ranked))
     if remaining:
         return Frontier(names, remaining)
     far = {one.name: one.value * evaluator.most**one.better for one in real}
@@ -263,20 +263,19 @@ Solved = TypedDict("Solved", {
 
 
 class SolveContent(Title, Solved):
-    """``fomkit/solve/1``."""
+    """The content of ``fomkit/solve/1``."""
 
 
 @dataclass(frozen=True, repr=False)
 class Solution(Shown):
-    """What it takes to reach a goal.
+    """The changes that reach a goal.
 
     `title`: model or suite, target and conditions.
-    `figures`: as they are.
-    `probability`: that the goal is reached as it is.
-    `changes`: of one parameter each, the smallest first, then those that cannot reach it; empty where it is
-      reached.
+    `figures`: the current ones.
+    `probability`: that the goal is reached without a change.
+    `changes`: of one parameter each, the smallest first, then those that fail; empty where it is reached.
     `refused` (str, str): parameters that could not be tried, each with the reason.
-    `frontier`: none where none was asked for, or the goal is reached.
+    `frontier`: None where none was requested, or the goal is reached.
     """
 
     title: Title
@@ -295,13 +294,13 @@ class Solution(Shown):
 
     @property
     def reached(self) -> bool:
-        """True where the goal is reached, as it is or by a change that was found."""
+        """True where the goal is reached, without a change or by one that was found."""
         combined = self.frontier is not None and bool(self.frontier.points)
         return self.already or combined or any(change.reached for change in self.changes)
 
     @property
-    def _of_wholes(self) -> list[str]:
-        """What is taken of sizes, where some were changed."""
+    def _whole_number_notes(self) -> list[str]:
+        """The assumptions on sizes and nodes, where some were changed."""
         tried = any(not change.proved for change in self.changes)
         batch = any(change.parameter.name.rpartition(".")[2] == "batch" for change in self.changes)
         return [*[OF_TRIED] * tried, *[OF_BATCH] * batch]
@@ -319,7 +318,7 @@ class Solution(Shown):
             "most_factor": MOST, "changes": [_change(change) for change in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
-            "assumed": [*ASSUMED, *self._of_wholes],
+            "assumed": [*ASSUMED, *self._whole_number_notes],
         }  # fmt: skip
 
 
@@ -343,8 +342,8 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _changed_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """Choose what is changed alone: what is named, else all, of a suite the machine's."""
+def _choose_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """Return the parameters to change alone: the named ones, else all; of a suite all but those of models."""
     if names:
         return choose_parameters(known, names)
     of_suite = "suite" in subject.title
@@ -354,23 +353,23 @@ def _changed_alone(subject: Subject, names: Sequence[str], known: tuple[Paramete
 def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
-    Each change is sought up to a factor of 1000 and estimated again where it is found. Sizes and nodes are whole
-    numbers of which some values are tried (`fomkit.whatif.solve_one.solve_one`): another may do, or do with less.
-    Peaks that no op runs at are named as not tried.
+    Each change is searched up to a factor of 1000 and estimated again where it is found. Sizes and nodes are whole
+    numbers of which only some values are tried (`fomkit.whatif.solve_one.solve_one`): another value, or a smaller
+    change, may reach the goal too. Peaks at which no op runs are listed as not tried.
 
     `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
     more to change together, for a frontier; none by default.
     """
     here = subject.again({})
     known = subject.parameters()
-    evaluator, tried = Evaluator(subject, goal), _changed_alone(subject, changes, known)
+    evaluator, tried = Evaluator(subject, goal), _choose_alone(subject, changes, known)
     combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:
         return Solution(subject.title, subject.level, goal, here, probability, (), (), None)
     found, refused = [], []
     for one in tried if changes or not together else ():
-        # Where an op has this rate, less of it by the most is slower.
+        # If an op ran at this peak, the largest reduction of it would make the step slower.
         if not changes and one.unit == "flop_per_s" and evaluator.still(one, [one.value / evaluator.most]):
             refused.append((one.name, UNUSED))
             continue

@@ -1,4 +1,7 @@
-"""The smallest change of one parameter that reaches a goal, or why none does; of whole numbers many are tried."""
+"""The smallest change of one parameter that reaches a goal (`solve_one`), or the reason why none does.
+
+Of a whole number that has no known better direction, many values are tried (`search`).
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from fomkit.whatif.parameters import Parameter
 from fomkit.whatif.subjects import Subject
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
-"""From values to margins, of which 0 or more is enough; None where there is no estimate."""
+"""Function from values to margins, of which 0 or more is enough; None where there is no estimate."""
 NEAR_SHARE = 0.75
-"""Part of the tries that is spent on every value next to the one that is; the others are apart by a factor."""
+"""Share of the tries for values directly next to the current one; the others are spaced by a factor."""
 FIRST, CHUNK = 16, 128
-"""Values that are asked at once: in the beginning, and at most."""
+"""Number of values that are evaluated at once: at first, and at most."""
 DEAD = 16
-"""So many values in a row without an estimate end the search on their side."""
+"""Number of consecutive values without an estimate that ends the search on their side."""
 
 
 def away(value: float, now: float) -> float:
-    """Give the size of a change: |ln(value / now)|."""
+    """Return the size of a change: |ln(value / now)|."""
     return abs(math.log(value / now))
 
 
-def _next_to(now: float, grain: int, most: float, count: int) -> list[float]:
-    """Give the values next to one, the nearest first in ln."""
+def _nearest_values(now: float, grain: int, most: float, count: int) -> list[float]:
+    """Return the values next to the current one, the nearest in ln first."""
     bottom, top = max(float(grain), now / most), now * most
     low, high = now - grain, now + grain
     found: list[float] = []
@@ -44,12 +47,12 @@ def _next_to(now: float, grain: int, most: float, count: int) -> list[float]:
 
 
 def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
-    """Choose the values that are tried, the nearest first: all next to the one that is, then apart by a factor.
+    """Return the values to try, the nearest first: all next to the current one, then values spaced by a factor.
 
     >>> candidates(4.0, 1, 10.0, 8)
     [5.0, 3.0, 6.0, 7.0, 2.0, 8.0, 14.0, 1.0, 23.0, 40.0]
     """
-    near = _next_to(now, grain, most, round(count * NEAR_SHARE))
+    near = _nearest_values(now, grain, most, round(count * NEAR_SHARE))
     edges = (min([*near, now]), max([*near, now]))
     ends = (max(float(grain), now / most), now * most)
     ways = [away(end, edge) for end, edge in zip(ends, edges, strict=True)]
@@ -65,7 +68,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
 
 @dataclass
 class Search:
-    """What is known after some values were tried.
+    """The results for the values that were tried.
 
     `known`: margin by value; None where there is no estimate.
     """
@@ -76,7 +79,7 @@ class Search:
     known: dict[float, float | None] = field(default_factory=dict)
 
     def evaluate(self, values: Sequence[float]) -> None:
-        """Try some values, the smallest first."""
+        """Evaluate some values, the smallest first."""
         new = sorted({value for value in values if value not in self.known})
         self.known.update(zip(new, self.margins(new), strict=True))
 
@@ -92,12 +95,12 @@ class Search:
         return min(enough, key=lambda value: away(value, self.now), default=None)
 
     def is_dead(self, tried: Sequence[float], sign: int) -> bool:
-        """Tell whether a side has no more estimates."""
+        """Check whether a side has no more estimates."""
         side = [self.known[value] for value in tried if (value - self.now) * sign > 0]
         return len(side) >= DEAD and all(margin is None for margin in side)
 
     def outward(self, values: Sequence[float]) -> None:
-        """Try values from the nearest on, until one is enough or nothing can be estimated any more."""
+        """Try values from the nearest on, until one is enough or no side has estimates any more."""
         left, size = list(values), FIRST
         while left and self.reached is None:
             chunk, left = left[:size], left[size:]
@@ -107,7 +110,7 @@ class Search:
             size = min(2 * size, CHUNK)
 
     def around(self, value: float, count: int) -> None:
-        """Try what lies between a value and its neighbours that were tried."""
+        """Try the values between a value and its neighbours that were tried."""
         below = max((one for one in [*self.known, self.now] if one < value), default=value)
         above = min((one for one in [*self.known, self.now] if one > value), default=value)
         places = max(1, round((above - below) / self.grain))
@@ -118,10 +121,10 @@ class Search:
 def search(margins: Margins, now: float, grain: int, most: float, count: int) -> Search:
     """Try whole numbers from the nearest on.
 
-    Nothing is proved: a value between those that were tried may reach the goal, or reach it with a smaller change.
+    Nothing is proved: a value between the tried ones may reach the goal, or reach it with a smaller change.
 
-    `now`: the value that is, whose margin is below 0; `grain`: by which it changes at least; `most`: factor by
-    which it is changed at most; `count`: about how many values are tried.
+    `now`: the current value, whose margin is below 0; `grain`: its smallest change; `most`: the largest factor of
+    its change; `count`: approximate number of values to try.
     """
     found = Search(margins, now, grain)
     found.outward(candidates(now, grain, most, count))
@@ -133,24 +136,24 @@ def search(margins: Margins, now: float, grain: int, most: float, count: int) ->
 
 
 MOST = 1000.0
-"""Factor by which a parameter is changed at most."""
+"""Largest factor by which a parameter is changed."""
 NEAR = 1e-10
 """Tolerance of a root in ln(parameter)."""
 STILL = 1e-9
-"""Movement of a margin that is none."""
+"""Changes of a margin below this count as none."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one parameter alone can do.
+    """The result of changing one parameter alone.
 
-    `value`: at which the goal is reached; where it is not, at which it comes nearest.
-    `factor`: that value over the parameter as it is.
+    `value`: value at which the goal is reached; where it is not reached, the value that comes nearest.
+    `factor`: that value over the current one.
     `figure`: the figure of the goal there, estimated again.
     `probability`: that the goal is reached there.
     `why`: why it is not reached; "" where it is.
     `proved`: false where only some values were tried: another one may reach the goal, or with a smaller change.
-    `unfit`: that the memory of a device does not hold a step there; "" where it does, or nobody knows.
+    `unfit`: message if a device's memory does not hold a step there; "" where it does, or this is unknown.
     """
 
     parameter: Parameter
@@ -166,7 +169,7 @@ class Change:
 
 @dataclass
 class Evaluator:
-    """A subject and a goal, with every point asked once."""
+    """A subject and a goal; every point is evaluated once."""
 
     subject: Subject
     goal: Goal
@@ -174,26 +177,26 @@ class Evaluator:
     _known: dict[tuple[tuple[str, float], ...], Figures | FomkitError] = field(default_factory=dict)
 
     def figures(self, point: Point) -> Figures | FomkitError:
-        """Give the figures at a point, or why there are none."""
+        """Return the figures at a point, or the error that prevents them."""
         key = tuple(sorted(point.items()))
         if key not in self._known:
             (self._known[key],) = self.subject.at([point])
         return self._known[key]
 
     def margins(self, name: str, values: Sequence[float]) -> list[float | None]:
-        """Give the goal's margins at values of one parameter, all asked together."""
+        """Return the goal's margins at values of one parameter, all evaluated together."""
         points = [{name: value} for value in values]
         keys = [((name, value),) for value in values]
         self._known.update(zip(keys, self.subject.at(points), strict=True))
         return [self.margin(point) for point in points]
 
     def margin(self, point: Point) -> float | None:
-        """Give the goal's margin at a point; None where there are no figures."""
+        """Return the goal's margin at a point; None where there are no figures."""
         found = self.figures(point)
         return None if isinstance(found, FomkitError) else self.goal.margin(found)
 
     def change(self, parameter: Parameter, value: float, why: str = "") -> Change:
-        """Put what is found at a value of a parameter in the form of a change."""
+        """Return the change of a parameter to a value, with the figures there."""
         found = self.subject.again({parameter.name: value})
         span, probability = self.goal.span(found), self.goal.reached(found)
         proved = not parameter.grain or (parameter.of == "model" and parameter.better != 0)
@@ -201,14 +204,14 @@ class Evaluator:
         return Change(parameter, not why, value, value / parameter.value, span, probability, why, proved, unfit)
 
     def limit(self, parameter: Parameter, value: float) -> Change:
-        """Tell how far a parameter alone gets, and what a step then waits for."""
+        """Return the change to the best value of a parameter, with what a step waits for there."""
         waits = self.subject.binding({parameter.name: value})
         return self.change(
             parameter, value, f"even at its best, {value / parameter.value:.4g} times, steps wait for {waits}"
         )
 
     def not_found(self, parameter: Parameter, tried: int, best: float) -> Change:
-        """Tell that none of the values that were tried is enough, and which comes nearest."""
+        """Return the change to the nearest of the values tried, none of which is enough."""
         waits = self.subject.binding({parameter.name: best})
         values = "1 value" if tried == 1 else f"{tried:,} values"
         return self.change(
@@ -218,7 +221,7 @@ class Evaluator:
         )
 
     def still(self, parameter: Parameter, values: Sequence[float]) -> bool:
-        """Tell whether a parameter moves the goal's figure at none of some values."""
+        """Check that none of some values of a parameter moves the goal's figure."""
         now = self.margin({})
         margins = [self.margin({parameter.name: value}) for value in values]
         return now is not None and all(margin is None or abs(margin - now) < STILL for margin in margins)
@@ -227,19 +230,19 @@ class Evaluator:
 def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     """Find the smallest change of one parameter.
 
-    Of a whole number of which more may be faster or slower it is the smallest among the values tried: all next to
-    the one that is, then values apart by a factor. Of other whole numbers, and of rates, times and shares, going
-    on to the better side is taken to be never worse; values without an estimate are passed over.
+    For a whole number without a known better direction, it is the smallest among the values tried: all next to the
+    current one, then values spaced by a factor. For other whole numbers, and for rates, times and shares, a
+    farther value on the better side is assumed to be never worse; values without an estimate are skipped.
 
-    `evaluator`: whose goal is not reached as it is; `parameter`: with a value above 0.
+    `evaluator`: with a goal that is not reached yet; `parameter`: with a value above 0.
     """
     if not parameter.grain:
-        return _real(evaluator, parameter)
-    return _solve_whole(evaluator, parameter) if parameter.better else _any_whole(evaluator, parameter)
+        return _solve_real(evaluator, parameter)
+    return _solve_whole(evaluator, parameter) if parameter.better else _solve_any_whole(evaluator, parameter)
 
 
 def _farthest_values(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
-    """Give the values farthest away: the better direction, or both where that is not known."""
+    """Return the farthest values: in the better direction, or in both where it is not known."""
     up = parameter.value * evaluator.most
     if parameter.unit == "share" and not parameter.name.startswith("overhead/"):
         up = min(up, 1.0)
@@ -248,11 +251,10 @@ def _farthest_values(evaluator: Evaluator, parameter: Parameter) -> tuple[float,
 
 
 def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float) -> float | None:
-    """Find how far one must go from a point, every parameter along its direction in ln, to reach the goal.
+    """Find the distance from a point, with every parameter moved along its direction in ln, that reaches the goal.
 
-    `start`: parameters as they are; `directions`: d ln(parameter) by name, for each unit of the way; `farthest`:
-    where the search ends. Gives a number: the least way whose margin is 0 or more; None where the farthest is not
-    enough.
+    `start`: current parameters; `directions`: d ln(parameter) by name, for each unit of the way; `farthest`: where
+    the search ends. Returns the shortest way whose margin is 0 or more; None where the farthest is not enough.
     """
     from scipy.optimize import brentq
 
@@ -270,13 +272,13 @@ def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float)
     if margin(0.0) >= 0:
         return 0.0
     way = float(brentq(margin, 0.0, farthest, xtol=NEAR))
-    # The root is between two floats; the answer shall be on the side that reaches the goal.
+    # The root is between two floats; the result must be on the side that reaches the goal.
     while margin(way) < 0 and way < farthest:
         way = min(way + NEAR, farthest)
     return way
 
 
-def _real(evaluator: Evaluator, parameter: Parameter) -> Change:
+def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
     margins = {end: evaluator.margin({parameter.name: end}) for end in _farthest_values(evaluator, parameter)}
     known = {end: margin for end, margin in margins.items() if margin is not None}
     if not known:
@@ -297,8 +299,8 @@ def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[fl
     return evaluator.limit(parameter, best)
 
 
-def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
-    """Go from a whole number in doubling steps: the last that failed, the first that reached, those estimated."""
+def _doubling_steps(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
+    """Search a whole number in doubling steps; return the last that fails, the first that is enough, all known."""
     failed, step, tried = 0, 1, list[int]()
     far = math.floor((parameter.value * evaluator.most - parameter.value) / parameter.grain)
     if parameter.better < 0:
@@ -315,7 +317,7 @@ def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list
 
 
 def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
-    failed, reached, steps = _outward(evaluator, parameter)
+    failed, reached, steps = _doubling_steps(evaluator, parameter)
     while reached and reached - failed > 1:
         middle = (reached + failed) // 2
         margin = evaluator.margin({parameter.name: parameter.value + parameter.better * middle * parameter.grain})
@@ -331,8 +333,8 @@ def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     return _out_of_reach(evaluator, parameter, tried, best)
 
 
-def _any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
-    """Try many values of a whole number of which more may be faster or slower."""
+def _solve_any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
+    """Try many values of a whole number without a known better direction."""
     tries = evaluator.subject.tries
     found = search(
         lambda values: evaluator.margins(parameter.name, values),

@@ -1,4 +1,4 @@
-"""What may be asked at other values of its parameters: a suite, a training over nodes; and the choice of it."""
+"""Subjects of several parts: a suite (`OfSuite`) and a training over nodes (`OnNodes`); how they are made."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Ti
 from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, ranked
 
 _OF_MODEL = {"samples": "train_samples"}
-"""A line's conditions that a model's parameters call otherwise."""
+"""Conditions of a line that have another name among a model's parameters."""
 Key = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]
 GAINS = ("utilisation_gain", "precision_gain")
-"""Factors that are stated beside a given time."""
+"""Factors that are stated with a given time."""
 RATED = ("batch", "epochs", "samples")
 """Conditions of a line that are numbers."""
 
@@ -43,20 +43,19 @@ def _key(of_machine: Point, own: Point) -> Key:
 
 
 def _proposed_conditions(values: Mapping[str, float]) -> Conditions:
-    """Give what is proposed for a line."""
     numbers = {name: round(value) for name, value in values.items()}
     batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
     return Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
 
 
 def _channel(line: SuiteLine) -> str:
-    """Name the transport of the links that a job of a line uses."""
+    """Return the transport of the links that a job of a line uses."""
     return "" if line.job is None else line.job.layout.channel
 
 
 @dataclass(frozen=True)
 class OfSuite(OnMachine):
-    """A suite on a target and a baseline; a given time moves with its gains, its rate with the nodes too."""
+    """A suite on a target and a baseline. Given times change with gains, and their rates with nodes too."""
 
     suite: Suite
     baseline: Machine
@@ -69,11 +68,11 @@ class OfSuite(OnMachine):
 
     @property
     def title(self) -> Title:
-        """Name suite, machines and scope, the lines that no rate moves, and what nobody stated."""
-        still = [one.line.name for one in self.result.target if one.kind != "estimated"]
+        """Suite, machines and scope, the lines whose rates do not change, and the terms that are not stated."""
+        fixed_lines = [one.line.name for one in self.result.target if one.kind != "estimated"]
         behind = {one.line.name: one.estimate or one.job for one in self.result.target}
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
-                "scope": self.suite.scope, "lines_that_stay": still,
+                "scope": self.suite.scope, "lines_that_stay": fixed_lines,
                 "excludes": list(self.result.excludes), "excludes_alone": self.result.alone,
                 "little_explained": [one.line for one in self.result.little_explained],
                 "does_not_fit": "; ".join(self.result.unfit),
@@ -86,7 +85,7 @@ class OfSuite(OnMachine):
 
     @cached_property
     def result(self) -> SuiteResult:
-        """The suite as it is."""
+        """The suite at the current values."""
         result = run_suite(
             self.suite, self.baseline, self._fitted, self.options, self.load, measured=self.measured
         )
@@ -119,17 +118,17 @@ class OfSuite(OnMachine):
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
-        """The peaks in use; None is all, of jobs whose ops differ from device to device."""
+        """The peaks in use; None is all: the ops of a job differ from device to device."""
         if any(one.job is not None for one in self.result.target):
             return None
         return varied.peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
 
     def not_varied(self) -> list[tuple[str, str]]:
-        """Name rates that nobody stated."""
+        """Return the rates that are not stated."""
         return list(varied.unstated(self.machine, self._peaks or frozenset())) if self._is_estimated else []
 
     def parameters(self) -> tuple[varied.Parameter, ...]:
-        """List rates, costs and overheads of the target, what estimated lines fix, and gains of given ones."""
+        """Return rates, costs, overheads of the target, conditions of estimated lines, and gains of given ones."""
         target = self.result.target
         channels = dict.fromkeys(_channel(one.line) for one in target if one.job is not None)
         links = {
@@ -145,7 +144,7 @@ class OfSuite(OnMachine):
         )
 
     def _rate(self, line: SuiteLine, of_machine: Point, own: Point) -> RatedLine:
-        """Rate a line, once for the same machine and conditions."""
+        """Rate a line, once for equal machines and conditions."""
         key = line.name, _key(of_machine, own)
         if key not in self._rated:
             machine = self._changed(of_machine, line)
@@ -160,7 +159,7 @@ class OfSuite(OnMachine):
         return self._rated[key]
 
     def _split(self, point: Point) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Tell what a point asks of the machine, and of each line under its own conditions."""
+        """Split a point into parameters of the machine, and of each line by its conditions."""
         of_machine: dict[str, float] = {}
         of_line: dict[str, dict[str, float]] = {line.name: {} for line in self.suite.lines}
         for name, value in point.items():
@@ -172,7 +171,7 @@ class OfSuite(OnMachine):
         return of_machine, of_line
 
     def _changed(self, of_machine: Point, line: SuiteLine) -> Machine:
-        """Give the target at other values, of links those that the job of a line uses."""
+        """Return the target at other values, of links only those that the job of a line uses."""
         own = {parameter.name for parameter in varied.link_parameters(self.machine, _channel(line))}
         values = {name: value for name, value in of_machine.items() if name not in LINKS or name in own}
         return change_machine(self._fitted, values, _channel(line))
@@ -190,8 +189,8 @@ class OfSuite(OnMachine):
         return replace(changed, merit=merit_of(changed))
 
     @cached_property
-    def _alone(self) -> dict[str, OneModel]:
-        """Each estimated line of the target as a model: its utilisations are worked out once for all machines."""
+    def _line_subjects(self) -> dict[str, OneModel]:
+        """Each estimated line of the target as a model: its utilisations are computed once for all machines."""
         found = {}
         for one in self.result.target:
             if one.estimate is not None:
@@ -201,9 +200,9 @@ class OfSuite(OnMachine):
         return found
 
     def _rates_alone(self, name: str, asked: Sequence[Point]) -> list[Span | FomkitError]:
-        """Give a line's rate at each point of its model, all of them together."""
-        alone, line = self._alone[name], next(line for line in self.suite.lines if line.name == name)
-        # A run on one device waits for no link.
+        """Return a line's rate at each point of its model, all evaluated together."""
+        alone, line = self._line_subjects[name], next(line for line in self.suite.lines if line.name == name)
+        # A run on one device does not depend on links.
         found = alone.at([
             {_OF_MODEL.get(one, one): value for one, value in point.items() if one not in LINKS} for point in asked
         ])  # fmt: skip
@@ -214,7 +213,7 @@ class OfSuite(OnMachine):
         ]
 
     def _rates_one_by_one(self, line: SuiteLine, asked: Sequence[tuple[Point, Point]]) -> list[Span | FomkitError]:
-        """Give the rate of a line that is given, or takes several devices, at each point: machine, conditions."""
+        """Return a line's rate at each point (machine, conditions), if it is given or uses several devices."""
         found: list[Span | FomkitError] = []
         for of_machine, own in asked:
             try:
@@ -226,7 +225,7 @@ class OfSuite(OnMachine):
         return found
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point; the numbers are those of `again`."""
+        """Return the figures at each point; the numbers equal those of `again`."""
         split, rates = [self._split(point) for point in points], dict[str, dict[Key, Span | FomkitError]]()
         for one in self.result.target:
             name = one.line.name
@@ -236,7 +235,7 @@ class OfSuite(OnMachine):
             asked.pop(_key({}, {}), None)
             found = (
                 self._rates_alone(name, [{**of_machine, **own} for of_machine, own in asked.values()])
-                if name in self._alone
+                if name in self._line_subjects
                 else self._rates_one_by_one(one.line, list(asked.values()))
             )
             rates[name] = dict(zip(asked, found, strict=True))
@@ -246,7 +245,7 @@ class OfSuite(OnMachine):
         ]
 
     def _with_rates(self, changed: Mapping[str, Span | FomkitError | None]) -> Outcome:
-        """Give the figure of merit with other rates of some lines; None is the rate as it is."""
+        """Return the figure of merit with other rates of some lines; None is the current rate."""
         target = []
         for one in self.result.target:
             rate = changed.get(one.line.name)
@@ -257,12 +256,12 @@ class OfSuite(OnMachine):
         return {} if merit is None else {"fom": merit.value}
 
     def again(self, point: Point) -> Figures:
-        """Give the figure of merit at a point."""
+        """Return the figure of merit at a point."""
         merit = self.result_at(point).merit
         return {} if merit is None else {"fom": merit.value}
 
     def binding(self, point: Point) -> str:
-        """Say what the steps of the lines wait for, those of most weight first."""
+        """Return what the steps of the lines wait for, lines with the largest weight first."""
         result = self.result_at(point)
         weights = result.merit.weights if result.merit is not None else {}
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
@@ -270,13 +269,13 @@ class OfSuite(OnMachine):
         return ", ".join(dict.fromkeys(filter(None, bounds)))
 
     def unfit(self, point: Point) -> str:
-        """Say of which lines a device's memory does not hold the step."""
+        """Return a message on the lines whose step a device's memory does not hold."""
         rated = self.result_at(point).target
         messages = {one.line.name: one.unfit for one in rated}
         return "; ".join(f"{name} {text}" for name, text in messages.items() if text)
 
     def measurements(self) -> ToMeasure:
-        """Rank the lines by how much narrower the figure's interval would be if one rate were known exactly."""
+        """Rank the lines by how much the figure's interval would shrink if one rate were known exactly."""
         merit, found = self.result.merit, []
         if merit is None:
             return {}
@@ -312,7 +311,7 @@ class OnNodes(OnMachine):
 
     @cached_property
     def title(self) -> Title:
-        """Name model, target, nodes and layout, and what nobody stated."""
+        """Model, target, nodes and layout, and the terms that are not stated."""
         job, step, run = self._step({})
         excludes = {*step.excludes, *(() if run is None else run.time.excludes)}
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
@@ -324,13 +323,13 @@ class OnNodes(OnMachine):
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
-        """The peaks in use; None is all, of a transformer by its sizes, whose ops differ from device to device."""
+        """The peaks in use; None is all: the ops of a transformer by its sizes differ from device to device."""
         if self.model.transformer is not None:
             return None
         return varied.peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
 
     def parameters(self) -> tuple[varied.Parameter, ...]:
-        """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
+        """Return rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
         devices = Network(self.machine, self.layout.channel).node_devices
         replicas = self.layout.replicas(self.nodes * devices)
         of_a_copy = math.lcm(self.layout.fewest_devices, devices) // devices
@@ -342,11 +341,11 @@ class OnNodes(OnMachine):
         )
 
     def not_varied(self) -> list[tuple[str, str]]:
-        """Name rates that nobody stated and sizes that are fixed."""
+        """Return rates that are not stated and sizes that are fixed."""
         return [*varied.unstated(self.machine, self._peaks or frozenset()), *varied.fixed_sizes(self.model)]
 
     def _step(self, point: Point) -> tuple[NodesJob, ParallelStep, SystemRun | None]:
-        """Give the job, its step and its run at one point."""
+        """Return the job, its step and its run at one point."""
         ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} - {"nodes"}
         of_machine = {name: value for name, value in point.items() if name in ours}
         others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
@@ -356,7 +355,7 @@ class OnNodes(OnMachine):
         return job, *job.at(round(point.get("nodes", self.nodes)))
 
     def again(self, point: Point) -> Figures:
-        """Give the figures of a step of all nodes at a point."""
+        """Return the figures of a step of all nodes at a point."""
         job, step, run = self._step(point)
         found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
         samples = job.model.data.train_samples
@@ -368,16 +367,16 @@ class OnNodes(OnMachine):
         return found if rate is None else {"unit_per_day": rate, **found}
 
     def binding(self, point: Point) -> str:
-        """Say which part of the step is the longest."""
+        """Return the longest part of the step."""
         return self._step(point)[1].longest
 
     def unfit(self, point: Point) -> str:
-        """Say that a device's memory does not hold its part of the step."""
+        """Return a message if a device's memory does not hold its part of the step."""
         job, step, _ = self._step(point)
         return step_fit(job.machine, step).message
 
     def measurements(self) -> ToMeasure:
-        """Rank a step on one device and the collectives by how much narrower the step's interval would be."""
+        """Rank a step on one device and the collectives by how much the step's interval would shrink."""
         step = self._step({})[1]
         if self.model.transformer is not None:
             return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
@@ -400,7 +399,7 @@ Subject = OneModel | OnNodes | OfSuite
 def subject_of_model(
     model: ModelProfile, target: Machine, options: Options, nodes: int | None = None, layout: Layout | None = None
 ) -> Subject:
-    """Choose a model on the scope of the options, or its training spread over nodes."""
+    """Make the subject of a model on the scope of the options, or of its training spread over nodes."""
     if nodes is None:
         if layout is not None:
             raise FomkitError("layout", "says how a training is spread over nodes. Add --nodes.")
@@ -419,7 +418,7 @@ def subject_of_suite(
     load: Load,
     measured: MeasuredRuns = NOTHING_MEASURED,
 ) -> Subject:
-    """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs check them."""
+    """Make the subject of a suite, which fixes batch, sizes, precision and scope; ``measured`` checks lines."""
     if options.wanted_sizes or options.precision is not None or options.scope is not None:
         raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")
     return OfSuite(suite, baseline, target, options, cache(load), measured)

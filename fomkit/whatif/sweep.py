@@ -1,4 +1,7 @@
-"""A sweep: one model on one machine, or on nodes of it, at many points of its parameters, a stretch at a time."""
+"""A sweep: one model on one machine, or on its nodes, at many points of its parameters, estimated in stretches.
+
+A stretch is a range of points that are estimated at once. `make_sweep` checks a sweep; `Sweep.blocks` runs it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ from fomkit.whatif import sweep_axes as axes
 from fomkit.whatif import sweep_figures as figures
 
 MOST_WITH_NODES = 200_000
-"""Points of a sweep over nodes: about a hundred a second where the device varies too, a thousand where it does not
-(benchmarks/sweeps.py), so half an hour at most."""
+"""Largest number of points of a sweep over nodes. About a hundred a second are estimated where the device varies
+too, a thousand where it does not (benchmarks/sweeps.py), so this takes half an hour at most."""
 
 
 def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -> Machine:
-    """Give a machine that has a link between nodes: where it states none, one of the figures that are wanted."""
+    """Return the machine with a link between nodes: if it states none, a link with the wanted figures is added."""
     lacking = [name for name in (LINK_ALPHA, LINK_RATE) if name not in wanted]
     if len(lacking) == 2 or any((link.tier, link.channel) == ("system", channel) for link in machine.links):
         return machine
@@ -47,7 +50,7 @@ def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -
 
 
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
-    """Tell whether points go through scaling, and raise where they cannot."""
+    """Return whether points are estimated on nodes, by scaling; raise where that is not possible."""
     if not any(name in axes.OF_LAYOUT for name in names):
         return False
     if NODES not in names:
@@ -61,7 +64,7 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
             f"a hundred a second; {MOST_WITH_NODES:,} is the most. Take fewer steps, or sample: "
             "--way sobol --points 4096.",
         )
-    _ = Network(machine).node_devices  # raises where nobody says
+    _ = Network(machine).node_devices  # raises where it is not stated
     return True
 
 
@@ -79,16 +82,16 @@ def _point(job: NodesJob, nodes: int) -> dict[str, object]:
 
 
 MOST_JOBS = 256
-"""Jobs whose devices are kept for the points that differ in links and nodes only."""
+"""Number of jobs whose device work is cached for points that differ in links and nodes only."""
 
 
 def estimate_on_nodes(
     model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame,
     built: dict[Hashable, NodesJob],
 ) -> pd.DataFrame:  # fmt: skip
-    """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once.
+    """Estimate the points of a table: results, peak_byte [byte], devices of a job, and jobs at once.
 
-    `built`: jobs by what they vary of a device and of sizes, kept from table to table.
+    `built`: jobs by their device parameters and sizes, cached from table to table.
     """
     if len(built) > MOST_JOBS:
         built.clear()
@@ -111,7 +114,7 @@ def estimate_on_nodes(
 
 
 CHUNK = 16_384
-"""Points of a stretch: what is worked out, sent and written at once; bounds the memory."""
+"""Points of a stretch, which are estimated, sent and written at once; it bounds the memory."""
 CHUNK_OF_NODES = 64
 NO_RUN = "the profile does not say what a run is: samples, epochs or batch"
 NO_BATCH = "the profile does not say its batch"
@@ -120,7 +123,7 @@ _MEAN_POWER = "give a mean power: --vary 'power_w=300 W'"
 
 
 def _why_no_energy(energy: Energy | None) -> str:
-    """Say why points have no energy, by what the machine states of it."""
+    """Return the reason why points have no energy, from what the machine states of it."""
     if energy is None:
         return NO_POWER
     if energy.per_flop or energy.byte_j is not None:
@@ -134,14 +137,14 @@ def _why_no_energy(energy: Energy | None) -> str:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is swept, checked.
+    """A checked sweep.
 
     `layout`: how a training is spread over nodes, where they are varied.
     `memory`: peaks of a step, by its sizes.
     `known`: results that have a number at the ends of every axis; the others are left out.
     `absent`: results that are not known, with the reason.
-    `bill`: what is paid, by which price; None where there is no price, or it is not of what the points use.
-    `excludes`: terms that nobody stated: times are lower bounds, rates upper ones.
+    `bill`: the paid units and their price; None where there is no price, or it does not apply to the points.
+    `excludes`: terms that are not stated: times are lower bounds, rates upper ones.
     """
 
     model: ModelProfile
@@ -163,17 +166,17 @@ class Sweep:
 
     @property
     def on_nodes(self) -> bool:
-        """Whether points go through scaling, one after the other."""
+        """Whether points are estimated by scaling, one after the other."""
         return NODES in self.names
 
     @property
     def scope(self) -> Scope:
-        """What of the machine does the work."""
+        """The scope of the machine that does the work."""
         return "system" if self.on_nodes else choose_scope([self.machine], self.options.scope)
 
     @property
     def per(self) -> figures.Per:
-        """What cost and energy are of."""
+        """What the cost and energy of a point are for."""
         return figures.per_of(self.known)
 
     @cached_property
@@ -185,14 +188,14 @@ class Sweep:
         return {}
 
     def stretches(self) -> list[tuple[int, int]]:
-        """Cut the points into stretches, first and last plus one, always the same."""
+        """Return the stretches of the points, each as first and last plus one; they are always the same."""
         chunk = CHUNK_OF_NODES if self.on_nodes else CHUNK
         return [(start, min(start + chunk, self.plan.points)) for start in range(0, self.plan.points, chunk)]
 
     def _estimated(self, points: pd.DataFrame) -> pd.DataFrame:
         """Estimate points: all of `RESULTS`, devices of a job and jobs at once, memory where it is known."""
         wanted = points[[name for name in points.columns if name not in axes.OF_DEVICE]]
-        # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
+        # If PyArrow is installed, pandas stores text in its arrays, which are slower on tables of this size.
         with one_thread(), pd.option_context("mode.string_storage", "python"):
             if self.on_nodes:
                 found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted, self._jobs)
@@ -204,7 +207,7 @@ class Sweep:
         return figures.add_fits(found, None if capacity is None else capacity.value)
 
     def stretch(self, start: int, stop: int) -> pd.DataFrame:
-        """Estimate the points from ``start`` up to ``stop``: their parameters, and beside them what is known."""
+        """Estimate the points from ``start`` up to ``stop``: their parameters and the known results."""
         points = self.plan.table(start, stop)
         found = self._estimated(points)
         if self.bill is not None:
@@ -218,7 +221,7 @@ class Sweep:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the results, those of the parameters left out."""
+        """The columns of the results, without those of the parameters."""
         spans = [name for name in RESULTS if name.removesuffix("_low").removesuffix("_high") in self.known]
         spent = [
             f"{name}{end}"
@@ -234,13 +237,13 @@ class Sweep:
         )
 
     def blocks(self, first: int = 0) -> Iterator[pd.DataFrame]:
-        """Estimate all points from a stretch on, a stretch at a time, in their order."""
+        """Yield the estimates of all points from stretch `first` on, one stretch at a time, in order."""
         for start, stop in self.stretches()[first:]:
             yield self.stretch(start, stop)
 
     @property
     def key(self) -> str:
-        """A hash of all that decides the points and what is said of them."""
+        """A hash of everything that determines the points and their results."""
         model, machine = self.model, self.machine
         tables = [model.ops, model.parts, machine.timings, *([] if model.order is None else [model.order])]
         hashes = [pd.util.hash_pandas_object(table.astype("str"), index=False).sum() for table in tables]
@@ -261,7 +264,7 @@ class Sweep:
 
 
 def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
-    """Name the terms that nobody stated; the same at all sizes, so one point tells them."""
+    """Return the terms that are not stated; they are the same at all sizes, so one point is estimated."""
     if sweep.on_nodes:
         return tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
     sizes = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
@@ -269,8 +272,8 @@ def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
     return estimate(sweep.model, sweep.machine, options).excludes
 
 
-def _billed(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
-    """Choose what is paid, or say why nothing is."""
+def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
+    """Return the bill, or None and the reason why there is none."""
     try:
         bill = figures.bill_of(
             sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes
@@ -280,24 +283,24 @@ def _billed(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
     return bill, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
 
 
-def _probed(sweep: Sweep, currency: str) -> Sweep:
-    """Estimate both ends of every axis: what cannot be shows before the work, and what is not known."""
+def _with_probe(sweep: Sweep, currency: str) -> Sweep:
+    """Estimate both ends of every axis, to find errors before the work starts, and results that are unknown."""
     ends = pd.DataFrame({axis.name: list(axis.ends) for axis in sweep.plan.axes})
     found = sweep._estimated(ends)
     names = [name for name in ("step_s", "sample_per_s", "unit_per_day", figures.PEAK_BYTE) if name in found]
     known = [name for name in names if bool(found[name].notna().all())]
     if figures.FITS in found and (not sweep.on_nodes or bool(found[figures.FITS].notna().any())):
         known.append(figures.FITS)
-    bill, why_free = _billed(sweep, currency)
+    bill, why_no_cost = _choose_bill(sweep, currency)
     known += [
         name
-        for name, has in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
-        if has
+        for name, is_known in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
+        if is_known
     ]
     why = {
         "sample_per_s": NO_BATCH,
         "unit_per_day": NO_RUN,
-        figures.COST: why_free,
+        figures.COST: why_no_cost,
         figures.ENERGY: _why_no_energy(sweep.machine.energy),
         figures.PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
     }
@@ -324,14 +327,14 @@ def make_sweep(
     options: Options | None = None,
     layout: Layout | None = None,
 ) -> Sweep:
-    """Check what is to be swept, and try it at both ends of every axis.
+    """Check a sweep, and estimate both ends of every axis.
 
     `vary`: parameter (`fomkit.whatif.sweep_axes.kinds_of`) to its values: numbers in SI units, or text with units,
-    a list or a range (`fomkit.whatif.sweep_axes.make_axis`). One value holds it there. `way`, `points`, `seed`:
-    see `fomkit.whatif.sweep_axes.make_plan`. `options`: what holds at every point. `layout`: how a training is
-    spread over nodes; it needs ``nodes`` among what is varied.
+    a list or a range (`fomkit.whatif.sweep_axes.make_axis`). One value keeps the parameter fixed. `way`, `points`,
+    `seed`: see `fomkit.whatif.sweep_axes.make_plan`. `options`: apply at every point. `layout`: how a training is
+    spread over nodes; it needs ``nodes`` among the varied parameters.
     """
-    options, given = options or Options(), cast("object", vary)  # a notebook may give anything
+    options, given = options or Options(), cast("object", vary)  # a notebook may pass any object
     if not isinstance(given, Mapping):
         raise FomkitError(
             "vary", f"is of type {type(given).__name__}. Give a mapping, for example {{'batch': [16, 32]}}."
@@ -351,4 +354,4 @@ def make_sweep(
             "layout", "is of a training on nodes, and none are varied. Add, say, --vary nodes=1,8,64."
         )
     memory = figures.Memory() if on_nodes else figures.follow_memory(model, machine, plan.axes, options)
-    return _probed(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)
+    return _with_probe(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)

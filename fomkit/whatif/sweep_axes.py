@@ -1,4 +1,4 @@
-"""What a sweep varies, as a user writes it, and its points: a grid, random numbers or a Sobol sequence."""
+"""The axes of a sweep, parsed from the user's text, and its points: a grid, random numbers or a Sobol sequence."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ Given: TypeAlias = "str | float | Sequence[float] | NDArray[np.float64]"
 
 
 class Kind(NamedTuple):
-    """What values of a parameter are: a dimension of `fomkit.core.units.UNITS`, or "" a plain number."""
+    """The type of a parameter's values: a dimension of `fomkit.core.units.UNITS`, or "" for a plain number."""
 
     dimension: str = ""
     whole: bool = False
 
     @property
     def example(self) -> str:
-        """Two values of it, as text."""
+        """Two example values, as text."""
         return "16,32" if self.whole else f"{EXAMPLES.get(self.dimension, '2.5')},…"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter and the values that it takes.
+    """A parameter and its values.
 
     `values`: listed values in SI units; empty where a range is given.
-    `low`, `high`: ends of the range, both in it.
-    `steps`: values of a grid in the range; None is any value of it, of a whole number each of them.
-    `log`: whether ratios are even, not differences.
+    `low`, `high`: ends of the range, both included.
+    `steps`: number of values of a grid in the range; None allows any value, or any whole number.
+    `log`: whether ratios of neighbours are equal instead of differences.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Axis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest value."""
+        """The smallest and the largest value."""
         return (min(self.values), max(self.values)) if self.values else (self.low, self.high)
 
     @property
     def count(self) -> int | None:
-        """How many values there are at most; None where a range is continuous."""
+        """The largest possible number of values; None where a range is continuous."""
         if self.values:
             return len(self.values)
         if self.steps is None and self.kind.whole:
@@ -70,17 +70,17 @@ class Axis:
         return self.steps
 
     def _spread(self, share: Array) -> Array:
-        """Give the values at shares (0 to 1) of the range."""
+        """Return the values at shares (0 to 1) of the range."""
         if self.log:
             found = self.low * (self.high / self.low) ** share
         else:
             found = self.low + (self.high - self.low) * share
-        # Rounding must not step over the ends, nor miss them.
+        # Rounding must neither exceed the ends nor miss them.
         found = np.where(share == 1, self.high, np.clip(found, self.low, self.high))
         return np.round(found) if self.kind.whole else found
 
     def grid(self) -> Array:
-        """Give every value, in rising order where it is a range.
+        """Return every value, in rising order where it is a range.
 
         >>> Axis("batch", Kind(whole=True), low=16, high=128, steps=4, log=True).grid().tolist()
         [16.0, 32.0, 64.0, 128.0]
@@ -99,7 +99,7 @@ class Axis:
         return np.unique(found) if self.kind.whole else found
 
     def drawn(self, share: Array) -> Array:
-        """Give a value for each random number from 0 up to 1: of a list or steps each as often, of a range any."""
+        """Return a value for each random number in [0, 1): any of a range, listed ones and steps equally often."""
         if self.values or self.steps is not None:
             known = self.grid()
             chosen: Array = known[np.minimum((share * len(known)).astype(np.intp), len(known) - 1)]
@@ -149,7 +149,7 @@ def _range_axis(name: str, kind: Kind, text: str, rest: Sequence[str], where: st
 
 
 def read_vary(texts: str | Sequence[str]) -> dict[str, str]:
-    """Read parameters such as ``batch=16,32``.
+    """Parse parameters such as ``batch=16,32``.
 
     >>> read_vary(["batch=16,32", "byte_per_s=0.5 TB/s..4 TB/s:8"])
     {'batch': '16,32', 'byte_per_s': '0.5 TB/s..4 TB/s:8'}
@@ -166,7 +166,7 @@ def read_vary(texts: str | Sequence[str]) -> dict[str, str]:
 
 
 def make_axis(name: str, given: Given, kind: Kind) -> Axis:
-    """Make an axis of what a user gave: text with units, or numbers in SI units.
+    """Make an axis from the user's values: text with units, or numbers in SI units.
 
     >>> make_axis("byte_per_s", "0.5 TB/s..4 TB/s:8:log", Kind("byte_per_s")).grid().tolist()[::7]
     [500000000000.0, 4000000000000.0]
@@ -195,10 +195,10 @@ def make_axis(name: str, given: Given, kind: Kind) -> Axis:
 
 
 OF_LAYOUT = (NODES, LINK_RATE, LINK_ALPHA)
-"""What leads through `fomkit.plan.scaling`: nodes of a job, rate and start-up time of the link between them."""
+"""Parameters that need `fomkit.plan.scaling`: nodes of a job, rate and start-up time of the link between them."""
 PRICE, POWER = "price_per_h", "power_w"
 OF_DEVICE = (PRICE, POWER)
-"""What changes no time: a device's price for an hour, in any currency, and the power it takes on average [W]."""
+"""Parameters that change no time: a device's price for an hour, in any currency, and its mean power [W]."""
 
 _DIMENSIONS = {
     "byte_per_s": "byte_per_s", "launch_s": "time_s", LINK_RATE: "byte_per_s", LINK_ALPHA: "time_s",
@@ -207,7 +207,7 @@ _DIMENSIONS = {
 
 
 def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
-    """Give every parameter of a model on a machine with what its values are.
+    """Return the kind of values of every parameter of a model on a machine.
 
     >>> from fomkit.profiles.machines import load_machine
     >>> from fomkit.profiles.models import load_model
@@ -233,17 +233,17 @@ def check_names(names: Iterable[str], kinds: Iterable[str], where: str) -> None:
 Way = Literal["grid", "random", "sobol"]
 WAYS: tuple[Way, ...] = get_args(Way)
 MOST_POINTS = 10_000_000
-"""About an hour on one core of 2020; what is more should say so."""
+"""Largest number of points; they take about an hour on one core of 2020."""
 DRAWN = 4_096
-"""Points of a sweep that draws them, unless told."""
+"""Default number of points of a random or Sobol sweep."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is varied, and the points at which.
+    """The axes and the points of a sweep.
 
     `axes`: whole numbers first, so that neighbours on a grid share the sizes of a model.
-    `seed`: of the random numbers, or of what scrambles the Sobol sequence; a grid has no use for it.
+    `seed`: of the random numbers, or of the scrambling of the Sobol sequence; a grid does not use it.
     """
 
     axes: tuple[Axis, ...]
@@ -252,7 +252,7 @@ class Plan:
     seed: int = 0
 
     def table(self, start: int, stop: int) -> pd.DataFrame:
-        """Give the points from ``start`` up to ``stop``, a column for each axis; the same whatever is asked for.
+        """Return the points from ``start`` up to ``stop``, a column for each axis; calls are independent.
 
         >>> from fomkit.whatif.sweep_axes import Kind, make_axis
         >>> plan = make_plan([make_axis("batch", "1..3", Kind(whole=True)), make_axis("x", "5,6", Kind())], "grid")
@@ -272,10 +272,10 @@ class Plan:
         return pd.DataFrame(dict(zip(names, whole, strict=True)), index=pd.RangeIndex(start, stop))
 
     def _shares(self, start: int, count: int) -> NDArray[np.float64]:
-        """Give numbers from 0 up to 1 (count, axes) of a stretch of the sequence."""
+        """Return numbers in [0, 1) (count, axes) for a part of the sequence."""
         width = len(self.axes)
         if self.way == "random":
-            # One draw of the generator for each number, so a stretch begins where those before it end.
+            # The generator draws once for each number, so a part begins where the part before it ends.
             generator = np.random.Generator(np.random.PCG64(self.seed).advance(start * width))
             return generator.random((count, width))
         from scipy.stats import qmc
@@ -283,7 +283,7 @@ class Plan:
         engine = qmc.Sobol(width, scramble=True, seed=np.random.default_rng(self.seed))
         if start:
             engine.fast_forward(start)
-        # The first stretch is drawn up to a power of two: the sequence is made for it, and scipy warns otherwise.
+        # Draw up to a power of two, for which the sequence is made; else scipy warns on the first part.
         found: NDArray[np.float64] = engine.random(2 ** math.ceil(math.log2(max(count, 1))))[:count]
         return found
 
@@ -304,10 +304,9 @@ def _is_whole(value: object) -> bool:
 
 
 def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None, seed: int = 0) -> Plan:
-    """Check what is to be swept, and count its points.
+    """Check the axes of a sweep, and count its points.
 
-    `way`: grid takes every combination; random and sobol draw ``points``; `points`: default: all of a grid, else
-    4,096.
+    `way`: grid uses every combination, random and sobol draw ``points``, by default 4,096.
     """
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -325,7 +324,7 @@ def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None
             raise FomkitError("--points", "is for --way random or sobol; a grid has those of its values.")
         counts = [axis.count if axis.count is not None else len(axis.grid()) for axis in ordered]
         _check_count(math.prod(counts), way, ordered)
-        # Rounding to whole numbers may make some steps of a range the same.
+        # Rounding to whole numbers may make some steps of a range equal.
         return Plan(ordered, way, math.prod(len(axis.grid()) for axis in ordered), int(seed))
     wanted = DRAWN if points is None else points
     if not _is_whole(wanted) or wanted < 1:

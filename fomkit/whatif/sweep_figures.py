@@ -1,4 +1,4 @@
-"""Memory, money and energy of a sweep's points, and what they are compared by."""
+"""Memory, cost and energy of a sweep's points, and the objectives by which points are compared."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis, Given
 
 Values = tuple[float, ...]
 MOST_FOLLOWED = 256
-"""Sizes whose step is followed op by op; each takes some hundredths of a second."""
+"""Largest number of sizes whose step is traced op by op; each takes some hundredths of a second."""
 MOST_SEARCHED = 16
-"""Combinations of other sizes for each of which the largest batch is sought: about twenty steps each."""
+"""Largest number of combinations of other sizes for which the largest batch is searched, in about 20 steps."""
 PEAK_BYTE, FITS = "peak_byte", "fits"
 NO_CAPACITY = "the machine does not state the memory of its device"
 
 
 class Memory(NamedTuple):
-    """What is known of the memory of a sweep's points.
+    """The known memory of a sweep's points.
 
     `sizes`: sizes that are varied.
     `peaks`: peak [byte] by the values of these, NaN where it is not known; empty where none is.
     `why_not`: why there are no peaks, or some are not known.
-    `largest`: the largest batch that fits, by the values of the sizes beside it; where there are too many for
-      peaks.
-    `unchecked`: why nobody knows of all points whether they fit; "" where it is known.
+    `largest`: the largest batch that fits, by the values of the other sizes; used if too many for peaks.
+    `unchecked`: why it is unknown for some points whether they fit; "" where it is known for all.
     """
 
     sizes: tuple[str, ...] = ()
@@ -51,7 +50,7 @@ class Memory(NamedTuple):
 
 
 def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[Values, dict[str, int]]]:
-    """Give every combination of sizes: its values, and these by name."""
+    """Yield every combination of sizes: its values, and these by name."""
     for values in itertools.product(*(axis.grid().tolist() for axis in axes)):
         yield values, {axis.name: int(value) for axis, value in zip(axes, values, strict=True)}
 
@@ -63,7 +62,7 @@ def _how_many(axes: Sequence[Axis]) -> int:
 def _followed_peaks(
     model: ModelProfile, base: Mapping[str, int], axes: Sequence[Axis]
 ) -> tuple[dict[Values, float], str]:
-    """Follow every step; where one cannot be, its peak is NaN and the last reason is told."""
+    """Return the peak of every step, NaN where it cannot be traced, and the last reason for that."""
     peaks, why = {}, ""
     for values, sizes in _combinations(axes):
         try:
@@ -77,7 +76,7 @@ def _followed_peaks(
 def _largest(
     model: ModelProfile, base: Mapping[str, int], axes: Sequence[Axis], capacity_byte: float
 ) -> tuple[dict[Values, int], str]:
-    """Seek the largest batch that fits, at every combination of the other sizes."""
+    """Find the largest batch that fits, at every combination of the other sizes."""
     rest = [axis for axis in axes if axis.name != BATCH]
     if len(rest) == len(axes) or _how_many(rest) > MOST_SEARCHED:
         return {}, (
@@ -98,7 +97,7 @@ def _largest(
 
 
 def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], options: Options) -> Memory:
-    """Learn what the sizes that a sweep can meet need of the device's memory, as far as it can be known."""
+    """Compute the memory of all sizes that a sweep can have, as far as it can be known."""
     own = [axis for axis in axes if axis.name in model.sizes or axis.name == BATCH]
     names = tuple(axis.name for axis in own)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
@@ -136,13 +135,13 @@ def add_memory(found: pd.DataFrame, points: pd.DataFrame, memory: Memory) -> pd.
 
 
 def _fits_in(needed: Array, most: Array | float, index: pd.Index) -> pd.Series:
-    """Tell yes, no or not known."""
+    """Return true, false or <NA> where unknown."""
     fits = pd.Series(needed <= most, index=index, dtype="boolean")
     return fits.mask(np.isnan(needed) | np.isnan(most))
 
 
 def add_fits(found: pd.DataFrame, capacity_byte: float | None) -> pd.DataFrame:
-    """Say whether a device holds a step, where its peak tells; <NA> where that is not known."""
+    """Add whether a device holds a step, where its peak is known; else <NA>."""
     if capacity_byte is None or PEAK_BYTE not in found:
         return found
     return found.assign(**{FITS: _fits_in(found[PEAK_BYTE].to_numpy(np.float64), capacity_byte, found.index)})
@@ -155,9 +154,9 @@ ENDS = ("", "_low", "_high")
 
 
 class Bill(NamedTuple):
-    """What is paid: the price, whether its rate is varied, and the paid units; None is by the nodes of a point.
+    """The price, whether its rate is varied, and the paid units; None units follow from the nodes of a point.
 
-    ``level`` is that of the intervals, ``up_share`` the time that a system is up, 1 below its scope.
+    ``level`` is that of the intervals, ``up_share`` the share of time that a system is up, 1 below its scope.
     """
 
     price: Price
@@ -169,7 +168,7 @@ class Bill(NamedTuple):
 
 
 def _hourly(text: str, own: str, where: str) -> tuple[str, str]:
-    """Read one price: the number for an hour, and its currency."""
+    """Parse one price: the number for an hour, and its currency."""
     if is_number(text):
         if not own:
             raise FomkitError(
@@ -182,7 +181,7 @@ def _hourly(text: str, own: str, where: str) -> tuple[str, str]:
 
 
 def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
-    """Take the currency out of prices: plain numbers for an hour remain, as `make_axis` reads them.
+    """Remove the currency from prices; plain numbers for an hour remain, which `make_axis` reads.
 
     >>> read_prices("1.50 USD/h..3 USD/h:4", None)
     ('1.5..3:4', 'USD')
@@ -201,7 +200,7 @@ def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
 
 
 def with_prices(vary: Mapping[str, Given], own: Price | None) -> tuple[Mapping[str, Given], str]:
-    """Read the prices among what is varied; "" is the currency where there are none."""
+    """Parse the prices among the varied values; the currency is "" where there are none."""
     if PRICE not in vary:
         return vary, ""
     prices, currency = read_prices(vary[PRICE], own)
@@ -209,7 +208,7 @@ def with_prices(vary: Mapping[str, Given], own: Price | None) -> tuple[Mapping[s
 
 
 def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_nodes: bool) -> Bill | None:
-    """Choose a price: that asked for (``currency`` says of what), else the machine's; None without either."""
+    """Return the bill by the requested price (in ``currency``), else the machine's; None without a price."""
     if not currency and machine.price is None:
         return None
     requested = Price(Fact.exact(1.0, "assumed", "given by the user"), currency, "device", "")
@@ -219,25 +218,25 @@ def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_n
 
 
 def _units(bill: Bill, found: pd.DataFrame) -> pd.Series | float:
-    """Count what is paid for at each point; of nodes, those of all jobs at once."""
+    """Return the paid units at each point; for nodes, those of all jobs at once."""
     if bill.units is not None:
         return float(bill.units)
-    of = {"device": 1, "node": bill.node_devices}.get(bill.price.per)
-    return 1.0 if of is None else found["devices"] * found["jobs"] / of
+    devices_per_unit = {"device": 1, "node": bill.node_devices}.get(bill.price.per)
+    return 1.0 if devices_per_unit is None else found["devices"] * found["jobs"] / devices_per_unit
 
 
 def _seconds_each(found: pd.DataFrame, per: Per, factor: pd.Series | float) -> dict[str, pd.Series]:
-    """Give a factor times what one unit, sample or step takes [s]: value and ends, of a rate turned round."""
+    """Return the time of one unit, sample or step times a factor [s]: value, low, high; of a rate swapped."""
     if per == "step":
         return {end: factor * found[f"step_s{end}"] for end in ENDS}
     rate = "sample_per_s" if per == "sample" else "unit_per_day"
-    return {end: factor / found[f"{rate}{of}"] for end, of in zip(ENDS, ("", "_high", "_low"), strict=True)}
+    return {end: factor / found[f"{rate}{at}"] for end, at in zip(ENDS, ("", "_high", "_low"), strict=True)}
 
 
 def add_cost(found: pd.DataFrame, points: pd.DataFrame, bill: Bill, per: Per) -> pd.DataFrame:
-    """Add what one unit of work, sample or step costs, as `fomkit.merit.campaign.money_of_run` has it."""
+    """Add the cost of one unit of work, sample or step, as in `fomkit.merit.campaign.money_of_run`."""
     units = _units(bill, found)
-    # A unit's rate counts the jobs at once, and the time that they are up.
+    # A unit's rate already includes the jobs at once, and the share of time that they are up.
     spent = units * DAY_S if per == "unit of work" else units / (found["jobs"] * bill.up_share)
     paid_s = _seconds_each(found, per, spent)
     if bill.varied:
@@ -255,7 +254,7 @@ ENERGY = "energy_j"
 
 
 class Objective(NamedTuple):
-    """One thing that points are compared by."""
+    """One objective by which points are compared."""
 
     name: str
     column: str
@@ -264,14 +263,14 @@ class Objective(NamedTuple):
 
 
 def per_of(known: Sequence[str]) -> Per:
-    """Choose what cost and energy are of: the largest thing whose rate is known."""
+    """Select what cost and energy are for: unit of work, else sample, else step, the first with a known rate."""
     if "unit_per_day" in known:
         return "unit of work"
     return "sample" if "sample_per_s" in known else "step"
 
 
 def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.Series) -> dict[str, pd.Series]:
-    """Give the seconds of a device that one unit, sample or step takes: value and ends.
+    """Return the device time of one unit, sample or step [s]: value, low and high.
 
     >>> two = pd.Series([2.0])
     >>> found = pd.DataFrame({f"unit_per_day{end}": [4.0] for end in ENDS})
@@ -284,12 +283,12 @@ def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.S
 def add_energy(
     found: pd.DataFrame, points: pd.DataFrame, seconds: Mapping[str, pd.Series], up_share: float
 ) -> pd.DataFrame:
-    """Add the energy [J] of a power that is asked for; it is drawn while the machine is up."""
+    """Add the energy [J] of the varied power, which is drawn while the machine is up."""
     return found.assign(**{f"{ENERGY}{end}": points[POWER] * seconds[end] * up_share for end in ENDS})
 
 
 def objectives_of(known: Sequence[str], per: Per, currency: str) -> tuple[Objective, ...]:
-    """Name what points are compared by: time, cost, energy and memory, as far as they are known."""
+    """Return the objectives: time, cost, energy and memory, as far as they are known."""
     time = {
         "unit of work": Objective("time", "unit_per_day", "higher", "1/day"),
         "sample": Objective("time", "sample_per_s", "higher", "1/s"),

@@ -1,4 +1,4 @@
-"""A sweep that was worked out: its points as a table, the front of Pareto, and all of it as ``fomkit/sweep/1``."""
+"""The result of a sweep: its points as a table, their Pareto front, and its content, ``fomkit/sweep/1``."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from fomkit.whatif.sweep_figures import FITS, Objective
 Mask = NDArray[np.bool_]
 Blocks = Iterable[pd.DataFrame]
 BLOCK = 512
-"""Points that are compared at once; bounds the memory."""
+"""Number of points that are compared at once; it bounds the memory."""
 
 
 def _front_of_two(values: Array) -> Mask:
-    """Sort by the first, then walk with the least second so far: n log n."""
+    """Sort by the first column, then scan with the least second value so far: n log n."""
     order = np.lexsort((values[:, 1], values[:, 0]))
     first, second = values[order].T
     starts = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
-    least = second[starts]  # of each group of equal firsts
+    least = second[starts]  # of each group with equal first values
     before = np.r_[np.inf, np.minimum.accumulate(least)[:-1]]
     group = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
     found = np.zeros(len(values), bool)
@@ -46,7 +46,7 @@ def _front_of_two(values: Array) -> Mask:
 
 
 def _dominated(values: Array, by: Array) -> Mask:
-    """Tell which of distinct ``values`` another of ``by`` is nowhere worse than."""
+    """Return which of distinct ``values`` another point of ``by`` dominates, being nowhere worse."""
     found = np.zeros(len(values), bool)
     for start in range(0, len(by), BLOCK):
         others = by[start : start + BLOCK]
@@ -57,7 +57,7 @@ def _dominated(values: Array, by: Array) -> Mask:
 
 
 def _front_of_many(values: Array) -> Mask:
-    """Go through distinct points by the sum of their ranks: whoever dominates one came before it."""
+    """Scan distinct points by the sum of their ranks: a point that dominates another comes before it."""
     ranks = sum(np.unique(column, return_inverse=True)[1] for column in values.T)
     order = np.argsort(ranks, kind="stable")
     front_places = np.empty(0, np.intp)
@@ -72,11 +72,11 @@ def _front_of_many(values: Array) -> Mask:
 
 
 def pareto_front(values: Array) -> Mask:
-    """Tell which points no other is at least as good as in everything and better in something.
+    """Return a mask of points that no other dominates: at least as good in all and better in one objective.
 
-    `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and beats
-    nobody; equal points are on it together. Gives array (n,) of bool. One objective takes n steps, two n log n;
-    more go by blocks, at most n times the size of the front.
+    `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and
+    dominates none; equal points are on it together. Returns an array (n,) of bool. One objective takes n steps,
+    two take n log n; more are compared in blocks, at most n times the size of the front.
 
     >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
     [True, True, False, True]
@@ -97,7 +97,7 @@ def pareto_front(values: Array) -> Mask:
 
 
 def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> Array:
-    """Give the objectives of each point (n, k) so that lower is better in all."""
+    """Return the objectives of each point (n, k), with signs so that lower is better in all."""
     columns = [
         table[objective.column].to_numpy(np.float64) * (-1.0 if objective.better == "higher" else 1.0)
         for objective in objectives
@@ -106,12 +106,12 @@ def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> Arr
 
 
 class Tally:
-    """Ranges, best points and front of the points that went by.
+    """Ranges, best points and front of the points so far.
 
-    `seen`: points so far.
-    `too_large`: those whose step a device does not hold; they are neither best nor on the front.
-    `not_checked`: those of which nobody knows whether they fit; they are compared like those that do.
-    `front`: one point for each set of objectives that no other point betters, the first of equal ones.
+    `seen`: number of points so far.
+    `too_large`: points whose step a device does not hold; they are neither best nor on the front.
+    `not_checked`: points for which it is unknown whether they fit; they are compared like points that do.
+    `front`: one point for each set of objectives that no other point dominates, the first of equal ones.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -123,13 +123,13 @@ class Tally:
         self.ranges: dict[str, tuple[float, float]] = {}
 
     def over(self, blocks: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Pass blocks on, and take note of them."""
+        """Yield the blocks unchanged, and add them to the tally."""
         for block in blocks:
             self.add(block)
             yield block
 
     def add(self, block: pd.DataFrame) -> None:
-        """Take note of some points."""
+        """Add some points to the tally."""
         self.seen += len(block)
         for name in block.columns:
             if block[name].dtype.kind == "f" and block[name].notna().any():
@@ -148,7 +148,7 @@ class Tally:
         self.front = best.drop_duplicates([objective.column for objective in self.sweep.objectives])
 
     def sorted_front(self, objective: Objective | None = None) -> pd.DataFrame:
-        """Give the front, the best by one objective first; default: by time."""
+        """Return the front, the best by one objective first; default: by time."""
         if not len(self.front):
             return self.front
         first = objective or self.sweep.objectives[0]
@@ -159,7 +159,7 @@ class Tally:
 SCHEMA = "fomkit/sweep/1"
 UNCHECKED = "nobody knows the memory of this step"
 FRONT_LISTED = 200
-"""Points of the front that are listed; the table of the sweep has them all."""
+"""Number of points of the front that are listed; the table of the sweep has them all."""
 _UNITS = {"byte_per_s": "byte/s", "flop_per_s": "flop/s", "time_s": "s", "power_w": "W"}
 ASSUMED = {
     "machine": "on a machine with other rates every op keeps the utilisation that it has on the machine as built; "
@@ -175,7 +175,7 @@ ASSUMED = {
 
 
 def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Give points with their results; what is unknown is None."""
+    """Yield points with their results; None is unknown."""
     for row in points.to_dict("records"):
         yield {str(name): None if pd.isna(value) else value for name, value in row.items()}
 
@@ -221,7 +221,7 @@ def _sweep_assumed(sweep: Sweep) -> list[str]:
 
 
 def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
-    """Say what a time varies with, of the machine as it is and the least sizes, and what each point varies."""
+    """State what a time varies with, for the given machine and least sizes, and what each point varies."""
     whole = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
     sizes = {name: size for name, size in whole.items() if name == "batch" or name in sweep.model.sizes}
     options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
@@ -237,7 +237,7 @@ def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
 
 
 def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[str]:
-    """Say which best points are of runs that leave a good part of the samples out."""
+    """Yield notes on best points whose runs leave a notable share of the samples out."""
     if sweep.per != "unit of work":
         return
     model, last_batch = sweep.model, sweep.options.last_batch or sweep.model.data.last_batch
@@ -249,12 +249,12 @@ def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[st
             if sweep.on_nodes:
                 batch *= sweep.layout.replicas(int(at[NODES]) * Network(sweep.machine).node_devices)
             share = left_out_share(samples, steps_per_epoch(samples, batch, last_batch)[0], batch)
-            if told := left_out_note(share):
-                yield f"a best point, with {batch:,} samples in a step: {told}"
+            if note := left_out_note(share):
+                yield f"a best point, with {batch:,} samples in a step: {note}"
 
 
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
-    """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
+    """Return the content of a sweep, ``fomkit/sweep/1``, once all its points are in the tally."""
     front = tally.sorted_front()
     formats = choose_formats(
         sweep.options.precision, sweep.model.traced_with.get("framework", ""), sweep.machine, sweep.model.ops
@@ -285,10 +285,9 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
 class Swept(Shown):
     """All points of a sweep.
 
-    `table`: one row for each point: its parameters in SI units, then step_s [s], sample_per_s [1/s] and
-      unit_per_day [1/day] with their ends, cost and energy_j [J], peak_byte [byte], fits and basis, as far as they
-      are known.
-    `front`: the rows of it that no other betters in every objective, one of each set of equals.
+    `table`: a row for each point: its parameters (SI units), step_s [s], sample_per_s [1/s] and unit_per_day
+      [1/day] with low and high, cost and energy_j [J], peak_byte [byte], fits and basis, as far as they are known.
+    `front`: the rows of the table that no other row dominates, one of each set of equals.
     `content`: ``fomkit/sweep/1``.
     """
 
@@ -298,7 +297,7 @@ class Swept(Shown):
 
     @property
     def best(self) -> pd.Series:
-        """The point of least time a unit of work, of those whose step the memory holds."""
+        """The point with the least time a unit of work, of those whose step the memory holds."""
         return self.front.iloc[0]
 
 
@@ -306,11 +305,10 @@ def run_sweep(
     sweep: Sweep, scheduler: str | None = None, after_each: Callable[[], None] = lambda: None, *,
     keep: bool = True, first: int = 0, through: Callable[[Blocks], Blocks] = lambda blocks: blocks,
 ) -> Swept:  # fmt: skip
-    """Work a sweep out, and keep every point unless ``keep`` is false.
+    """Run a sweep, and keep every point unless ``keep`` is false.
 
-    `scheduler`: of a Dask cluster; default: here; `after_each`: called after each stretch; `first`: the stretch to
-    begin with; `through`: what the stretches pass through, which may write them and put those before the first in
-    front.
+    `scheduler`: of a Dask cluster; default: this machine; `after_each`: called after each stretch; `first`: the
+    first stretch; `through`: a function on the stretches, which may write them and prepend earlier ones.
     """
     tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:

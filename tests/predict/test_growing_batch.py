@@ -18,7 +18,7 @@ from fomkit.ops.columns import one_word
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.estimate import _growing, estimate, slower_products
+from fomkit.plan.estimate import _batched_products, estimate, slower_products
 from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
@@ -168,7 +168,7 @@ def test_products_of_a_smaller_batch_cost_what_a_table_of_it_says(
 
     monkeypatch.setattr(interpolate, "estimate", estimated)
     slower_products(model, costed[6], machine, {**model.sizes, "batch": 6}, 0.8)
-    (rows,), at = asked, [places[0] for places in _growing(model.ops)]
+    (rows,), at = asked, [places[0] for places in _batched_products(model.ops)]
     assert at
     for column in ("flop", "byte"):
         wanted = np.stack([table_of_batch[column].to_numpy()[at] for table_of_batch in costed.values()], 1)
