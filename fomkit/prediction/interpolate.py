@@ -1,5 +1,4 @@
-"""Predict times from the machine's own table: a calibrated roofline times the exponential of a Gaussian
-process."""
+"""Predict times from the machine's own table: a calibrated roofline, corrected by a Gaussian process."""
 
 from __future__ import annotations
 
