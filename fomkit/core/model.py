@@ -193,8 +193,7 @@ class Transformer:
         return self.block_parameters_of(1)
 
     def block_parameters_of(self, expert: int) -> int:
-        """Return the parameters of a block on one of ``expert`` devices that share its experts and copy the
-        rest."""
+        """Return a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""
         context = self.heads * self.head_dim
         learned = 2 * self.hidden if self.gated else self.attention_width + 5 * self.hidden  # norms; biases too
         attention = self.hidden * (self.attention_width + context) + learned
