@@ -245,6 +245,7 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
 
     `ops`: an OPS table whose dimensions are numbers. Gradients require the wide weights, so a step with gradients
     saves nothing.
+
     >>> import pandas as pd
     >>> layer = {"op": "linear", "kind": "gemm", "dtype": "bf16", "engine": "matrix", "pass_name": "forward"}
     >>> ops = pd.DataFrame([{**layer, "count": 3.0, "b": 1.0, "m": 5.0, "n": n, "k": 32.0} for n in (64.0, 99.0)])

@@ -286,6 +286,7 @@ def in_order(timings: pd.DataFrame) -> pd.DataFrame:
     A sum of floats depends on the order of its terms, and so do rules that select the first of equal rows or every
     tenth row. Rows that agree in every column are interchangeable, so every order of a table leads to the same
     result.
+
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"kind": ["gemm", "conv", "gemm"], "m": [2.0, float("nan"), 1.0]})
     >>> in_order(rows)["m"].tolist()

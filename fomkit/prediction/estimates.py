@@ -399,6 +399,7 @@ def means(times: Matrix, reach: float) -> Matrix:
 
     The mean is above the median by half the variance of the logarithm. Means add up in a sum, medians do not.
     `reach`: standard deviations from the value to a bound (`fomkit.core.interval.half_width`).
+
     >>> means(np.array([[1.0, 1.0], [1.0, 0.5], [1.0, 2.0]]), 1.0).round(6).tolist()
     [1.0, 1.271537]
     """
@@ -410,6 +411,7 @@ def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     """Return the weighted median of the predictions of surfaces (surfaces × q), interpolated between two of them.
 
     `weight` (surfaces,) or (surfaces × q): sums to 1.
+
     >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """

@@ -332,6 +332,7 @@ def thinness(rows: Table) -> Matrix:
     memory. A few rows more are between that and the tiles of large products; where depends on library and chip.
 
      import pandas as pd
+
     >>> thinness(pd.DataFrame({"m": [1.0, 4.0, 16.0], "n": [512.0, 512.0, 512.0]})).round(3).tolist()
     [1.0, 0.333, 0.0]
     """
@@ -344,6 +345,7 @@ def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix
 
     `first`, `second` (3, q): logarithms of value, low and high; `share` (q,): of the second; `interval`: share of
     intervals that should contain the truth. Returns (3, q).
+
     >>> same = np.array([[1.0], [0.5], [2.0]])
     >>> mix(same, same, np.array([0.5]), 0.8).ravel().tolist()
     [1.0, 0.5, 2.0]
