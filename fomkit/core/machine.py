@@ -354,8 +354,8 @@ class Machine:
         built are rescaled, and every result says so. The default name is NAME-as-stated: measurements of whole
         runs on the machine as built do not apply to the changed one.
 
-        `stated`: by name, for names that are not Python identifiers: ``{"flop_per_s/fp16/matrix": "150
-        TFLOP/s"}``. Raises FomkitError for an unknown name, a fact that is stated twice, or an invalid value.
+        `stated`: for names that are not Python identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
+        FomkitError for an unknown name, a fact that is stated twice, or an invalid value.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")

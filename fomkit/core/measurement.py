@@ -69,9 +69,9 @@ class Repeated:
     """The time of something that was repeated.
 
     `median_s`, `p25_s`, `p75_s`: median and quartiles of the repeats [s].
-    `low_s`, `high_s`: bounds of the 95 % interval of the median [s], from order statistics; None for too few
-    repeats. `p10_s`, `p90_s`: tenth and ninetieth percentile of the repeats [s], the 80 % interval in a table of
-    measurements.
+    `low_s`, `high_s`: bounds of the 95 % interval of the median [s], by order statistics; None if repeats are few.
+    `p10_s`, `p90_s`: tenth and ninetieth percentile of the repeats [s], the 80 % interval in a table of
+      measurements.
     """
 
     median_s: float

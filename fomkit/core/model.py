@@ -34,7 +34,7 @@ BATCH = "batch"
 CACHE = "cache"
 """The named size of a decoding step: the earlier tokens whose keys and values are kept."""
 OF_SIZES = "sizes"
-"""Value of ``traced_with`` for a profile computed by rule from a transformer's sizes, not traced."""
+"""``traced_with["device"]`` of a profile that was computed by rule from a transformer's sizes."""
 IMPL_BY_DEFAULT = "default"
 """``impl_from`` of an optimizer whose implementation was not chosen: each kind of device has a default."""
 STATE_TENSORS: Mapping[str, int] = {

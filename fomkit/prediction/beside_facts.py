@@ -107,7 +107,7 @@ def with_vectors(
     share, thin = np.zeros(len(rows)), thinness(rows)
     at = np.flatnonzero(thin > 0)
     if len(at):
-        # What is read in a moment is mostly a start, which the machine's own table knows better.
+        # Small matrices are left out: their time is mostly a start, which the machine's own table shows better.
         at = at[(thin[at] == 1) | (bounds(rows.take(at), machine).floor_s > SHORTEST_S)]
     if len(at):
         share[at] = _untimed(rows.take(at), query[at], family)

@@ -29,7 +29,7 @@ BOOST = 1.25
 """Multiple of the peak above which a product is suspected: the largest that any machine reached is 1.07."""
 OTHER_LIMIT = 2.0
 UNSTATED_PEAK = 64.0
-"""Limit of a format without a stated peak, over the largest peak of any format: it may be narrow, on an engine."""
+"""Limit for a format without a stated peak, over the largest stated peak: it may be narrow, on a matrix engine."""
 CACHED = {"gpu": 5.0, "cpu": 40.0, "": 40.0}
 """Multiples of the bandwidth above which ops that fit a cache are impossible; CPU caches are fast and private."""
 UNCACHED = 1.5
@@ -39,7 +39,7 @@ SUSTAINED = 4.0
 LAUNCHES = 50.0
 """No op is this many times shorter than a launch."""
 EXCHANGED = 1.5
-"""Multiple of the bandwidth above which the message of an exchange, which memory reads, cannot move."""
+"""Multiple of the memory bandwidth above which an exchange cannot move its message, as memory must read it."""
 
 
 class Slip(NamedTuple):
@@ -114,7 +114,7 @@ class Claims(NamedTuple):
 
 
 def peak_for(device: Device, dtype: str, engine: str) -> tuple[int, bool]:
-    """Return the position of the peak for a format, and whether it is its own; -1 where there is none."""
+    """Return the position of a format's own peak, else of the largest, and whether it is its own; -1 if none."""
     own = [place for place, one in enumerate(device.peaks) if (one.dtype, one.engine) == (dtype, engine)]
     if own or not device.peaks:
         return (own or [-1])[0], bool(own)

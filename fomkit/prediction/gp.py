@@ -226,7 +226,7 @@ class Part(NamedTuple):
     """Predictions for some queries, and distances to candidate rows that include their nearest.
 
     `at`, `mean`, `variance` (q,): positions of the queries, and their predictions.
-    `distance` (q, c): to ``rows`` (q, c), in rising order; where ``rows`` is None, to all rows in order.
+    `distance` (q, c): to the rows ``rows`` (q, c), which are in order; where this is None, to all rows in order.
     """
 
     at: Places
@@ -259,7 +259,7 @@ _SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
 def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -> Part:
     """Predict ops at the sizes within a power of two (n, q, p), by a polynomial along the line of their features.
 
-    All rows are used at `NODES` + 1 points of a line only (Trefethen, Approximation Theory and Approximation
+    Posteriors are computed at `NODES` + 1 points of a line only (Trefethen, Approximation Theory and Approximation
     Practice, ch. 3 and 8). Queries are left out where a polynomial is not `SMOOTH`, because a timed op is close to
     the line, and where a feature leaves the line. Squared distances to two rows differ by a linear function along
     the line: a row that is farther than ``count`` others at both ends is not among the nearest in between.

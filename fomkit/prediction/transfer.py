@@ -155,7 +155,7 @@ DEFAULT_SUM_DTYPE = "fp32"
 
 
 class _Sibling(NamedTuple):
-    """The format whose timings replace another's on a matrix engine, and the other's peak over its own."""
+    """The format whose timings replace another's on a matrix engine, and that other's peak over its own."""
 
     dtype: str
     rate: float
@@ -223,9 +223,9 @@ DEEP = 256
 
 
 def _read_across(products: Rows) -> Matrix:
-    """Return the depths of products, rounded up where the table's order would otherwise not read whole vectors.
+    """Return the depths of products, those along no operand's rows rounded up to whole vectors, if they are deep.
 
-    Where neither operand's rows run along the depth, as in gradients of weights, every depth is read equally well.
+    Such products, as gradients of weights, read every depth equally well; the table's order may not.
     """
     depth = numbers(products, "k")
     across = (numbers(products, "trans_a") > 0) & ~(numbers(products, "trans_b") > 0) & (depth >= DEEP)

@@ -129,18 +129,17 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
 
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with surfaces of their own; all other kinds share the surfaces of data movement."""
-_LIKE = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # to the table that serves it, else
+_LIKE = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # fallbacks
 MOVING = "traffic"
 MATVEC = "matvec"
-"""Products with a side of 1: only timings of such products, on any engine, predict their share of the
-bandwidth."""
-BY_PASS, OF_LIBRARIES = ("conv", "rnn"), ("gemm", "conv")  # the second: near generations tell most of them
+"""Products with a side of 1: their share of the bandwidth is predicted from such products alone, on any engine."""
+BY_PASS, OF_LIBRARIES = ("conv", "rnn"), ("gemm", "conv")  # the second: years of generations matter
 
 BALANCED = ("gemm",)
 """Work that comes nearer to the peak where memory is fast relative to arithmetic. For other kinds this balance has
 no predictive value: with it, ops of left-out chips are predicted worse."""
 BALANCE_TOLERANCE = 0.5
-"""Standard deviation of log2(flop per byte) at which the weight of another machine falls."""
+"""Difference in log2(flop per byte) at which the weight of another machine is exp(−1/2)."""
 AT_LEAST = 0.01
 OTHER_VENDOR, OTHER_LIBRARY, OTHER_WIDTH = 0.3, 0.1, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
@@ -412,8 +411,8 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     """Return the typical utilisation of ops on a machine.
 
     Each timed machine's surface (`surfaces`) predicts a utilisation; the result is their weighted median, in which
-    similar machines weigh most. The interval is their disagreement, times the errors of such medians on left-out
-    chips.
+    similar machines weigh most. The interval follows from their disagreement and the errors of such medians on
+    left-out chips.
 
     `rows`: COSTED rows. `machine`: with ``typical``, the surfaces of others. Its own timings are not used, nor are
     those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
