@@ -103,7 +103,7 @@ def install_hint(extra: str) -> str:
     return "pip install " + " ".join(f"'{one}'" for one in found)
 
 
-def _in_no_way(result: object) -> Any:
+def _refuse_to_show(result: object) -> Any:
     raise FomkitError(
         type(result).__name__, "is not shown in this way. Add the way to its view, in fomkit.verbs.views."
     )
@@ -113,8 +113,8 @@ class View(NamedTuple):
     """Functions that return a result's text (with options), its page for a notebook, and its figure or figures."""
 
     text: Callable[..., str]
-    html: Callable[[Any], str] = _in_no_way
-    figure: Callable[[Any], Any] = _in_no_way
+    html: Callable[[Any], str] = _refuse_to_show
+    figure: Callable[[Any], Any] = _refuse_to_show
 
 
 _VIEWS: list[Callable[[], Mapping[str, View]]] = []

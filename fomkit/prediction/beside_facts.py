@@ -85,7 +85,7 @@ class Known(Protocol):
         """The parameters, with mean and cross-validation errors."""
 
 
-def _untimed(rows: Rows, features: Matrix, family: Known) -> Matrix:
+def _distance_share(rows: Rows, features: Matrix, family: Known) -> Matrix:
     """Return how far thin products are from timed ones (n): 1 far from all, 0 near one.
 
     For a product with one row or column only such timed products count: it runs by another kernel.
@@ -110,7 +110,7 @@ def with_vectors(
         # Small matrices are left out: their time is mostly a start, which the machine's own table shows better.
         at = at[(thin[at] == 1) | (bounds(rows.take(at), machine).floor_s > SHORTEST_S)]
     if len(at):
-        share[at] = _untimed(rows.take(at), query[at], family)
+        share[at] = _distance_share(rows.take(at), query[at], family)
     at = np.flatnonzero(share > LITTLE)
     from_rates = prior.estimate(rows.take(at), machine, interval) if len(at) else None
     if from_rates is None or not len(from_rates):
@@ -224,7 +224,7 @@ class _LeftOut(NamedTuple):
         return np.stack([value, value + cancels * (low - value), value + cancels * (high - value)])
 
 
-def _missed_by_both(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
+def _left_out_errors(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
     """Return the errors of a fit of few rows and of corrected facts, on left-out rows."""
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
     by_facts, by_fit = _offsets(apart, above, noise) - above, family.fit.errors
@@ -250,7 +250,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
     noise, missed = _start_noise(family, machine), None
     if few and not np.isnan(above).any():
-        missed = _missed_by_both(family, above, noise)
+        missed = _left_out_errors(family, above, noise)
         share = missed.share + (1 - missed.share) * share
         at = np.flatnonzero((share > LITTLE) & (thin < 1))
     here = prior.estimate(rows.take(at), machine, interval)

@@ -187,7 +187,7 @@ DRAW_S = np.array([[1.5e-10], [0.8e-10], [3.6e-10]])
 bound is all 34 instructions, none hidden behind memory. V100: 0.14 ns; MI100: 0.15 to 0.26 (docs/adr/0060)."""
 
 
-def _drawn(rows: Rows, machine: Machine) -> Flags:
+def _draws_numbers(rows: Rows, machine: Machine) -> Flags:
     """Select untimed ops that draw random numbers, on devices that state their number of processors."""
     timings = machine.timings
     timed = estimates.cached(timings, None, "ops", lambda: frozenset(as_rows(timings).text("op").words))
@@ -197,7 +197,7 @@ def _drawn(rows: Rows, machine: Machine) -> Flags:
 def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float) -> Answers:
     """Add the time of drawing random numbers to the ops that draw them; ``found`` covers their traffic alone."""
     places = estimates.places_of(found.index, rows.index)
-    at = np.flatnonzero(_drawn(rows, machine)[places])
+    at = np.flatnonzero(_draws_numbers(rows, machine)[places])
     if not len(at):
         return found
     numel, units = rows.number("numel")[places[at]], value_of(machine.device.units)
@@ -222,7 +222,7 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
 
     Frameworks run it as one kernel in these number formats, with any mask; parts would write and read all scores.
     """
-    return _climb(rows, machine, interval, steps)
+    return _in_turn(rows, machine, interval, steps)
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
@@ -239,21 +239,21 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
 
     Returns the estimators before the sums, and those after them.
     """
-    table = partial(_climb, steps=(exact.estimate, interpolate.estimate))
+    table = partial(_in_turn, steps=(exact.estimate, interpolate.estimate))
     timed = (
         exact.estimate,
         partial(transfer.another_order, table=table),
         interpolate.estimate,
         partial(transfer.estimate, table=table),
     )
-    formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
-    whole = partial(_climb, steps=(*timed, formats, prior.estimate))
+    formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
+    whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
     by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
     before = (
         partial(transfer.packed_weights, table=whole),
         *timed,
         formats,
-        partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
+        partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
         partial(one_kernel, steps=by_rates),
         partial(recurrences, product=whole),
     )
@@ -267,7 +267,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     return before, after
 
 
-def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
+def _in_turn(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
     found: list[Answers] = []
     rows = as_rows(rows)
     pending = np.ones(len(rows), bool)
@@ -320,8 +320,8 @@ def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Ma
     `times`: of ops of these kinds and time sources, with the bounds of normal errors at the level ``interval``.
     """
     alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
-    told = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
-    times[0, told] = estimates.means(times[:, told], half_width(interval))
+    interpolated = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
+    times[0, interpolated] = estimates.means(times[:, interpolated], half_width(interval))
     return times
 
 
@@ -354,16 +354,16 @@ def price(
 
     is_op = are(rows, "piece", "")
     if is_op.all():
-        return name_bounds(rows, counted(_climb(rows, machine, interval, (*before, *after))), machine)
-    known = _climb(rows, machine, interval, before)
+        return name_bounds(rows, counted(_in_turn(rows, machine, interval, (*before, *after))), machine)
+    known = _in_turn(rows, machine, interval, before)
     pending = estimates.places_of(rows.index, known.index) < 0
     waiting = pending & (estimates.places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
-    rest = _climb(rows.take(pending & ~waiting), machine, interval, after)
+    rest = _in_turn(rows.take(pending & ~waiting), machine, interval, after)
     known = name_bounds(rows, counted(estimates.join_answers([known, rest])), machine)
     ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))
     calls, parts = (_parts(rows, word, known.noted(notes)) for word in (CALL, PART))
     sums = [partial(_sum, parts=one) for one in (calls if _fuses(machine) else calls.fully_timed(), parts)]
-    rest = _climb(rows.take(waiting), machine, interval, (*sums, *after))
+    rest = _in_turn(rows.take(waiting), machine, interval, (*sums, *after))
     return estimates.join_answers([ops, name_bounds(rows, rest, machine)])
 
 

@@ -198,7 +198,7 @@ def _own_share(covariance: Callable[[float], Matrix], error: Matrix, usual: floa
     return float(usual * SHARES[int(np.argmin(found))])
 
 
-class _Kin(NamedTuple):
+class _Covariances(NamedTuple):
     """Covariances of the machines of a process, and with the predicted machine: of smooth parts and constants.
 
     `smooth`, `constant` (machines, machines): covariance among them; `to_smooth`, `to_constant` (machines,): with
@@ -213,7 +213,7 @@ class _Kin(NamedTuple):
     scale: float
 
 
-def _kin_of(process: Process, others: Others) -> _Kin:
+def _covariances_of(process: Process, others: Others) -> _Covariances:
     by_level = partial(np.tensordot, axes=1)
     smooth = by_level(process.level, others.among) + np.diag(process.own)
     smooth = smooth * np.outer(process.scale, process.scale)
@@ -221,7 +221,7 @@ def _kin_of(process: Process, others: Others) -> _Kin:
     # The scale of this machine is unknown; the weighted mean of similar machines is the likeliest.
     scale = float(np.average(process.scale, weights=4.0 ** others.alike.sum(0)))
     to_smooth = scale * by_level(process.level, others.alike) * process.scale
-    return _Kin(smooth, constant, to_smooth, by_level(process.offset, others.alike), scale)
+    return _Covariances(smooth, constant, to_smooth, by_level(process.offset, others.alike), scale)
 
 
 def condition(
@@ -235,7 +235,7 @@ def condition(
     from scipy.linalg import solve_triangular
 
     process, known = others.processes[at], ~np.isnan(others.log_s) & ~hidden
-    kin, count = _kin_of(process, others), len(features)
+    kin, count = _covariances_of(process, others), len(features)
 
     def correlation(these: Matrix, those: Matrix) -> Matrix:
         return gp.correlation(gp.distances(these, those, process.length))

@@ -53,7 +53,7 @@ def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> p
     return None if rows.empty else rows
 
 
-def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
+def _log_half_widths(ends: tuple[float, float], between: bool) -> tuple[float, float]:
     """Return the distances of low and high from the value in logarithms, by repeats and by interpolated sizes."""
     off = -log(MEASURED[0]), log(MEASURED[1])
     if any(map(isnan, ends)):
@@ -106,7 +106,7 @@ def table_time(
     below, above = (float(np.interp(at, known, ends)) for ends in (curve.below, curve.above))
     value = float(np.interp(message_byte, curve.size, np.exp(curve.middle)))
     value *= max(1.0, message_byte / float(curve.size[-1]))
-    ends = _apart((below, above), between=not bool((curve.size == message_byte).any()))
+    ends = _log_half_widths((below, above), between=not bool((curve.size == message_byte).any()))
     return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 
 

@@ -272,7 +272,7 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     return min(below, 0.0) * farther * spread, max(above, 0.0) * farther * spread
 
 
-def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
+def _differs(rows: Rows, alike: Mapping[str, float]) -> Flags:
     """Return which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
     found = np.zeros(len(rows), bool)
     for name, value in alike.items():
@@ -308,7 +308,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     spread = _deviation(found, typical, share_of_own=bool(len(fit.spread)))
     anywhere = found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
-    far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
+    far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:

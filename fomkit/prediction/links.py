@@ -199,7 +199,7 @@ def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
     )
 
 
-def _off(link: Link, message_byte: float) -> float:
+def _log_distance(link: Link, message_byte: float) -> float:
     """Return the distance of a message from a link's range of sizes, in logarithms; 0 within it."""
     least, most = link.least_byte or 0.0, link.most_byte or inf
     if least <= message_byte <= most:
@@ -214,7 +214,7 @@ def link_for(links: Sequence[Link], message_byte: float) -> Link:
     >>> [link_for([long, short], byte) is long for byte in (100, 4096, 1e9)]
     [False, True, True]
     """
-    return min(links, key=lambda link: _off(link, max(message_byte, 1.0)))
+    return min(links, key=lambda link: _log_distance(link, max(message_byte, 1.0)))
 
 
 def is_stated(link: Link) -> bool:
@@ -235,7 +235,7 @@ def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
     return Line(alpha_s, 1 / (1 / rate + packed))
 
 
-def _wider(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) -> tuple[float, float]:
+def _combined_ends(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) -> tuple[float, float]:
     """Return the bounds of a formula over its value, combined with those of its input as independent errors.
 
     >>> [round(end, 3) for end in _wider((0.5, 1.0))]
@@ -258,10 +258,10 @@ def ends_of(link: Link) -> Ends:
     formula = STATED if is_stated(link) else FORMULA
     value = _line(link, link.alpha_s, link.byte_per_s)
     low, high = link.alpha_range_s or (link.alpha_s, link.alpha_s)
-    starts = _wider((low / link.alpha_s, high / link.alpha_s), formula) if link.alpha_s else formula
+    starts = _combined_ends((low / link.alpha_s, high / link.alpha_s), formula) if link.alpha_s else formula
     alphas = tuple(link.alpha_s * end for end in starts)
     slow, quick = link.range_byte_per_s or (link.byte_per_s, link.byte_per_s)
-    below, above = _wider((link.byte_per_s / quick, link.byte_per_s / slow), formula)
+    below, above = _combined_ends((link.byte_per_s / quick, link.byte_per_s / slow), formula)
     if link.range_byte_per_s is None:
         rates = value.byte_per_s / below, value.byte_per_s / above
         return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))

@@ -216,7 +216,7 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
         suspicions = [*_slow_exchanges(rows, seen), *_slow_few(slow)]
         if is_fact:
             # Rows that are impossible because of one wrong fact stay in the table.
-            suspicions.append(_finding(_apart(rows, seen, machine, families) or affected, slips, machine)[1])
+            suspicions.append(_finding(_different(rows, seen, machine, families) or affected, slips, machine)[1])
             seen = seen.without(slips[0])
         suspicions += _above_peak(seen, families)
         why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(slow))
@@ -270,7 +270,7 @@ def _above_peak(seen: Claims, families: Families) -> Iterator[str]:
             )
 
 
-def _apart(timings: Table, seen: Claims, machine: Machine, families: Families) -> list[str]:
+def _different(timings: Table, seen: Claims, machine: Machine, families: Families) -> list[str]:
     """Describe the families that differ from similar machines, the most different first."""
     found = {}
     for family in families:
@@ -337,7 +337,7 @@ def _positive(fact: Fact | None) -> float:
 def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: bool) -> Iterator[str]:
     """Compare each peak with the bandwidth; if all deviate in the same direction, the bandwidth may be wrong."""
     shown = format_quantity(rate, "byte_per_s")
-    off = [_off(peak, peak.rate.value / rate) for peak in peaks]
+    off = [_excess(peak, peak.rate.value / rate) for peak in peaks]
     together = len(off) > 1 and all(off) and len({by > 0 for by in off}) == 1
     if together:
         peaks_look, rate_looks = ("low", "high") if off[0] < 0 else ("high", "low")
@@ -361,7 +361,7 @@ def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: boo
             yield text
 
 
-def _off(peak: Peak, ridge: float) -> float:
+def _excess(peak: Peak, ridge: float) -> float:
     """Return the factor by which a ridge point is above the plausible range, negative if it is below; 0 within."""
     least, most = claims.ridges(peak)
     return ridge / most if ridge > most else -least / ridge if ridge < least else 0.0

@@ -314,7 +314,7 @@ def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
     return _answers(rows.take(known), found.chosen(known), utilisation.chosen(known), machine, interval)
 
 
-def _sooner(found: Answers, others: Answers) -> Answers:
+def _faster_of(found: Answers, others: Answers) -> Answers:
     """Replace predictions by others that are shorter."""
     at = places_of(found.index, others.index)
     both = np.flatnonzero(at >= 0)  # others may contain none of them
@@ -347,7 +347,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     found, wide = _in_format(rows, machine, interval), np.flatnonzero(are(rows, "dtype", "tf32"))
     if not len(wide):
         return found
-    return _sooner(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
+    return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
 
 
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}

@@ -198,7 +198,7 @@ def value_of(rate: Fact | None) -> float:
     return np.nan if rate is None else rate.value
 
 
-def _bind(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> Bounds:
+def _bounds_by(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> Bounds:
     pair = (known.byte_per_s, known.flop_per_s)
     floor_s, compute = floors(arithmetic, flop, byte, value_of(pair[1]), value_of(pair[0]))
     ends = [np.ones(2) if fact is None else np.array([fact.low, fact.high]) / fact.value for fact in pair]
@@ -219,10 +219,10 @@ def bounds(rows: Table, machine: Machine) -> Bounds:
     flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
     groups = same_rates(rows)
     if len(groups) == 1:
-        return _bind(arithmetic, flop, byte, rates(machine, *next(iter(groups))))
+        return _bounds_by(arithmetic, flop, byte, rates(machine, *next(iter(groups))))
     columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
     for pair, at in groups.items():
-        found = _bind(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
+        found = _bounds_by(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
         for column, values in zip(columns, found, strict=True):
             column[at] = values
     return Bounds(*columns)
@@ -234,7 +234,7 @@ def binding(row: Record, known: Rates) -> Bound | None:
     Returns None where a required rate is unknown: product kinds require the peak, all kinds the bandwidth.
     """
     flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
-    found = _bind(np.array([row["kind"] in PRODUCT_KINDS]), flop, byte, known)
+    found = _bounds_by(np.array([row["kind"] in PRODUCT_KINDS]), flop, byte, known)
     rate = known.flop_per_s if found.compute[0] else known.byte_per_s
     if rate is None or math.isnan(found.floor_s[0]):
         return None

@@ -153,7 +153,7 @@ def spare_of(device: Device, dtype: str) -> float:
     return max([peak.rate.value, *rates]) / peak.rate.value
 
 
-def _soonest(
+def _fastest_choice(
     sides: tuple[Matrix, ...], chip: Chip, splits: Sequence[int], spare: float
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Return arithmetic [s], depth of a part and joining [s] of the fastest choice of tile and parts."""
@@ -178,7 +178,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
     """
     b, m, n, k = sides = tuple(numbers(rows, name) for name in ("b", "m", "n", "k"))
-    item, (arithmetic_s, depth, joining_s) = item_bytes(rows), _soonest(sides, chip, splits, spare)
+    item, (arithmetic_s, depth, joining_s) = item_bytes(rows), _fastest_choice(sides, chip, splits, spare)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
     quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
     compute_s, memory_s = 2 * b * m * n * k / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s

@@ -189,7 +189,7 @@ def _mirrored(products: Rows) -> Rows:
     return products.assign(m=products.number("n"), n=products.number("m"))
 
 
-def _less_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answers) -> Matrix:
+def _faster_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answers) -> Matrix:
     """Return the times (3, q) of products from another order, by the faster of two equivalent shapes.
 
     Aᵀ·B transposed is Bᵀ·A: the same product with rows and columns exchanged and the same storage, as is A·Bᵀ. In
@@ -222,7 +222,7 @@ DEEP = 256
 """Depth of a product from which a few more numbers do not change its time."""
 
 
-def _read_across(products: Rows) -> Matrix:
+def _depth_as_read(products: Rows) -> Matrix:
     """Return the depths of products, those along no operand's rows rounded up to whole vectors, if they are deep.
 
     Such products, as gradients of weights, read every depth equally well; the table's order may not.
@@ -248,14 +248,14 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     if not lacking.any():
         return estimates.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
-    depth = _read_across(chosen)
+    depth = _depth_as_read(chosen)
     longer = depth / numbers(chosen, "k")
     flop, byte = (numbers(chosen, name) * longer for name in ("flop", "byte"))
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2, k=depth, flop=flop, byte=byte)
     broad = np.minimum(numbers(chosen, "m"), numbers(chosen, "n")) >= BROAD
     spread = np.exp(op_half_width(interval) * np.where(broad, BROAD_ORDER_SPREAD, ORDER_SPREAD))
     known = table(stored, machine, interval)
-    times = _less_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
+    times = _faster_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
     places = places_of(known.index, stored.index)
     times /= longer[places]
     order, spread = orders[places], spread[places]
@@ -270,7 +270,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     return Answers(known.index, widen(times, spread, spread), "transferred", known.limit, evidence)
 
 
-def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+def _sum_dtypes(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
     """Return the accumulation formats that the timings of each number format and engine state."""
     found: dict[tuple[str, str], set[str]] = {}
     for dtype, engine, sums in estimates.same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
@@ -284,7 +284,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     Peaks of both are stated, with the same accumulation format (default fp32), and no timing has another.
     """
     peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
-    timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
+    timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sum_dtypes, machine.timings))
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
         if there.dtype == STANDS_IN.get(own.dtype):
@@ -323,7 +323,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # no bytes of scales
     full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
     apart = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
-    ratio, times = _following(known, full, apart)
+    ratio, times = _scaled(known, full, apart)
     formats = there.text("dtype").cells()
 
     def evidence(place: int) -> str:
@@ -333,7 +333,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 
-def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
+def _scaled(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
     """Scale times by the ratios of floors, whose logarithms are ``full``, with the exponent of `FOLLOWS`.
 
     `apart`: half width of the other uncertainty, in logarithms. Returns the ratios of the times, and the times
@@ -359,7 +359,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     known = table(whole, machine, interval)
     at = places_of(known.index, rows.index)
     full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
-    ratio, times = _following(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
+    ratio, times = _scaled(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
         return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"

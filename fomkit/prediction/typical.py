@@ -129,7 +129,7 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
 
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with surfaces of their own; all other kinds share the surfaces of data movement."""
-_LIKE = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # fallbacks
+_FALLBACKS = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # fallbacks
 MOVING = "traffic"
 MATVEC = "matvec"
 """Products with a side of 1: their share of the bandwidth is predicted from such products alone, on any engine."""
@@ -200,7 +200,7 @@ def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine
         names = [f"{work}/{name}" for name in engines]
     else:
         names = [f"{work}/{name}/{word}" for word in passes for name in engines]
-    names += [_LIKE[work]] if work in _LIKE else []
+    names += [_FALLBACKS[work]] if work in _FALLBACKS else []
     return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 

@@ -340,14 +340,14 @@ def _bytes_up_to_cap(path: Path) -> bytes:
         return stream.read(MAX_BYTE + 1)
 
 
-def _kept_as(what: str, key: str) -> Path:
+def _cache_path(what: str, key: str) -> Path:
     return cache_folder() / f"{what}-{key[:32]}.kept"
 
 
-def _read_kept(what: str, key: str) -> tuple[Any, ...]:
+def _read_cached(what: str, key: str) -> tuple[Any, ...]:
     """Return the cached value in a tuple; empty if there is none or it is invalid."""
     with suppress(*_DAMAGE):
-        seal, _, whole = _bytes_up_to_cap(_kept_as(what, key)).partition(b"\n")
+        seal, _, whole = _bytes_up_to_cap(_cache_path(what, key)).partition(b"\n")
         if hashlib.sha256(whole).hexdigest().encode() == seal:
             head, _, content = whole.partition(b"\n")
             found = json.loads(head)
@@ -356,11 +356,11 @@ def _read_kept(what: str, key: str) -> tuple[Any, ...]:
     return ()
 
 
-def _keep(what: str, key: str, value: object) -> None:
+def _write_cached(what: str, key: str, value: object) -> None:
     """Write a value to the cache; if that fails, the only cost is recomputing it later."""
     parts = list[bytes]()
     with suppress(OSError, FomkitError, TypeError, RuntimeError):
-        path = _kept_as(what, key)
+        path = _cache_path(what, key)
         head = json.dumps({"maker": _maker(), "key": key, "value": _packed(value, parts)})
         whole = b"".join((head.encode(), b"\n", *parts))
         sealed = hashlib.sha256(whole).hexdigest().encode() + b"\n" + whole
@@ -392,11 +392,11 @@ def kept(what: str, key: str, make: Callable[[], Value], again: Callable[[], str
     """
     if not key:
         return make()
-    for found in _read_kept(what, key):
+    for found in _read_cached(what, key):
         return cast(Value, found)
     value = make()
     if again is None or again() == key:
-        _keep(what, key, value)
+        _write_cached(what, key, value)
     return value
 
 
@@ -428,7 +428,7 @@ def kept_profile(
     start, key = time.time_ns(), file_key(paths)
     folder = paths[0].parent
     note_read(*paths)
-    for value, names, known in _read_kept(what, key) if key else ():
+    for value, names, known in _read_cached(what, key) if key else ():
         for name in names:
             check_beside(folder / name, paths[0])
         if known and file_key((*paths, *(folder / name for name in names))) == known:
@@ -440,5 +440,5 @@ def kept_profile(
     whole = file_key(files)
     if not (key and whole) or any(one.stat().st_ctime_ns > start - _SETTLED_NS for one in files if one.exists()):
         return value, ""
-    _keep(what, key, (value, names, whole))
+    _write_cached(what, key, (value, names, whole))
     return value, whole
