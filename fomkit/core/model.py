@@ -302,8 +302,8 @@ class ModelProfile:
                 raise FomkitError(f"with_({name}=…)", f"{what}. {hint}")
         if not given:
             return self
-        said, notes = stated_on_top(self.notes, self.stated, given)
-        return replace(self.with_run(counts), stated=said, notes=notes, **texts)
+        facts, notes = stated_on_top(self.notes, self.stated, given)
+        return replace(self.with_run(counts), stated=facts, notes=notes, **texts)
 
     def with_run(self, values: Mapping[str, float]) -> ModelProfile:
         """Return the model with other samples and epochs (`OF_A_RUN`)."""

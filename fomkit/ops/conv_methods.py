@@ -114,8 +114,8 @@ def direct(
     kernel: Triple = (kernel_d, kernel_h, kernel_w)
     products = batch * in_channels * out_channels / groups * _volume(kernel) * slid_over
     if pass_name == BACK_WEIGHT:
-        seen = zip((out_depth, out_height, out_width), (depth, height, width), strict=True)
-        lengths = tuple((1 - transposed) * out + transposed * size for out, size in seen)
+        axes = zip((out_depth, out_height, out_width), (depth, height, width), strict=True)
+        lengths = tuple((1 - transposed) * out + transposed * size for out, size in axes)
         levels = _levels(batch) + sum(_levels(length) for length in lengths)
     else:
         summed = in_channels if pass_name == FORWARD else out_channels

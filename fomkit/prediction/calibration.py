@@ -330,8 +330,8 @@ def cross_validate(
     both = found, predict_folds(rows, kind, fold, query, others, chip, near)
     wrong = np.abs([one.log_error for one in both])
     better = np.array([np.median(wrong[:, found.fold != number], 1).argmin() for number in found.fold])
-    said = (np.choose(better, [getattr(one, name) for one in both]) for name in ("log_error", "spread", "own"))
-    log_error, spread, own = said
+    chosen = (np.choose(better, [getattr(one, name) for one in both]) for name in ("log_error", "spread", "own"))
+    log_error, spread, own = chosen
     return CrossValidation(log_error, spread, found.fold, both[int(np.median(wrong, 1).argmin())].fits, own)
 
 
@@ -386,8 +386,8 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    whole, beside = as_rows(rows), [one.hyper for one in found.fits.values()]
-    fit = _fit_alone(whole, kind, chip, beside) if others is None else _fit_beside(whole, kind, others)
+    whole, hypers = as_rows(rows), [one.hyper for one in found.fits.values()]
+    fit = _fit_alone(whole, kind, chip, hypers) if others is None else _fit_beside(whole, kind, others)
     if not any(len(one.weights) for one in found.fits.values()):
         fit = fit._replace(weights=interpolate.NONE)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)

@@ -245,7 +245,7 @@ def condition(
     elsewhere = known.any(0) & ~twin.any(0)
     shapes = np.concatenate([features, others.features[elsewhere]])
 
-    # First the timings of others (t): their covariance is L·Lᵀ; `told` is L⁻¹ times theirs with each shape.
+    # First the timings of others (t): their covariance is L·Lᵀ; `whitened` is L⁻¹ times theirs with each shape.
     machine, op = np.nonzero(known)
     smooth = correlation(others.features, others.features)
     pair, ops = np.ix_(machine, machine), np.ix_(op, op)
@@ -253,17 +253,17 @@ def condition(
     among[np.diag_indices(len(op))] += process.noise
     lower = np.linalg.cholesky(among)
     toward = correlation(shapes, others.features)
-    told = solve_triangular(
+    whitened = solve_triangular(
         lower, (kin.to_smooth[machine] * toward[:, op] + kin.to_constant[machine]).T, lower=True
     )
-    theirs = solve_triangular(lower, (others.log_s - process.log_mean)[known], lower=True)
+    their_error = solve_triangular(lower, (others.log_s - process.log_mean)[known], lower=True)
 
     # Then the own rows, by their conditional distribution given the others.
-    each, told_own = correlation(shapes, shapes), told[:, :count]
+    each, whitened_own = correlation(shapes, shapes), whitened[:, :count]
     level = kin.scale**2 * float(process.level.sum())
     constant = float(process.offset.sum() + process.own_offset)
-    rest = np.diag(process.noise + noise) - told_own.T @ told_own + constant
-    error = target - told_own.T @ theirs
+    rest = np.diag(process.noise + noise) - whitened_own.T @ whitened_own + constant
+    error = target - whitened_own.T @ their_error
     usual = float(np.exp(np.log(process.own).mean()))
     own = _own_share(lambda share: (level + share) * each[:count, :count] + rest, error, usual)
     variance = level + own
@@ -271,11 +271,11 @@ def condition(
     pull = inverse @ error
 
     # The result as a process of this machine alone: the weight of each timing of others, and of each shape.
-    weights = solve_triangular(lower, theirs - told_own @ pull, trans=1, lower=True)
+    weights = solve_triangular(lower, their_error - whitened_own @ pull, trans=1, lower=True)
     by_op = np.bincount(op, kin.to_smooth[machine] * weights, len(others.features))
     weight = np.concatenate([variance * pull + twin @ by_op, by_op[elsewhere]])
-    cross = variance * each[:, :count] + constant - told.T @ told_own
-    left = variance + constant - (told * told).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    cross = variance * each[:, :count] + constant - whitened.T @ whitened_own
+    left = variance + constant - (whitened * whitened).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
     sites = _site_noise(variance * each, np.maximum(left, 1e-6))
     mean = (each * variance + np.diag(sites)) @ weight / variance
     moved = float(kin.to_constant[machine] @ weights + constant * pull.sum())

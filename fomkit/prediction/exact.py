@@ -191,7 +191,7 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
     rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
-    told = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
+    own_names = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
     first, number = alike(
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )
@@ -200,7 +200,7 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
         same = [(place, theirs[-1]) for place, theirs in known.get(key, ()) if _agree(cells, theirs)]
         # A timing that names the op has priority over one for any op of the kind.
         named = [place for place, op in same if op]
-        found.append(tuple(named or [place for place, _ in same if cells[-1] not in told]))
+        found.append(tuple(named or [place for place, _ in same if cells[-1] not in own_names]))
     return found, number
 
 

@@ -215,10 +215,10 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
     """
     count = len(precomputed.target)
     rows = min(BLOCK, len(query)) if len(precomputed.weights) else 0
-    tell = _exact if precomputed.strips else _local
+    predict = _exact if precomputed.strips else _local
     memory = np.empty((rows, count)), np.empty((rows, count))
     for _, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
-        mean, variance = tell(distance, precomputed, memory)
+        mean, variance = predict(distance, precomputed, memory)
         yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
 
 
@@ -271,22 +271,22 @@ def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -
     off = query - ends[:, :1]
     off -= share[:, None] * step
     straight = (np.abs(off, out=off) <= STRAIGHT).all(2)
-    asked = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
-    told = [(apart.copy(), *of) for apart, *of in posterior_blocks(precomputed, asked)]
+    points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
+    exact = [(distance.copy(), *of) for distance, *of in posterior_blocks(precomputed, points)]
     shape = (len(query), len(_SHARES), -1)
-    apart, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*told, strict=True))
+    distance, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*exact, strict=True))
     series = np.stack([mean[..., 0], variance[..., 0]]) @ _SERIES
     smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(query)), variance[..., 0].min(1)])
     good = straight & smooth.all(0)[:, None]
     mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
-    near = np.argpartition(apart[:, NODES // 2], count - 1, 1)[:, None, :count]
-    apart = apart[:, [0, -1]]
-    among = (apart <= FARTHER * np.take_along_axis(apart, near, 2).max(2, keepdims=True)).any(1)
+    near = np.argpartition(distance[:, NODES // 2], count - 1, 1)[:, None, :count]
+    distance = distance[:, [0, -1]]
+    among = (distance <= FARTHER * np.take_along_axis(distance, near, 2).max(2, keepdims=True)).any(1)
     rows = np.argsort(~among, 1, kind="stable")[:, None, : among.sum(1).max()]
-    first, last = np.moveaxis(np.take_along_axis(apart, rows, 2) ** 2, 1, 0)[:, :, None]
+    first, last = np.moveaxis(np.take_along_axis(distance, rows, 2) ** 2, 1, 0)[:, :, None]
     square, share = ((step / precomputed.hyper.length) ** 2).sum(2, keepdims=True), share[:, None]
-    apart = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
-    return Part(at[good], mean[good], variance[good], apart[good], np.broadcast_to(rows, apart.shape)[good])
+    distance = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
+    return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
 def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:

@@ -286,19 +286,19 @@ def _corrected(
     """Return the posterior of rows, their nearest own timings with distances, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
     sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
-    every, told = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
-    count, grid, parts = ERRORS if every and told else 1, rows.grid() if every else gp.NO_GRID, []
+    every, scored = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
+    count, grid, parts = ERRORS if every and scored else 1, rows.grid() if every else gp.NO_GRID, []
     for part in gp.posterior_parts(family.fitted, query, grid, count):
         distance, near = part.nearest(count)
-        tried, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
-        own, usual = (tried.argmin(1), tried.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
-        if told and every:
+        to_scored, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
+        own, usual = (to_scored.argmin(1), to_scored.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
+        if scored and every:
             usual = typical_error(distance, sizes.take(near), float(sizes.mean()))
-        elif told:
-            usual = errors_nearby(tried, sizes)
+        elif scored:
+            usual = errors_nearby(to_scored, sizes)
         parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
     *found, own_nearest, own_distance, typical = gp.in_order(parts)
-    return gp.Posterior._make(found), (own_nearest, own_distance), typical if told else None
+    return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
 def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
@@ -309,7 +309,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     anywhere = found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
     far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
-    told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
+    by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:
         words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
@@ -317,7 +317,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
         return words + (other if anywhere[place] < apart[place] else "")
 
     low, high = ends_of(fit, spread, interval)
-    source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
+    source = Words(far.astype(np.intp) + by_other, ("interpolated", "extrapolated", "transferred"))
     return Answers(rows.index, np.exp([log_s, log_s + low, log_s + high]), source, "measured", evidence)
 
 

@@ -284,11 +284,11 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
     """Return suspicions about facts; impossible facts raise FomkitError if ``refuse`` (false for what-ifs)."""
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
-    beside = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
+    ratios = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
     # A message on peaks relative to the bandwidth describes the slip better.
-    alone = () if beside else _stated_rates(device)
+    alone = () if ratios else _stated_rates(device)
     ends = {(link.tier, link.byte_per_s): (f"the link of tier {link.tier}", "links", link) for link in links}
-    messages = [*beside, *_unlike_any((*alone, *ends.values()), name, refuse=refuse)]
+    messages = [*ratios, *_unlike_any((*alone, *ends.values()), name, refuse=refuse)]
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(

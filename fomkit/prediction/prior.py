@@ -134,8 +134,8 @@ def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip, spare: float) -> M
 
 def _of_single_channels(rows: Rows, sizes: _Sizes, chip: tiles.Chip, vector_flop_per_s: float) -> Matrix:
     """Predict the time of depthwise convolutions [s]."""
-    beside = numbers(rows, "flop") / (VECTOR_SHARE * vector_flop_per_s)
-    through = (numbers(rows, "byte") / chip.byte_per_s + beside) * np.where(sizes.gathers, 1.0, GRADIENT_SLOWER)
+    flop_s = numbers(rows, "flop") / (VECTOR_SHARE * vector_flop_per_s)
+    through = (numbers(rows, "byte") / chip.byte_per_s + flop_s) * np.where(sizes.gathers, 1.0, GRADIENT_SLOWER)
     weights = sizes.narrow * sizes.kernel
     read = 2 * item_bytes(rows) * sizes.positions * np.maximum(weights, BLOCKS * chip.units)
     in_one_pass = sizes.gathers | sizes.scatters | _by_pixel(rows)

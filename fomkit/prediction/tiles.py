@@ -410,8 +410,8 @@ def attention_terms(rows: Table) -> Matrix:
     """Return the terms (n × 4): call, unmasked flop, byte, and the keys that one query passes sequentially."""
     keys = numbers(rows, "kv_len")
     masked = (numbers(rows, "causal") > 0) & (numbers(rows, "q_len") > 1)
-    seen = np.where(masked, 0.5 * (1 + TILE / np.maximum(keys, TILE)), 1.0)
-    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * seen, numbers(rows, "byte"), keys])
+    share = np.where(masked, 0.5 * (1 + TILE / np.maximum(keys, TILE)), 1.0)
+    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * share, numbers(rows, "byte"), keys])
 
 
 def expert_features(rows: Table) -> Matrix:

@@ -322,8 +322,8 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     rate = np.array([siblings(machine)[word].rate for word in words])
     plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # no bytes of scales
     full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
-    apart = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
-    ratio, times = _scaled(known, full, apart)
+    spread = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
+    ratio, times = _scaled(known, full, spread)
     formats = there.text("dtype").cells()
 
     def evidence(place: int) -> str:
@@ -386,12 +386,12 @@ def _copied(rows: Rows, machine: Machine) -> Flags:
 @estimates.opened_by(_copied)
 def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict copies from the machine's element-wise ops of equal traffic, which take less (an `Estimator`)."""
-    known, apart = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
+    known, side = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
 
     def evidence(place: int) -> str:
         return f"{COPIED} × an element-wise op of this traffic ({known.source.at(place)}, {known.evidence(place)})"
 
-    times = widen(known.times, apart, apart) * COPIED
+    times = widen(known.times, side, side) * COPIED
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 

@@ -387,8 +387,8 @@ def _of_group(
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
-    longer, *apart = narrower(rows, work, (one.dtype for one in found.known), dtype)
-    faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in apart)  # `apart` is at 80 %
+    longer, *spread = narrower(rows, work, (one.dtype for one in found.known), dtype)
+    faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in spread)  # at 80 % before
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
 
