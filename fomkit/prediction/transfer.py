@@ -323,7 +323,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # no bytes of scales
     full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
     spread = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
-    ratio, times = _scaled(known, full, spread)
+    ratio, times = _by_floors(known, full, spread)
     formats = there.text("dtype").cells()
 
     def evidence(place: int) -> str:
@@ -333,7 +333,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 
-def _scaled(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
+def _by_floors(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
     """Scale times by the ratios of floors, whose logarithms are ``full``, with the exponent of `FOLLOWS`.
 
     `apart`: half width of the other uncertainty, in logarithms. Returns the ratios of the times, and the times
@@ -359,7 +359,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     known = table(whole, machine, interval)
     at = places_of(known.index, rows.index)
     full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
-    ratio, times = _scaled(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
+    ratio, times = _by_floors(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
         return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
