@@ -90,7 +90,7 @@ class IdleRecord(Ended):
 
 
 class PerFlopRecord(Ended):
-    """``energy.per_flop[…]``: what one flop takes besides idle power; without engine it holds for both."""
+    """``energy.per_flop[…]``: energy of one flop besides idle power; without engine it applies to both."""
 
     value_at = "energy"
     dtype: NumberFormat
@@ -103,7 +103,7 @@ class PerFlopRecord(Ended):
 
 
 class PerByteRecord(Ended):
-    """``energy.per_byte``: what one byte of device-memory traffic takes besides idle power."""
+    """``energy.per_byte``: energy of one byte of device-memory traffic besides idle power."""
 
     value_at = "energy"
 
@@ -132,7 +132,7 @@ class AverageRecord(Ended):
 
 
 class LimitRecord(Ended):
-    """``energy.limit``: the most that one chip may take, its design power; an upper bound, never an average."""
+    """``energy.limit``: power limit of one chip, its design power; an upper bound, never an average."""
 
     value_at = "power"
 
@@ -142,7 +142,7 @@ class LimitRecord(Ended):
 
 
 class EnergyRecord(Record):
-    """``energy``: what is known of the energy a machine takes, and what the figures count."""
+    """``energy``: energy facts of a machine, and what the figures include."""
 
     scope: EnergyScope
     devices: int | None = Field(default=None, ge=1)
@@ -272,7 +272,7 @@ EARLIEST_ZONE = timedelta(hours=14)
 
 
 class PriceRecord(Record):
-    """``price``: what the use of a device, a node or the system costs; low and high belong to the rate."""
+    """``price``: price of using a device, a node or the system; low and high belong to the rate."""
 
     rate: MoneyRate
     per: Scope

@@ -184,7 +184,7 @@ class RepeatedRecord(Record):
 
 
 class StepTimesRecord(Record):
-    """``measured.step``, and ``measured.ops.step``: the step by each clock that was read."""
+    """``measured.step``, and ``measured.ops.step``: the time of the step by each clock that was read."""
 
     repeats: int = Field(ge=1)
     process: RepeatedRecord | None = None
@@ -263,7 +263,7 @@ class MeasuredRecord(Record):
 
 
 class ParametersRecord(Record):
-    """``parameters``: how many numbers the network learns."""
+    """``parameters``: number of parameters of the network."""
 
     total: int = Field(ge=0)
     trainable: int | None = Field(default=None, ge=0)

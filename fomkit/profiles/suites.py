@@ -223,7 +223,7 @@ class LineRecord(ConditionsRecord):
 
 
 class CampaignRecord(Record):
-    """``campaigns[…]``: units of one line that the whole machine is to do."""
+    """``campaigns[…]``: units of one line to be done on the whole machine."""
 
     name: str
     line: str
