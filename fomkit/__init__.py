@@ -1,4 +1,4 @@
-"""fomkit answers how many of your training runs a day a machine will do, and how sure that is."""
+"""Predict how many of your training runs a machine will complete per day, and how certain that is."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds, rates, starts_within
 
 START_S = 8e-6
-"""Cost of a call that a process is fitted with, in place of a rate [s]."""
+"""Cost of a call [s] to which the coefficient of calls is relative, as the others are to a stated rate."""
 PRIOR = 10.0
 """Weight of the typical coefficients as a prior for the calibrated roofline of one machine."""
 SHARES = 2.0 ** np.arange(-12, 5)

@@ -42,9 +42,9 @@ from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, 
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
-"""The depth among a product's sides, and the numbers of it that are loaded at once."""
+"""Position of the depth among a product's sides, and numbers along the depth that are loaded at once."""
 PRODUCTS_AT_ONCE = 40_000
-"""Products whose smaller sizes are priced together; each may have some ten, with all their columns."""
+"""Most products priced together in `_never_falling`; each may have some ten smaller sizes, with all columns."""
 
 
 ARITHMETIC = 1.5

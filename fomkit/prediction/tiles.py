@@ -43,8 +43,8 @@ from fomkit.prediction.gp import (
 )
 
 TILED, TWINS = "tiles", "twins"
-"""Names of surfaces for products in tiles, before `library_of`: a few rows of each machine, for other chips, and
-many rows, for other boards of the same chip, where the engine is a matrix engine."""
+"""Names of the surfaces of products in tiles, followed by `library_of`: a few rows of each machine, to predict
+other chips; and many rows, to predict other boards of the same chip, for matrix engines."""
 TILES = ((16, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
 """Rows and columns of the tiles for which libraries have kernels."""
 SPLITS = (1, 2, 4, 8, 16)
