@@ -238,7 +238,7 @@ def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
 def _combined_ends(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) -> tuple[float, float]:
     """Return the bounds of a formula over its value, combined with those of its input as independent errors.
 
-    >>> [round(end, 3) for end in _wider((0.5, 1.0))]
+    >>> [round(end, 3) for end in _combined_ends((0.5, 1.0))]
     [0.459, 2.3]
     """
     low, high = ratios
