@@ -1,10 +1,10 @@
 """Prepare a machine for predictions: check its timings, fit them, and load other machines' tables.
 
-`with_fits` is the main function. *Plausibility*: the timings of a machine are checked once
-(`without_implausible`); impossible rows are left out by name. *Fits* of its timings: the shipped ones, else those
-in the user's cache, else computed once and cached. ``python -m fomkit.profiles.evidence
-machine_profiles/v100.yaml`` writes the fits that ship beside a table. Fits beside any other profile are not read,
-because their origin is unknown. *Others*: the small tables of other machines are used in a machine's fits.
+`with_fits` is the main function. *Plausibility*: the timings of a machine are checked once by `without_implausible`;
+impossible rows are left out by name. *Fits* of its timings: the shipped ones, else those in the user's cache, else
+computed once and cached. The fits that ship beside a table are written by
+``python -m fomkit.profiles.evidence machine_profiles/v100.yaml``. Fits beside any other profile are not read:
+their origin is unknown. *Others*: the small tables of other machines are used in a machine's fits.
 
 *Typical tables*: the utilisation of timed machines, two CSV files beside the machine profiles. ``surfaces.csv``
 has a row for each kind of work, machine and number format: the number of timings used, their mean, and as numbers
