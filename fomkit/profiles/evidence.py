@@ -1,6 +1,6 @@
 """Prepare a machine for predictions: check its timings, fit them, and load other machines' tables.
 
-`with_fits` is the main function. *Plausibility*: the timings of a machine are checked once by `without_implausible`;
+`with_fits` is the main function. *Plausibility*: timings are checked once by `without_implausible`;
 impossible rows are left out by name. *Fits* of its timings: the shipped ones, else those in the user's cache, else
 computed once and cached. The fits that ship beside a table are written by
 ``python -m fomkit.profiles.evidence machine_profiles/v100.yaml``. Fits beside any other profile are not read:
