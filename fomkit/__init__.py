@@ -1,4 +1,4 @@
-"""fomkit answers how many of your training runs a day a machine will do, and how sure that is."""
+"""Predict how many of your training runs a machine will complete per day, and how certain that is."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ _ROOMS = {
     "fomkit.verbs.vendors": "accept compare pack review",
     "fomkit.verbs.views": "schema",
 }
-"""Where the public names are."""
+"""The module of each public name."""
 _RENAMED = {
     "export_measurements": ("export", {}), "follow_memory": ("memory", {}), "predict_ops": ("predict", {}),
     "prove_here": ("validate", {"here": True}), "rate_suite": ("fom", {}),
     "validate_predictions": ("validate", {}),
 }  # fmt: skip
-"""Names of before, which stay for one release: what they are now, and with which arguments."""
+"""Old names, kept for one release: the new name of each, and its arguments."""
 
 
 def __dir__() -> list[str]:
@@ -96,7 +96,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for when it is asked for, so that ``import fomkit`` costs nothing."""
+    """Import a public name when it is first used, so that ``import fomkit`` is fast."""
     import sys
     from importlib import import_module
 
@@ -108,7 +108,7 @@ def __getattr__(name: str) -> object:
         said = f"fomkit.{name} is called fomkit.{now} now{', with here=True' * bool(given)}."
         warnings.warn(said, DeprecationWarning, stacklevel=2)
         function = getattr(sys.modules[__name__], now)
-        if name == "rate_suite":  # which called its measurements so
+        if name == "rate_suite":  # its keyword was ``measured``
             return lambda *of, measured=None, **more: function(*of, **{"measurements": measured, **more})
         return partial(function, **given) if given else function
     room = next((room for room, names in _ROOMS.items() if name in names.split()), None)

@@ -1,1 +1,1 @@
-"""Nouns and what all rooms share: errors, units, intervals, machines, models, suites, measurements, figures."""
+"""Nouns and utilities of all rooms: errors, units, intervals, machines, models, suites, measurements."""

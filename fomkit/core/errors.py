@@ -1,7 +1,7 @@
-"""Errors that fomkit shows to people, and how a result finds the text, page or figure that shows it.
+"""Errors that fomkit shows to users, and the registry of views, which show results as text, page or figure.
 
-What calculates imports nothing that prints: `Shown` asks for the view of its class, and `fomkit.verbs` registers
-the views (`fomkit.verbs.views`).
+Rooms that calculate import nothing that prints: `Shown` looks up the view of its class, and `fomkit.verbs`
+registers the views (`fomkit.verbs.views`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 def printable(text: str) -> str:
-    r"""Write characters that a terminal would act on, or not show, as escapes; files of strangers hold such.
+    r"""Escape characters that a terminal would interpret or not show; foreign files may contain them.
 
     >>> printable("a\x1b[2Jb"), printable("2 × µs")
     ('a\\x1b[2Jb', '2 × µs')
@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 class FomkitError(Exception):
     """A mistake in the input: where it is, what is wrong, what was expected and what to do.
 
-    `where`: the file and line, the command or the stage in which it shows; `what`: full sentences.
+    `where`: the file and line, the command or the stage in which it occurs; `what`: full sentences.
 
     >>> str(FomkitError("x.yaml:7", "memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."))
     "x.yaml:7: memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."
@@ -46,7 +46,7 @@ class FomkitError(Exception):
 
 
 class ManyFomkitError(FomkitError):
-    """Every mistake found in one input, reported together, one a line."""
+    """All mistakes found in one input, reported together, one per line."""
 
     def __init__(self, errors: Iterable[FomkitError]) -> None:
         self.errors = tuple(errors)
@@ -57,11 +57,11 @@ class ManyFomkitError(FomkitError):
 
 
 MANY = 20
-"""Names that a message lists."""
+"""Most names that a message lists."""
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
-    """Name the known words that look like ``name``, as the end of an error message.
+    """Write which known words resemble ``name``, as the end of an error message.
 
     >>> nearest_names("v10", ["v100", "p100", "titan"])
     "The nearest names are 'v100', 'p100'."
@@ -82,11 +82,11 @@ _EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")
 
 
 def install_hint(extra: str) -> str:
-    """Give the command that installs what an extra of fomkit needs, by the packages' own names.
+    """Return the command that installs the requirements of an extra of fomkit, by the packages' own names.
 
-    Another project may publish under fomkit's name, so no hint asks an index for fomkit itself.
+    Another project may publish under fomkit's name, so no hint installs fomkit itself from an index.
 
-    `extra`: a key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
+    `extra`: a key of ``[project.optional-dependencies]``; the installed metadata contain its packages.
 
     >>> install_hint("parquet")
     "pip install 'pyarrow>=16'"
@@ -103,25 +103,25 @@ def install_hint(extra: str) -> str:
     return "pip install " + " ".join(f"'{one}'" for one in found)
 
 
-def _in_no_way(result: object) -> Any:
+def _refuse_to_show(result: object) -> Any:
     raise FomkitError(
         type(result).__name__, "is not shown in this way. Add the way to its view, in fomkit.verbs.views."
     )
 
 
 class View(NamedTuple):
-    """What gives a result's text (also by options), page for a notebook, and figure or figures."""
+    """Functions that return a result's text (with options), its page for a notebook, and its figure or figures."""
 
     text: Callable[..., str]
-    html: Callable[[Any], str] = _in_no_way
-    figure: Callable[[Any], Any] = _in_no_way
+    html: Callable[[Any], str] = _refuse_to_show
+    figure: Callable[[Any], Any] = _refuse_to_show
 
 
 _VIEWS: list[Callable[[], Mapping[str, View]]] = []
 
 
 class Shown:
-    """A result that is shown by the view of its class, or of the class that it derives from."""
+    """A result that is shown by the view of its class, or of a base class."""
 
     @property
     def _view(self) -> View:
@@ -135,16 +135,16 @@ class Shown:
         return found
 
     def summary(self) -> str:
-        """Write it as the text that the command line prints."""
+        """Return the text that the command line prints."""
         return self._view.text(self)
 
     def __repr__(self) -> str:
-        # A session shows one line, not every table behind a result; a debugger is shown no error.
+        # One line, not every table of the result; in a debugger no error may be raised.
         with suppress(FomkitError):
             return f"<{type(self).__name__}: {self.summary().partition(chr(10))[0]}>"
         return f"<{type(self).__name__}>"
 
 
 def register_views(load: Callable[[], Mapping[str, View]]) -> None:
-    """Let results be shown, each by the view under its class's name; views are loaded when one is shown."""
+    """Register the views of results, by class name; they are loaded when the first result is shown."""
     _VIEWS[:] = [load]

@@ -1,4 +1,4 @@
-"""A value with its interval, intervals of sums, products and ratios, and what a ratio's sides leave out."""
+"""A value with its interval; intervals of sums, products and ratios; terms that one side of a ratio leaves out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ DEFAULT_LEVEL = 0.8
 class Span:
     """A positive quantity: its value and the interval that should contain the truth at ``level``.
 
-    `value`, `low`, `high`: in one unit, with ``low <= value <= high``. Arrays of one shape where many variants of
-      something are worked out at once: what adds, scales and divides here does it for each.
-    `shared`: share of the variance of its error that it has in common with other work on the same machine; 1 where
-      nobody says.
+    `value`, `low`, `high`: in one unit, with ``low <= value <= high``; or arrays of equal shape for many variants,
+      which are added, scaled and divided element by element.
+    `shared`: share of the error's variance that is common with other work on the same machine; 1 if unknown.
     """
 
     value: float
@@ -29,12 +28,12 @@ class Span:
 
     @classmethod
     def exact(cls, value: float, level: float = DEFAULT_LEVEL) -> Span:
-        """Make the span of a value known without error."""
+        """Return the span of a value known without error."""
         return cls(value, value, value, level)
 
     @property
     def ends(self) -> tuple[float, float, float]:
-        """Its value, low and high, in this order."""
+        """Value, low and high, in this order."""
         return self.value, self.low, self.high
 
     def scaled(self, factor: float) -> Span:
@@ -42,13 +41,13 @@ class Span:
         return Span(self.value * factor, self.low * factor, self.high * factor, self.level, self.shared)
 
     def per(self, numerator: float) -> Span:
-        """Divide a number known without error by this span; the ends change places."""
+        """Divide a number known without error by this span; low and high are exchanged."""
         return Span(numerator / self.value, numerator / self.high, numerator / self.low, self.level, self.shared)
 
 
 @lru_cache(maxsize=64)
 def half_width(level: float) -> float:
-    """Give how far a normal's interval at a level reaches to each side of its value, in standard deviations.
+    """Return the half-width of a normal distribution's interval at a level, in standard deviations.
 
     >>> round(half_width(0.8), 3)
     1.282
@@ -57,7 +56,7 @@ def half_width(level: float) -> float:
 
 
 def level_text(level: float) -> str:
-    """Write the level of an interval; none is said to be certain.
+    """Write the level of an interval, without rounding it up to 100 %.
 
     >>> level_text(0.8), level_text(0.999), level_text(0.985)
     ('80%', '99.9%', '98.5%')
@@ -66,7 +65,7 @@ def level_text(level: float) -> str:
 
 
 def chance_text(chance: float, digits: int = 0) -> str:
-    """Write a probability in percent; none is said to be certain but 0 and 1 themselves.
+    """Write a probability in percent; only 0 and 1 themselves are written as certain.
 
     >>> chance_text(0.9997), chance_text(0.42), chance_text(0.0001, 1)
     ('>99%', '42%', '<0.1%')
@@ -79,18 +78,18 @@ def chance_text(chance: float, digits: int = 0) -> str:
 
 @lru_cache(maxsize=64)
 def op_half_width(level: float) -> float:
-    """Give how far one op's interval reaches at a level, in the deviations that a normal's has of it at 80 %.
+    """Return the half-width of one op's interval, in standard deviations of the normal that is equal at 80 %.
 
-    Ops' errors have longer tails than a normal's: of left-out rows of whole tables, of few rows and of devices
-    that nobody timed, 95 and 99 % reach 1.9 and 3.5 times as far as 80 %, as Student's of three degrees of freedom
-    do (docs/adr/0058). A step's errors are sums, whose tails are shorter.
+    Errors of ops have longer tails than a normal's: for left-out rows of whole tables, of few rows and of devices
+    without timings, 95 and 99 % are 1.9 and 3.5 times as wide as 80 %, as for Student's distribution with three
+    degrees of freedom (docs/adr/0058). Errors of a step are sums, whose tails are shorter.
 
     >>> [round(op_half_width(level) / half_width(0.8), 3) for level in (0.5, 0.8, 0.95, 0.99)]
     [0.467, 1.0, 1.943, 3.566]
     """
 
     def student(probability: float) -> float:
-        # The distribution in closed form (Abramowitz and Stegun, 26.7.3), inverted by halving.
+        # The distribution in closed form (Abramowitz and Stegun, 26.7.3), inverted by bisection.
         low, high = 0.0, 1e6
         for _ in range(100):
             x = (low + high) / 2
@@ -103,7 +102,7 @@ def op_half_width(level: float) -> float:
 
 
 def of_few(draws: int) -> float:
-    """Give how much wider an 80 % interval is whose spread is known from so few draws.
+    """Return the factor on an 80 % interval whose spread is estimated from few draws.
 
     Student's quantile by its expansion in the normal one, z (Abramowitz and Stegun, 26.7.5), over z.
 
@@ -117,7 +116,7 @@ def of_few(draws: int) -> float:
 
 
 def _sum_of_ends(terms: Sequence[float]) -> float:
-    # Arrays of variants add one after the other; plain numbers without any rounding between them.
+    # Arrays of variants are added in turn; plain numbers without intermediate rounding.
     return math.fsum(terms) if all(isinstance(term, float | int) for term in terms) else sum(terms)
 
 
@@ -131,7 +130,7 @@ def _longest_end(terms: Sequence[float]) -> float:
 
 
 def _log_deviations(span: Span) -> tuple[float, float]:
-    """Give the standard deviations of the logarithm below and above the value."""
+    """Return the standard deviations of the logarithm below and above the value."""
     z = half_width(span.level)
     return math.log(span.value / span.low) / z, math.log(span.high / span.value) / z
 
@@ -142,21 +141,21 @@ def _log_normal(value: float, below: float, above: float, level: float) -> Span:
 
 
 def at_level(span: Span, level: float) -> Span:
-    """Restate an interval at another level, its logarithm taken as normal on each side of the value.
+    """Convert an interval to another level; its logarithm is assumed normal on each side of the value.
 
     >>> wider = at_level(Span(1.0, 0.5, 2.0, level=0.8), 0.95)
     >>> round(wider.low, 3), round(wider.high, 3)
     (0.346, 2.887)
     """
-    if level == span.level or span.low == span.high:  # which may be 0, that has no logarithm
+    if level == span.level or span.low == span.high:  # the value may be 0, which has no logarithm
         return span if level == span.level else replace(span, level=level)
     return replace(_log_normal(span.value, *_log_deviations(span), level), shared=span.shared)
 
 
 def add_common(spans: Iterable[Span]) -> Span:
-    """Add quantities whose errors go up and down together: values and ends add.
+    """Add quantities with fully correlated errors: values and bounds add.
 
-    What the sum shares with other work is the least that a part says: of terms beside a step nobody says it.
+    The share of the sum's error that is common with other work is the least of its parts'.
 
     >>> add_common([Span(2.0, 1.0, 4.0), Span(3.0, 2.0, 5.0)])
     Span(value=5.0, low=3.0, high=9.0, level=0.8)
@@ -168,7 +167,7 @@ def add_common(spans: Iterable[Span]) -> Span:
 
 
 def add_known(spans: Sequence[Span | None]) -> Span | None:
-    """Add as `add_common`; None where nothing is there or one is unknown: a sum without it would pass for all.
+    """Add as `add_common`; None without any, or if one is unknown: the rest would be taken for the whole.
 
     >>> add_known([Span(2.0, 1.0, 4.0), None]) is None
     True
@@ -178,11 +177,10 @@ def add_known(spans: Sequence[Span | None]) -> Span | None:
 
 
 def add_independent(spans: Iterable[Span]) -> Span:
-    """Add quantities whose errors know nothing of each other: values add, half-widths add in quadrature.
+    """Add quantities with independent errors: values add, half-widths add in quadrature.
 
-    Each side is taken on its own, so a skew interval stays skew, one dominant part passes its interval on
-    unchanged, and the result is never wider than `add_common`. Held against sampling in the tests; see
-    docs/adr/0003.
+    Each side is treated separately, so a skewed interval stays skewed, one dominant part keeps its interval, and
+    the result is never wider than `add_common`. Tests compare it with sampling; see docs/adr/0003.
 
     >>> add_independent([Span(10.0, 7.0, 14.0), Span(10.0, 6.0, 13.0)])
     Span(value=20.0, low=15.0, high=25.0, level=0.8)
@@ -195,13 +193,13 @@ def add_independent(spans: Iterable[Span]) -> Span:
 
 
 def latest(spans: Sequence[Span]) -> Span:
-    """Take the longest of things that run at the same time."""
+    """Return the longest of simultaneous times."""
     value, low, high = (_longest_end([span.ends[end] for span in spans]) for end in range(3))
     return Span(value, low, high, spans[0].level, min(span.shared for span in spans))
 
 
 def divide_independent(numerator: Span, denominator: Span) -> Span:
-    """Divide two quantities whose errors know nothing of each other, as log-normals.
+    """Divide two quantities with independent errors, as log-normals.
 
     >>> ratio = divide_independent(Span(6.0, 3.0, 12.0), Span(2.0, 2.0, 2.0))
     >>> ratio.value, round(ratio.low, 9), round(ratio.high, 9)
@@ -213,7 +211,7 @@ def divide_independent(numerator: Span, denominator: Span) -> Span:
 
 
 def multiply_independent(span: Span, other: Span) -> Span:
-    """Multiply two quantities whose errors know nothing of each other, as log-normals.
+    """Multiply two quantities with independent errors, as log-normals.
 
     >>> product = multiply_independent(Span(6.0, 3.0, 12.0), Span(2.0, 2.0, 2.0))
     >>> product.value, round(product.low, 9), round(product.high, 9)
@@ -225,7 +223,7 @@ def multiply_independent(span: Span, other: Span) -> Span:
 
 
 def shrinks(now: Span, then: Span) -> float:
-    """Give the part of an interval's width that goes where it becomes another one; 0 where it has none.
+    """Return the share of an interval's width by which another interval is narrower; 0 if it has no width.
 
     >>> shrinks(Span(3.0, 1.0, 5.0), Span(3.0, 2.0, 5.0))
     0.25
@@ -235,9 +233,9 @@ def shrinks(now: Span, then: Span) -> float:
 
 
 def probability_above(span: Span, threshold: float) -> float:
-    """Give the probability that a quantity reaches a threshold above 0; 0 or 1 where nobody stated a spread.
+    """Return the probability that a quantity reaches a threshold above 0; 0 or 1 if no spread is stated.
 
-    The logarithm is taken as normal on each side of the value, with the deviations of the interval's two ends.
+    The logarithm is assumed normal on each side of the value, with the standard deviations from both bounds.
 
     >>> probability_above(Span(60.0, 60.0, 60.0), 50.0), round(probability_above(Span(60.0, 50.0, 70.0), 50.0), 6)
     (1.0, 0.9)
@@ -251,7 +249,7 @@ def probability_above(span: Span, threshold: float) -> float:
 
 
 def reached_with(span: Span, probability: float) -> float:
-    """Give the value that a quantity reaches with a probability above 0 and below 1; see `probability_above`.
+    """Return the value that a quantity reaches with a probability between 0 and 1; see `probability_above`.
 
     >>> span = Span(60.0, 50.0, 70.0)
     >>> [round(reached_with(span, share), 6) for share in (0.9, 0.5, 0.1)]
@@ -263,11 +261,11 @@ def reached_with(span: Span, probability: float) -> float:
 
 
 Side = tuple[str, Iterable[str] | None]
-"""A machine, and the terms that its rate leaves out; None where nobody says which."""
+"""A machine, and the terms that its rate leaves out; None if unknown."""
 
 
 def left_out_alone(pairs: Iterable[tuple[Side, Side]]) -> dict[str, list[str]]:
-    """Tell which terms one side of a ratio leaves out and the other holds, by machine.
+    """Return the terms that one side of a ratio leaves out and the other includes, by machine.
 
     `pairs`: both sides of each ratio.
 
@@ -283,7 +281,7 @@ def left_out_alone(pairs: Iterable[tuple[Side, Side]]) -> dict[str, list[str]]:
 
 
 def alone_text(alone: Mapping[str, Sequence[str]]) -> str:
-    """Say which side of a ratio leaves out what the other holds, which flatters it; "" where neither does.
+    """Write which side of a ratio leaves out terms of the other, which flatters it; "" where neither does.
 
     >>> alone_text({"tpu": ["host_launch"]})
     'tpu alone leaves out host_launch, which flatters it'

@@ -1,6 +1,6 @@
-"""The job, a unit of work as it runs on any number of devices; the suite, lines of such work; the campaign.
+"""The job, a unit of work on any number of devices; the suite, lines of such work; the campaign.
 
-A line also has its conditions, and what was stated of them.
+A line also has conditions, and times that were stated for it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fomkit.core.machine import Basis, Party, Scope
 from fomkit.core.units import Precision
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
-"""How a collective goes over several devices."""
+"""The algorithm of a collective over several devices."""
 Recompute = Literal["none", "selective", "full"]
 OptimizerPlace = Literal["device", "server"]
 Prefetch = Literal["post", "pre"]
 Scatter = Literal["each", "last"]
 Launch = Literal["eager", "graphs"]
 LAYOUT = "layout"
-"""Where a message about a layout says it comes from."""
+"""Location in messages about a layout."""
 BUCKET_BYTE = 25 * 1024 * 1024
 """Gradients sent together (PyTorch 2, ``DistributedDataParallel(bucket_cap_mb=25)``) [byte]."""
 
@@ -33,31 +33,32 @@ class Layout:
 
     `tensor`, `pipeline`, `interleave`: devices that share each layer; stages; model chunks of each stage (1 =
       plain 1F1B).
-    `sequence`: what tensor parallelism leaves whole (norms, dropouts, residuals) is split along the sequence.
-    `tensor_overlap`: gathers and scatters of the tensor group run beside the products that need or make them
-      (Transformer Engine's userbuffers); with ``sequence``.
-    `expert`: replicas that share the experts of a layer and send each other its tokens; it divides both.
-    `microbatch`: samples of a replica that are worked on at once; None takes all of its share.
-    `recompute`: activations made again in the backward pass: none, selective (attention's core), full.
-    `zero`: what replicas share out instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
-    `algorithm`: of the sum over replicas; auto takes measured times inside a node, else a ring there, and between
-      nodes the best of ring, tree and hierarchical.
+    `sequence`: ops that tensor parallelism does not split (norms, dropouts, residuals) are split along the
+      sequence.
+    `tensor_overlap`: gathers and scatters of the tensor group run at the same time as the products that need or
+      produce them (Transformer Engine's userbuffers); with ``sequence``.
+    `expert`: replicas that share the experts of a layer and exchange its tokens; it divides both.
+    `microbatch`: samples that a replica processes at once; None means all of its share.
+    `recompute`: activations recomputed in the backward pass: none, selective (attention's core), full.
+    `zero`: what replicas share instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
+    `algorithm`: of the sum over replicas; auto uses measured times inside a node, else a ring there, and between
+      nodes the fastest of ring, tree and hierarchical.
     `servers`: devices that hold the parameters, for ``parameter_server``.
-    `channel`: transport whose links are used, such as nccl, mpi, verbs or grpc; "" takes links that name none.
+    `channel`: transport whose links are used, such as nccl, mpi, verbs or grpc; "" means links without a name.
     `bucket_byte`: gradients sent together.
-    `overlap`: gradients travel while the backward pass goes on.
+    `overlap`: gradients are sent during the backward pass.
     `compression`: bytes sent over bytes of the gradients, as declared by the user; 1 = none.
-    `staleness`: steps by which gradients may be late, as declared; above 0 a step waits for the link only where it
-      is busy all the time. What it costs in epochs is not known here.
+    `staleness`: steps by which gradients may be late, as declared; above 0 a step waits for the link only where
+      the link is busy all the time. The additional epochs are not predicted.
     `sync_norm`, `clip`: batch norms over all replicas; gradients clipped by their norm over all devices.
     `optimizer`: where the update runs.
-    `prefetch`: with zero 3, what of the next block is gathered beside the backward pass of this one: ``post``,
-      nothing before its own gradients are on their way; ``pre``, all of it.
+    `prefetch`: with zero 3, when parameters of the next block are gathered during the backward pass of this one:
+      ``post``, not before its own gradients are being sent; ``pre``, from its start.
     `scatter`: with zero 2 and 3, whether gradients are scattered in each microbatch, or stay whole until the last.
-    `gradient_byte`: of each gradient as replicas send it.
-    `attention_peak_fraction`: share of the peak that the fused attention of this program reaches, as stated, of
-      the arithmetic that a causal kernel does; None prices it as every other op.
-    `launch`: ``eager``, the host starts op by op; ``graphs``, which were captured or compiled, never wait for it.
+    `gradient_byte`: bytes of each gradient as replicas send it.
+    `attention_peak_fraction`: share of the peak that the fused attention of this program reaches, as stated, for
+      the arithmetic of a causal kernel; None predicts it like every other op.
+    `launch`: ``eager``, the host starts op by op; ``graphs``, captured or compiled ops never wait for the host.
     """
 
     tensor: int = 1
@@ -87,21 +88,21 @@ class Layout:
 
     @property
     def model_devices(self) -> int:
-        """Devices that hold one copy of the model, or of what is not experts."""
+        """Devices that hold one copy of the model, apart from its experts."""
         return self.tensor * self.pipeline
 
     @property
     def gathers(self) -> int:
-        """How often replicas gather the parameters of a block: with zero 3 again before its backward pass."""
+        """Times that replicas gather the parameters of a block: with zero 3 again before its backward pass."""
         return min(self.zero, 1) + (self.zero == 3)
 
     @property
     def fewest_devices(self) -> int:
-        """Devices that hold all of the model once: its experts are shared by as many copies of the rest."""
+        """Devices that hold the whole model once: its experts are shared by as many copies of the rest."""
         return self.model_devices * self.expert
 
     def replicas(self, devices: int) -> int:
-        """Count the copies of the model on so many devices; where experts are shared, those of the rest."""
+        """Return the copies of the model on so many devices; where experts are shared, those of the rest."""
         if devices % self.model_devices:
             raise FomkitError(
                 LAYOUT,
@@ -120,10 +121,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a line as it is spread out.
+    """The distribution of one run of a line.
 
-    `nodes`: whole nodes of one run; ``fill`` takes all that the machine has; None takes as many devices as the
-      model's run says (``devices_per_run``), inside a node where they fit.
+    `nodes`: whole nodes of one run; ``fill`` uses all nodes of the machine; None uses the devices of the model's
+      run (``devices_per_run``), inside a node if they fit.
     """
 
     nodes: int | Literal["fill"] | None = None
@@ -138,12 +139,12 @@ OPTIMIZED: Category = "optimized"
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a line of work fixes, or a proposal changes; None where nobody states it.
+    """Conditions that a line of work fixes, or a proposal changes; None if not stated.
 
     `batch`: samples in one step.
     `precision`: number formats of the step.
     `epochs`, `samples`: epochs of one run, training samples of one epoch.
-    `quality`: what the trained model must reach, as text: ``validation accuracy 0.95``.
+    `quality`: target of the trained model, as text: ``validation accuracy 0.95``.
     `sizes`: other named sizes of the model.
     """
 
@@ -155,23 +156,23 @@ class Conditions:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def stated(self) -> dict[str, int | str]:
-        """Give what is stated, by name; a named size stands under its own."""
+        """Return the stated conditions by name; each named size under its own."""
         plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sizes"}
         return {**{name: value for name, value in plain.items() if value is not None}, **self.sizes}
 
 
 @dataclass(frozen=True)
 class GivenTime:
-    """The time of one run of a line on one machine's device set, as somebody stated it.
+    """The stated time of one run of a line on one machine's device set.
 
-    `run_s`: the ends equal the value where nobody stated a spread [s].
+    `run_s`: the bounds equal the value if no spread is stated [s].
     `relative_rate`: instead of a time, how many times faster than a reference one device is; ``run_s`` is then a
       day divided by it, so that a rate is a multiple of the reference's.
     `basis`, `party`: what kind of figure it is, and whose.
     `category`: whether the run used the line's own code, a ported or an optimized one.
-    `conditions`: those under which it holds, as far as they are stated.
-    `utilisation_gain`, `precision_gain`: stated factors on the machine's rate, from keeping more of it busy and
-      from arithmetic in narrower formats.
+    `conditions`: those under which it is valid, as far as they are stated.
+    `utilisation_gain`, `precision_gain`: stated factors on the machine's rate, from higher utilisation and from
+      narrower number formats.
     """
 
     run_s: Span
@@ -187,14 +188,14 @@ class GivenTime:
 
 @dataclass(frozen=True)
 class SuiteLine:
-    """One line of a suite: a unit of work, given per machine, estimated from a model profile, or both.
+    """One line of a suite: a unit of work with times per machine, an estimate from a model profile, or both.
 
-    `unit`: what one unit of work is.
+    `unit`: name of one unit of work.
     `runs`: runs of the workload in one unit.
     `weight`: weight in the weighted means.
-    `given`: stated times by machine; they go before an estimate.
-    `model`: model profile to estimate where no time is given.
-    `job`: how a run is spread over nodes; None where the line does not say.
+    `given`: stated times by machine; they have priority over an estimate.
+    `model`: model profile for the estimate where no time is given.
+    `job`: how a run is distributed over nodes; None if the line does not say.
     """
 
     name: str
@@ -212,17 +213,17 @@ class SuiteLine:
 
     @property
     def is_relative(self) -> bool:
-        """True where rates are multiples of a reference's, and no times."""
+        """True if rates are multiples of a reference's, not times."""
         return any(one.relative_rate is not None for one in self.given.values())
 
 
 @dataclass(frozen=True)
 class FrozenRate:
-    """Units per day of one line on the baseline, as they were when the version was frozen.
+    """Units per day of one line on the baseline, at the time the version was frozen.
 
     `precision`: number formats of most of the arithmetic; "" for a given time.
-    `work`: hash of what an estimated line ran (`fomkit.merit.rated_lines.work_hash`); "" for a given time.
-    `excludes`: what an estimated line leaves out because nobody stated it; None where the file does not say.
+    `work`: hash of the work of an estimated line (`fomkit.merit.rated_lines.work_hash`); "" for a given time.
+    `excludes`: terms that an estimated line leaves out because they are not stated; None if the file does not say.
     """
 
     unit_per_day: Span
@@ -243,10 +244,10 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Suite:
-    """Lines of work over which a figure of merit is taken.
+    """Lines of work over which a figure of merit is computed.
 
-    `threshold`: the figure of merit that a proposal has to reach.
-    `frozen`: the baseline's rates of this version by line; empty where nobody froze them.
+    `threshold`: the figure of merit that a proposal must reach.
+    `frozen`: the baseline's rates of this version by line; empty if they are not frozen.
     """
 
     name: str
@@ -264,13 +265,13 @@ class Suite:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a workflow: so many runs of a model, or units of a suite's line.
+    """One phase of a workflow: a number of runs of a model, or units of a suite's line.
 
     `runs`: trainings, passes over the samples of inference, or units of the line.
-    `basis`, `source`: what kind of figure the number of runs is, and where it is from.
+    `basis`, `source`: what kind of figure the number of runs is, and its source.
     `model`: model profile; None where ``suite`` and ``line`` name the work.
     `mode`: train, or infer: one run is then one pass over ``conditions.samples``.
-    `job`: how each training is spread over devices; None takes those that the model's run says.
+    `job`: how each training is distributed over devices; None means as the model's run says.
     """
 
     name: str
@@ -287,7 +288,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Workflow:
-    """Phases that a campaign does one after the other, each on the whole machine."""
+    """Phases that a campaign runs one after the other, each on the whole machine."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""The machine noun: what is known of a device, its node and the whole system, each fact with its source."""
+"""The machine noun: facts about a device, its node and the whole system, each fact with its source."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Party = Literal["lab", "vendor", "published"]
 Scope = Literal["device", "node", "system"]
 Tier = Literal["device", "node", "system"]
 EnergyScope = Literal["chip", "node", "wall"]
-"""What a figure of energy counts: a chip with the memory on its board, a node, all behind a wall meter."""
+"""What a figure of energy includes: a chip with the memory on its board, a node, or all behind a wall meter."""
 PEAK = "flop_per_s"
 RATES = ("byte_per_s", "launch_s")
 """Parameters of a device besides its peaks, each the name of a fact."""
 _DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
 _WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte"}
-"""How a machine's file calls them."""
+"""Names of parameters in a machine's file."""
 _AS_STATED = "-as-stated"
 _COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
 
 
 def nearest_parameter(name: str, known: Iterable[str]) -> str:
-    """Name the parameter that is meant, as the end of an error message.
+    """Return the name of the intended parameter, as the end of an error message.
 
     >>> nearest_parameter("bandwidth", ["byte_per_s", "launch_s"])
     'It is called byte_per_s.'
@@ -43,14 +43,14 @@ def nearest_parameter(name: str, known: Iterable[str]) -> str:
 
 
 TIMED_OPS = "timed ops"
-"""Workload of a power that was measured while ops were timed one by one: no training, but what busy means."""
+"""Workload of a power that was measured while ops were timed one by one: not training, but fully busy."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A value in SI units with its interval, its basis and where it comes from.
+    """A value in SI units with its interval, its basis and its source.
 
-    ``low`` and ``high`` equal ``value`` where the source gives no spread.
+    ``low`` and ``high`` equal ``value`` where the source states no spread.
     """
 
     value: float
@@ -61,11 +61,11 @@ class Fact:
 
     @classmethod
     def exact(cls, value: float, basis: Basis, source: str) -> Fact:
-        """Make one without a spread."""
+        """Return a fact without a spread."""
         return cls(value, value, value, basis, source)
 
     def span(self, level: float = DEFAULT_LEVEL) -> Span:
-        """Give it as a span; its own interval is one of 80 %."""
+        """Return the value with its interval; the fact's own interval is one of 80 %."""
         return at_level(Span(self.value, self.low, self.high, DEFAULT_LEVEL), level)
 
     def scaled(self, factor: float) -> Fact:
@@ -74,13 +74,13 @@ class Fact:
 
 
 def restated(old: Fact | None, value: float, source: str = "changed by the user") -> Fact:
-    """Give a fact at another value, with the relative spread that it has."""
+    """Return a fact with another value and the same relative spread."""
     ends = (1.0, 1.0) if old is None or old.value == 0 else (old.low / old.value, old.high / old.value)
     return Fact(value, value * ends[0], value * ends[1], "assumed", source)
 
 
 def peak_name(dtype: str, engine: str) -> str:
-    """Name the parameter that is a peak.
+    """Return the name of the parameter for a peak.
 
     >>> peak_name("fp32", "vector")
     'flop_per_s/fp32/vector'
@@ -100,12 +100,12 @@ class Peak:
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator or processor; a fact that nobody stated is None.
+    """One accelerator or processor; facts that are not stated are None.
 
-    ``fresh_byte_per_s`` is how fast the system hands out pages of new memory, which each result of
-    ``fresh_above_byte`` or more is made of; ``host_byte_per_s`` is the rate from the host's memory to a device's.
+    ``fresh_byte_per_s`` is the rate at which the system provides pages of new memory, for results of
+    ``fresh_above_byte`` or more; ``host_byte_per_s`` is the rate from the host's memory to a device's.
     ``units`` processors share ``cache_byte`` of cache, where both are stated.
-    ``architecture`` is vendor, generation and chip as three words, or their beginning; "" is unknown.
+    ``architecture`` is vendor, generation and chip as three words, or the first of them; "" is unknown.
     """
 
     peaks: tuple[Peak, ...] = ()
@@ -120,9 +120,9 @@ class Device:
     architecture: str = ""
 
     def peak(self, dtype: str, engine: str) -> Peak | None:
-        """Find the stated peak of one number format on one engine; None when nobody stated it.
+        """Return the stated peak of one number format on one engine; None if there is none.
 
-        Complex numbers are multiplied by the arithmetic of their parts, whose peak is theirs where none is stated.
+        Complex products are computed by real arithmetic, so the fallback is the peak of the parts' number format.
         """
         for one in (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,):
             for peak in self.peaks:
@@ -132,7 +132,7 @@ class Device:
 
 
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
-    """Give a device with one of its facts changed (`Machine.parameters`)."""
+    """Return a device with one of its facts changed (`Machine.parameters`)."""
     if name == "byte_per_s":
         return replace(device, byte_per_s=change(device.byte_per_s))
     if name == "launch_s":
@@ -150,10 +150,10 @@ class Link:
 
     `channel`: transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; ""
       for the link itself.
-    `least_byte`, `most_byte`: messages [byte] that it holds for; None where any.
-    `alpha_range_s`, `range_byte_per_s` (low, high): 80 % intervals; None where the source gives none.
-    `serialise_byte_per_s`: rate at which a host packs a message before it goes, where the transport does.
-    `joins`: most devices that it joins, as of racks whose nodes share switches; None where any number.
+    `least_byte`, `most_byte`: message sizes [byte] for which it is valid; None means any.
+    `alpha_range_s`, `range_byte_per_s` (low, high): 80 % intervals; None if the source states none.
+    `serialise_byte_per_s`: rate at which a host packs a message before sending it, where the transport does.
+    `joins`: most devices that it joins, as in racks whose nodes share switches; None means any number.
     """
 
     tier: Tier
@@ -186,7 +186,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class FlopEnergy:
-    """What one flop takes [J] in a number format on an engine; no engine is any."""
+    """Energy of one flop [J] in a number format on an engine; engine "" means any."""
 
     dtype: str
     engine: str
@@ -195,10 +195,10 @@ class FlopEnergy:
 
 @dataclass(frozen=True)
 class AveragePower:
-    """Mean power [W] that was measured while a workload ran.
+    """Mean power [W], measured while a workload ran.
 
     `workload`: a model's name, or `TIMED_OPS`.
-    `batch`: none says nothing of it, as "" does of the precision: it then holds for any.
+    `batch`, `precision`: None and "" are not stated; the figure then applies to any.
     `devices`: devices that the power covers, as in `Energy`.
     """
 
@@ -212,14 +212,14 @@ class AveragePower:
 
 @dataclass(frozen=True)
 class Energy:
-    """What is known of the energy that a machine takes; None and empty where nobody stated it.
+    """The energy facts of a machine; None and empty where they are not stated.
 
-    `scope`: what ``idle_w``, ``per_flop`` and ``byte_j`` count.
-    `devices`: devices that ``idle_w`` covers: 1 of a chip, None where nobody said how many a node has.
-    `process_m`: the process node [m] of the chip; every figure per flop and per byte needs it.
+    `scope`: what ``idle_w``, ``per_flop`` and ``byte_j`` include.
+    `devices`: devices that ``idle_w`` covers: 1 for a chip, None if the number per node is unknown.
+    `process_m`: the process node [m] of the chip; every figure per flop and per byte requires it.
     `idle_w`: power [W] while nothing is computed.
-    `byte_j`: what one byte of device memory's traffic takes [J].
-    `limit_w`: most that one chip may take [W], its design power: an upper bound, no average.
+    `byte_j`: energy of one byte of device memory traffic [J].
+    `limit_w`: power limit of one chip [W], its design power: an upper bound, no average.
     """
 
     scope: EnergyScope
@@ -232,19 +232,19 @@ class Energy:
     limit_w: Fact | None = None
 
     def flop_j(self, dtype: str, engine: str) -> Fact | None:
-        """Find what a flop takes [J], an engine's own figure before one for any; None when nobody stated it."""
+        """Return the energy of a flop [J], preferably the engine's own figure; None if none is stated."""
         fitting = [one for one in self.per_flop if one.dtype == dtype and one.engine in (engine, "")]
         return max(fitting, key=lambda one: one.engine).joule if fitting else None
 
 
 @dataclass(frozen=True)
 class Price:
-    """What the use of a machine costs; without currency and date a figure of money means nothing.
+    """The price of using a machine; a figure of money needs its currency and date.
 
     `per_s`: money for a second of one ``per``, in ``currency``.
-    `currency`: code of ISO 4217: USD, EUR.
+    `currency`: ISO 4217 code: USD, EUR.
     `per`: what is paid for: one device, one node, or the whole system.
-    `date`: when it was the price (ISO 8601).
+    `date`: when the price was valid (ISO 8601).
     """
 
     per_s: Fact
@@ -257,21 +257,21 @@ class Price:
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
 
-    `node_devices`, `system_nodes`: None means unknown, which is why a scope may be refused.
-    `host_op_s`: what its host needs to start one op of a training step, framework and all [s].
-    `timings`: a TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows that name a
-      party were stated for the machine as it is changed, the others hold for the origin.
-    `fits`: estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
-    `timings_key`: hash of the timings that ``fits`` were made of; where ``timings`` are others, new fits are made.
-    `excluded`: architectures and machines whose timings must not tell what is usual here, in a comparison.
-    `origin`: the device that timings and utilisations are of, where ``device`` is a change of it that nobody built
-      (`changed`); None for a machine that is.
-    `device_of`: the machine whose file tells of the device and its timings, where this one only names it.
-    `year`: in which it was announced; None where nobody says.
-    `asked_as`: the short name that this board was chosen for, such as h100 for h100-sxm.
-    `plausibility`: what came of checking timings and facts, before the first answer; None until then.
-    `typical`: what other machines reached, for ops without a timing here; None until a prediction is prepared.
-    `stated`: what was stated of it by `with_`, of which ``notes`` has one.
+    `node_devices`, `system_nodes`: None means unknown; scopes that need them are then refused.
+    `host_op_s`: time of its host, framework included, to launch one op of a training step [s].
+    `timings`: a TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows with a party
+      were stated for the changed machine; the others are of the origin.
+    `fits`: estimator parameters shipped with the timings, keyed by family; valid only for ``timings_key``.
+    `timings_key`: hash of the timings that ``fits`` were computed from; for other ``timings`` they are recomputed.
+    `excluded`: architectures and machines whose timings must not be used for predictions here, in a comparison.
+    `origin`: the device that timings and utilisations belong to, where ``device`` is a hypothetical change of it
+      (`changed`); None for an existing machine.
+    `device_of`: the machine whose file describes the device and its timings, if this one only refers to it.
+    `year`: year of announcement; None if unknown.
+    `asked_as`: the short name by which the user chose this board, such as h100 for h100-sxm.
+    `plausibility`: result of the check of timings and facts, before the first answer; None until then.
+    `typical`: utilisations of other machines, for ops without a timing here; None until a prediction is prepared.
+    `stated`: facts that were stated by `with_`; ``notes`` contains a note on them.
     """
 
     name: str
@@ -304,30 +304,30 @@ class Machine:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What every figure made of it must say: that a short name chose this board, and what was stated anew."""
+        """Notes for every figure of it: that a short name selected this board, and facts stated by the user."""
         chosen = (
             (f"{self.asked_as!r} is taken for {self.name}, the only board of it here",) if self.asked_as else ()
         )
         return (*chosen, *(note for note in self.notes if note.startswith(STATED)))
 
     def stated_rows(self) -> pd.Series[bool]:
-        """Tell which timings were stated for the changed machine; none of a machine that is as built."""
+        """Return which timings were stated for the changed machine; none of a machine that is as built."""
         import pandas as pd
 
         known = self.origin is not None and "party" in self.timings.columns
         return self.timings["party"].fillna("") != "" if known else pd.Series(False, self.timings.index)
 
     def as_built(self) -> Machine:
-        """Give the machine that timings and utilisations are of."""
+        """Return the machine that timings and utilisations belong to."""
         if self.origin is None:
             return self
         stated = self.stated_rows()
-        # The same table, not one like it: what was made of it is known by its identity.
+        # The same table object, because cached results are keyed by its identity.
         timings = self.timings[~stated].reset_index(drop=True) if stated.any() else self.timings
         return replace(self, device=self.origin, origin=None, timings=timings)
 
     def changed(self, device: Device) -> Machine:
-        """Give the machine with other rates or launch cost of its device; each op keeps its utilisation."""
+        """Return the machine with other rates or launch cost of its device; each op keeps its utilisation."""
         return replace(self, device=device, origin=self.origin or self.device)
 
     @property
@@ -336,7 +336,7 @@ class Machine:
         return (*RATES, *(peak_name(peak.dtype, peak.engine) for peak in self.device.peaks))
 
     def check_parameter(self, name: str, least: float) -> None:
-        """Raise when it has no parameter of this name, or its least value is not a rate or a cost."""
+        """Raise FomkitError if there is no parameter of this name, or its least value is not a rate or a cost."""
         if name not in self.parameters:
             raise FomkitError(
                 self.name, f"{name!r} is not a parameter of it. {nearest_names(name, self.parameters)}"
@@ -345,17 +345,17 @@ class Machine:
             raise FomkitError(self.name, f"{name} is {least:g}. Give a finite number above 0.")
 
     def with_(self, stated: Mapping[str, str | float] | None = None, /, **more: str | float) -> Machine:
-        """Give a copy with facts of your own, for example ``with_(bandwidth="1.2 TB/s")``.
+        """Return a copy with facts of your own, for example ``with_(bandwidth="1.2 TB/s")``.
 
         Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
         ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``name``,
-        ``title``. Values are text with units, or numbers in SI units. What is not named stays, price and energy
-        too. Each fact keeps its relative spread and each op its utilisation, as in a sweep: what was timed on the
-        machine as built is carried over, and every result says so. Unless you name it, it is called
-        NAME-as-stated: what somebody measured of a whole run there is nothing of this machine's.
+        ``title``. Values are text with units, or numbers in SI units. All other facts stay, price and energy too.
+        Each fact keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as
+        built are rescaled, and every result says so. The default name is NAME-as-stated: measurements of whole
+        runs on the machine as built do not apply to the changed one.
 
-        `stated`: by name, where that is no word of Python: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
-        FomkitError when a name is none of these or one fact is stated twice, or a value cannot be one.
+        `stated`: for names that are not Python identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
+        FomkitError for an unknown name, a fact that is stated twice, or an invalid value.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
@@ -390,7 +390,7 @@ class Machine:
         built = self.device_of or self.name
         if given.keys() - {"title"}:
             others.setdefault("name", f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}")
-            others["device_of"] = built  # what it is like leaves the machine itself out
+            others["device_of"] = built  # so that it does not count as another machine
         found = self.changed(device) if rated else replace(self, device=device)
         is_carried = found.origin is not None and len(self.timings)
         carried = (
@@ -401,9 +401,9 @@ class Machine:
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The scopes this profile states, narrowest first.
+        """The scopes that this profile states, narrowest first.
 
-        A system needs the devices of a node as well as the number of nodes.
+        A system requires the devices of a node and the number of nodes.
         """
         stated: list[Scope] = ["device"]
         if self.node_devices is not None:
@@ -413,19 +413,19 @@ class Machine:
         return tuple(stated)
 
     def devices(self, scope: Scope) -> int:
-        """Count the devices at a scope that `scopes` contains."""
+        """Return the number of devices at a scope that `scopes` contains."""
         per_node = self.node_devices or 1
         return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]
 
     def nodes_of(self, devices: int) -> int:
-        """Count the whole nodes that a run on so many devices takes; 0 where several runs share a node."""
+        """Return the whole nodes that a run on so many devices occupies; 0 where several runs share a node."""
         each = self.devices("node")
         return -(-devices // each) if devices > each // 2 else 0
 
     def up_share(self, scope: Scope) -> float:
-        """Give the share of the time that a scope is up: a system's availability, 1 of less."""
+        """Return the share of the time that a scope is up: the availability of a system, 1 for smaller scopes."""
         return self.availability if scope == "system" else 1.0
 
     def up_devices(self, scope: Scope) -> float:
-        """Count the devices at a scope, by the share of the time that they are up."""
+        """Return the number of devices at a scope, times the share of the time that they are up."""
         return self.devices(scope) * self.up_share(scope)

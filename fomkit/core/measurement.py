@@ -1,6 +1,6 @@
-"""What was measured: steps of whole models with their conditions, and what a machine's timings tell as a whole.
+"""Measured steps of whole models with their conditions, and results that concern all timings of a machine.
 
-The second is whether timings can be true (`Plausibility`), and what share of its rates each timed machine reached
+The latter are whether timings are plausible (`Plausibility`), and the utilisation of each timed machine
 (`TypicalTables`).
 """
 
@@ -24,13 +24,13 @@ class Measurement:
 
     `where`: file and line, for messages.
     `quantity`: step_s, epoch_s, run_s or latency_s [s], sample_per_s [1/s], or energy_j [J].
-    `value`, `low`, `high`: in the unit of ``quantity``; the ends are those of the 80 % interval of repeats and
-      equal ``value`` where nobody stated a spread.
-    `repeats`, `batch`, `devices`: none is unknown.
+    `value`, `low`, `high`: in the unit of ``quantity``; the bounds are those of the 80 % interval of repeats,
+      equal to ``value`` if no spread is stated.
+    `repeats`, `batch`, `devices`: None is unknown.
     `precision`, `scope`, `basis`, `party`, `framework`, `framework_version`, `date`, `source`, `note`: "" is
       unknown.
-    `holds`: work in the figure besides the model's ops, in words; "" where nobody says of any.
-    `record`: fields of the record it was imported from that have no place here, as JSON; "" where there are none.
+    `holds`: work in the figure besides the model's ops, in words; "" if none is stated.
+    `record`: fields of the imported record that have no column here, as JSON; "" if there are none.
     """
 
     where: str
@@ -58,7 +58,7 @@ class Measurement:
 
 
 Clock = Literal["process", "wall", "device"]
-"""What time is read from: the processor time of all threads, a clock on the wall, or events on an accelerator."""
+"""Source of a time: the processor time of all threads, a wall clock, or events on an accelerator."""
 
 SHARED = 1.05
 """Wall time over processor time of one thread from which a processor counts as shared."""
@@ -66,13 +66,12 @@ SHARED = 1.05
 
 @dataclass(frozen=True)
 class Repeated:
-    """The time of one thing that ran again and again.
+    """The time of something that was repeated.
 
     `median_s`, `p25_s`, `p75_s`: median and quartiles of the repeats [s].
-    `low_s`, `high_s`: ends of the 95 % interval of the median [s], by the order of the repeats alone; None where
-      they are too few to have one.
-    `p10_s`, `p90_s`: tenth and ninetieth percentile of the repeats [s], the 80 % of them that a table of
-      measurements states.
+    `low_s`, `high_s`: bounds of the 95 % interval of the median [s], by order statistics; None if repeats are few.
+    `p10_s`, `p90_s`: tenth and ninetieth percentile of the repeats [s], the 80 % interval in a table of
+      measurements.
     """
 
     median_s: float
@@ -85,7 +84,7 @@ class Repeated:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Interval of the median [s]; the quartiles where repeats are too few to have one."""
+        """Interval of the median [s]; the quartiles if there are too few repeats."""
         if self.low_s is None or self.high_s is None:
             return self.p25_s, self.p75_s
         return self.low_s, self.high_s
@@ -96,7 +95,7 @@ class StepTimes:
     """The time of one step by each clock that was read.
 
     `repeats`: steps that were timed.
-    `process`, `wall`, `device`: none where that clock was not read.
+    `process`, `wall`, `device`: None if that clock was not read.
     """
 
     repeats: int
@@ -105,20 +104,20 @@ class StepTimes:
     device: Repeated | None = None
 
     def by(self, clock: Clock) -> Repeated | None:
-        """Give the times by one clock."""
+        """Return the times by one clock."""
         found: Repeated | None = getattr(self, clock)
         return found
 
 
 NO_WORK, NO_ROW = "no work", "no row"
-"""Why a time is in no row: the op needs none (views, allocation, the framework's own frames), or none is its."""
+"""Why a time is in no row: the op does no work (views, allocation, the framework's own frames), or has no row."""
 
 
 @dataclass(frozen=True)
 class Unjoined:
-    """Time that a profiler saw and no row of the op table has.
+    """Time in a profiler's trace that is in no row of the op table.
 
-    `op`, `pass_name`: as the profiler names the op; the pass it ran in, "" where nobody tells.
+    `op`, `pass_name`: the profiler's name of the op; its pass, "" if unknown.
     `count`: executions in a step.
     `time_s`: of all of them together [s].
     `why`: `NO_WORK`, or what is missing.
@@ -133,14 +132,14 @@ class Unjoined:
 
 @dataclass(frozen=True)
 class MeasuredOps:
-    """What a profiler saw of the ops of a step.
+    """A profiler's result for the ops of a step.
 
-    `profiler`: which, and with what it recorded.
+    `profiler`: its name and settings.
     `step`: the step while it was profiled.
-    `joined_s`: time of a step that stands in the op table, as ``traced_time_s`` × ``count`` [s].
-    `unjoined`: time that could not be put there.
-    `scaled_by`: what all times of ops were divided by, to add up to the time of a processor that was shared; 1
-      where none.
+    `joined_s`: time of a step that is in the op table, as ``traced_time_s`` × ``count`` [s].
+    `unjoined`: time that matches no row.
+    `scaled_by`: divisor of all times of ops, by which they add up to the time of a processor that was shared; 1
+      without.
     """
 
     profiler: str
@@ -159,9 +158,9 @@ class MeasuredOps:
 class StepEnergy:
     """Energy of one plain step, by an instrument that was read while the steps were timed.
 
-    `value_j`, `low_j`, `high_j`: mean of the timed steps [J], and what the instrument leaves open. Whatever else
-      ran there counts.
-    `scope`: ``chip`` or ``node``: what the instrument covers.
+    `value_j`, `low_j`, `high_j`: mean of the timed steps [J], and the uncertainty of the instrument. All other
+      load is included.
+    `scope`: ``chip``, ``node`` or ``wall``: what the instrument covers.
     `source`: the instrument.
     """
 
@@ -174,21 +173,21 @@ class StepEnergy:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A model's step as it was timed here, and under which conditions.
+    """A measured step of a model, with its conditions.
 
-    `clock`: which of the step's times is meant by the step.
+    `clock`: the clock that defines the step's time.
     `device`: ``cpu`` or ``gpu``; ``processor`` is its model.
     `threads`: of the framework, on the CPU.
     `sizes`: named sizes of the step.
-    `warm_up`: steps that ran before, the first of which makes the optimizer's state.
+    `warm_up`: steps that ran before; the first creates the optimizer's state.
     `step`: the plain step, without any profiler.
-    `ops`: none where only the plain step was timed.
+    `ops`: None if only the plain step was timed.
     `software`: versions by name.
-    `allocator`: variables of the environment that set an allocator, as found.
-    `load_start`, `load_end`: processes waiting for the processor, mean of a minute; None where the system does not
-      say.
-    `precision`: number format that the step was brought to here (``bf16``, by autocast); "" for that of its file.
-    `energy`: none where nothing was read; a note then says why.
+    `allocator`: environment variables that set an allocator, as found.
+    `load_start`, `load_end`: processes waiting for the processor, mean of a minute; None if the system does not
+      report it.
+    `precision`: number format to which the step was changed (``bf16``, by autocast); "" for that of its file.
+    `energy`: None if it was not measured; a note then says why.
     """
 
     clock: Clock
@@ -210,7 +209,7 @@ class MeasuredRun:
 
     @property
     def step_time(self) -> Repeated | None:
-        """The plain step by the clock that is meant."""
+        """The time of the plain step by ``clock``."""
         return self.step.by(self.clock)
 
     @property
@@ -225,9 +224,9 @@ class MeasuredRun:
 
     @property
     def ops_share(self) -> float | None:
-        """Time of all ops over the plain step, both by the clock that is meant.
+        """Time of all ops over the plain step, both by ``clock``.
 
-        None where times of ops were divided by what makes this right, and it would check nothing.
+        None where times of ops were scaled to match (`MeasuredOps.scaled_by`): the ratio would check nothing.
         """
         plain = self.step_time
         if plain is None or self.ops is None or self.ops.scaled_by != 1:
@@ -236,9 +235,9 @@ class MeasuredRun:
 
     @property
     def overhead_ends(self) -> tuple[float, float] | None:
-        """Least and most that the profiler may have added, by the intervals of both medians.
+        """Bounds of the share that the profiler added, from the intervals of both medians.
 
-        By the quartiles where repeats were too few for an interval. None where the profiler was not run.
+        From the quartiles where repeats were too few for an interval. None where the profiler was not run.
         """
         plain, profiled = self._plain_and_profiled
         if plain is None or profiled is None:
@@ -249,10 +248,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True, eq=False)
 class Plausibility:
-    """What came of holding a machine's timings and facts against each other (`fomkit.prediction.plausibility`).
+    """Result of the check of a machine's timings and facts (`fomkit.prediction.plausibility`).
 
-    `quarantined`: the timings that cannot be, each by name; they are left out of every answer.
-    `suspicions`: facts that hardly can be, and what they look like.
+    `quarantined`: descriptions of the impossible timings, which are left out of every answer.
+    `suspicions`: descriptions of implausible facts.
     `given`, `left`: all timings, and those that remain.
     `device`, `links`: the facts.
     """
@@ -265,12 +264,12 @@ class Plausibility:
     links: tuple[Link, ...] = field(repr=False)
 
     def is_of(self, machine: Machine) -> bool:
-        """Tell whether a machine's timings and facts are those that were judged."""
+        """Return whether a machine's timings and facts are those that were checked."""
         same = machine.timings is self.left and machine.device is self.device
         return same and machine.links == self.links
 
     def messages(self, name: str = "", most: int = 1) -> tuple[str, ...]:
-        """Write the verdict, a line for each kind of finding, with the machine's name unless another says it."""
+        """Write a line for each sort of finding, after ``name`` if given, with at most ``most`` of the timings."""
         start = f"{name}: " if name else ""
         lines = [f"{start}{text}" for text in self.suspicions]
         if self.quarantined:
@@ -284,21 +283,21 @@ class Plausibility:
 
 
 def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[str, ...]:
-    """Write what is not plausible of a machine (`Plausibility`), listing so many of the timings left out."""
+    """Write what is implausible about a machine (`Plausibility`), with at most ``most`` left-out timings."""
     found = machine.plausibility
     return () if found is None else found.messages(machine.name if named else "", most)
 
 
 class Surface(NamedTuple):
-    """What one timed machine reached of its floors in one kind of work and number format.
+    """One timed machine's utilisation in one kind of work and number format, as a Gaussian-process fit.
 
     `machine`, `architecture`: as in the machine's profile.
     `dtype`: number format of the factors.
-    `balance`: log2 of the machine's flop per byte; NaN where it tells nothing of the work.
+    `balance`: log2 of the machine's flop per byte; NaN where it does not matter for the work.
     `mean`: mean of ln(utilisation).
-    `form`: the constants of products in tiles that the rows are set beside; none where that is the floor.
-    `errors`: what the other chips' surfaces say is missed here, in standard deviations: values of equal
-      probability.
+    `form`: constants of products in tiles, to which the rows are relative; empty where they are relative to the
+      floor.
+    `errors`: errors of the other chips' surfaces here, in standard deviations: quantiles of equal probability.
     `rows` (n, 1 + p): a row per timed op: its weight in thousandths, then its features in hundredths.
     """
 
@@ -321,10 +320,10 @@ class TimedWork(NamedTuple):
 
 @dataclass(frozen=True)
 class TypicalTables:
-    """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
+    """Surfaces of timed machines, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
 
-    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it. `years`: in
-    which vendors brought out a generation, by the first two words of an architecture.
+    Two are equal if their ``key`` is, a hash of their sources; results are cached by it. `years`: year of
+    introduction of each generation, by vendor and generation, the first two words of an architecture.
     """
 
     key: str

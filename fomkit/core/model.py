@@ -1,4 +1,4 @@
-"""The model noun: a traced network with its sizes, its data and what one run of it is."""
+"""The model noun: a traced network with its sizes, its data, and the definition of one run."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ if TYPE_CHECKING:
 PassGroup = Literal["forward", "backward", "update"]
 
 PARTIAL = "partial"
-"""How a note begins that says that part of the step or of its source is missing."""
+"""First word of a note on a missing part of the step or of its source."""
 DOUBTFUL = "doubtful"
-"""How a note begins that says that a figure of the profile may be another: its batch, its work, its times."""
+"""First word of a note on a doubtful figure of the profile: its batch, its work, its times."""
 OF_ONE = "the step of one"
-"""How a note begins that says that a program runs as several processes, of which the profile has one."""
+"""First words of a note on a program of several processes, of which the profile has one."""
 
 OF_A_RUN = ("train_samples", "validation_samples", "epochs")
-"""Parameters of a model that are no sizes of its ops."""
+"""Parameters of a model that are not sizes of its ops."""
 LastBatch = Literal["drop", "keep"]
 
 BATCH = "batch"
 CACHE = "cache"
-"""The named size of a step that makes one token after so many: keys and values of theirs are kept."""
+"""The named size of a decoding step: the earlier tokens whose keys and values are kept."""
 OF_SIZES = "sizes"
-"""What a profile was traced on that a transformer's sizes gave by rule: nothing."""
+"""``traced_with["device"]`` of a profile that was computed by rule from a transformer's sizes."""
 IMPL_BY_DEFAULT = "default"
-"""``impl_from`` of an optimizer whose implementation nobody asked for: each kind of device has a default."""
+"""``impl_from`` of an optimizer whose implementation was not chosen: each kind of device has a default."""
 STATE_TENSORS: Mapping[str, int] = {
     "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adam_amsgrad": 3, "adamw": 2, "adamw_amsgrad": 3,
     "adamax": 2, "nadam": 2, "radam": 2, "rmsprop": 1, "rmsprop_momentum": 2, "rmsprop_centered": 2,
     "rmsprop_centered_momentum": 3, "adagrad": 1, "adadelta": 2,
 }  # fmt: skip
-"""Tensors of a parameter's size that an optimizer keeps for it, by rule (torch 2.13, torch.optim)."""
+"""Tensors of a parameter's size that an optimizer stores per parameter, by rule (torch 2.13, torch.optim)."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a user's file gives to be profiled: one training step and the run around it.
+    """A user's model to be profiled: one training step and the run around it.
 
     `model`: a module of the framework.
-    `inputs`: tensor, tuple, dict, or function of the batch size that gives one; its further parameters with a
-      whole-number default are named sizes: ``inputs(batch, seq=1024)``; ``inputs(batch=512)`` states the batch.
-    `loss`: function of (output, inputs); default: the output's ``.loss``, else the sum of its first tensor (the
-      profile says so).
-    `optimizer`: one of the framework, or a function of the parameters that gives one.
+    `inputs`: tensor, tuple, dict, or a function of the batch size that returns one; its further parameters with an
+      integer default are named sizes: ``inputs(batch, seq=1024)``; ``inputs(batch=512)`` states the batch.
+    `loss`: function of (output, inputs); default: the output's ``.loss``, else the sum of its first tensor (then
+      noted in the profile).
+    `optimizer`: one of the framework, or a function of the parameters that returns one.
     `batch_size`: default: that of ``inputs``, else the first dimension of the first input tensor.
-    `train_samples`, `epochs`: what makes a run; without them fomkit stops at the step.
+    `train_samples`, `epochs`: define a run; without them fomkit stops at the step.
     `validation_samples`: samples validated after each epoch; 0 = none.
-    `last_batch`: what becomes of one that is not full.
-    `notes`: what a reader of the numbers should know.
+    `last_batch`: whether an incomplete batch is kept or dropped.
+    `notes`: for the readers of the results.
     """
 
     model: Any
@@ -76,7 +76,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Data:
-    """The samples of one epoch; None where the profile does not say."""
+    """The samples of one epoch; None where the profile does not state them."""
 
     train_samples: int | None = None
     validation_samples: int | None = None
@@ -101,12 +101,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class EpochsToTarget:
-    """Epochs that a training needs to reach a target, by batch, as somebody measured them.
+    """Measured epochs that a training requires to reach a target, by batch.
 
-    `epochs`: by batch, in ascending order; intervals of 80 %, whose ends equal the value where nobody stated a
-      spread.
+    `epochs`: by batch, in ascending order; 80 % intervals, whose bounds equal the value if no spread is stated.
     `metric`, `target`: what is reached: ``top-5 accuracy``, 0.93.
-    `source`: where the figures are from.
+    `source`: source of the figures.
     `where`: the file, for messages.
     """
 
@@ -118,24 +117,23 @@ class EpochsToTarget:
 
     @property
     def covers(self) -> tuple[int, int]:
-        """The least and the largest batch."""
+        """The smallest and the largest batch."""
         return min(self.epochs), max(self.epochs)
 
 
 @dataclass(frozen=True)
 class Transformer:
-    """A decoder-only transformer by its sizes: what tensor, pipeline and sequence parallelism split.
+    """A decoder-only transformer by its sizes, which tensor, pipeline and sequence parallelism split.
 
     `feed_forward`: width of the feed-forward layer; default: four times ``hidden``.
     `attention`: ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
     `style`: ``gpt``: biases, dropout, learned positions, layer norms, GELU; ``llama``: none of these, but gated
-      feed-forward layers, norms of one number an element, and positions that turn queries and keys.
+      feed-forward layers, norms with one parameter per element, and rotary positions.
     `kv_heads`: heads of keys and values; default: ``heads``. `head_dim`: default: ``hidden / heads``.
-    `tied`: whether words in and out are one table.
-    `experts`: feed-forward layers of each block, of which every token takes ``top_k``; 0: one layer for all
-      tokens.
-    `capacity_factor`: slots of an expert over its even share of the tokens, as declared: how tokens spread is not
-      predicted.
+    `tied`: whether input and output embedding are one table.
+    `experts`: feed-forward layers of each block, of which every token uses ``top_k``; 0: one layer for all tokens.
+    `capacity_factor`: slots of an expert over its even share of the tokens, as declared: the distribution of
+      tokens is not predicted.
     """
 
     hidden: int
@@ -154,7 +152,7 @@ class Transformer:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        """Give the feed-forward layer and the heads their usual sizes where none are stated."""
+        """Set the default sizes of the feed-forward layer and the heads where none are stated."""
         usual = {"feed_forward": 4 * self.hidden, "kv_heads": self.heads, "head_dim": self.hidden // self.heads}
         for name, size in usual.items():
             if not getattr(self, name):
@@ -172,30 +170,30 @@ class Transformer:
 
     @property
     def feed_forward_parameters(self) -> int:
-        """Learned numbers of one feed-forward layer: two products with their biases, or three without."""
+        """Parameters of one feed-forward layer: two products with their biases, or three without."""
         if self.gated:
             return 3 * self.hidden * self.feed_forward
         return 2 * self.hidden * self.feed_forward + self.feed_forward + self.hidden
 
     @property
     def expert_slots(self) -> int:
-        """Places for tokens of one sample that each expert has; 0 without experts.
+        """Slots of each expert for the tokens of one sample; 0 without experts.
 
         >>> sizes = {"hidden": 512, "heads": 8, "blocks": 4, "seq": 256, "vocabulary": 1000}
         >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
         80
         """
-        # Less a hair: 1.1 is not exactly 1.1.
+        # Slightly reduced before rounding up, because factors such as 1.1 are not exact.
         even = self.seq * self.top_k * self.capacity_factor / self.experts if self.experts else 0.0
         return ceil(even * (1 - 1e-12))
 
     @property
     def block_parameters(self) -> int:
-        """Learned numbers of one block: products with their biases, two norms, a router beside experts."""
+        """Parameters of one block: products with their biases, two norms, a router if there are experts."""
         return self.block_parameters_of(1)
 
     def block_parameters_of(self, expert: int) -> int:
-        """Count those that one of so many devices holds, which share the experts and copy the rest."""
+        """Return a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""
         context = self.heads * self.head_dim
         learned = 2 * self.hidden if self.gated else self.attention_width + 5 * self.hidden  # norms; biases too
         attention = self.hidden * (self.attention_width + context) + learned
@@ -204,13 +202,13 @@ class Transformer:
 
     @property
     def embedding_parameters(self) -> int:
-        """Learned numbers of words, shared with the output or not, and of positions."""
+        """Parameters of words (once or twice, see ``tied``) and of positions."""
         positions = 0 if self.gated else self.seq
         return (self.vocabulary * (1 if self.tied else 2) + positions) * self.hidden
 
     @property
     def parameters(self) -> int:
-        """Learned numbers of all."""
+        """Parameters of the whole model."""
         last_norm = self.hidden * (1 if self.gated else 2)
         return self.blocks * self.block_parameters + self.embedding_parameters + last_norm
 
@@ -222,18 +220,19 @@ class ModelProfile:
     `sizes`: named sizes (``batch``, ``seq``) that the dimensions of ``ops`` may use in expressions.
     `ops`: an OPS table; dimension cells are numbers or expressions in ``sizes``.
     `parts`: decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` is the
-      position in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
-    `layers`: a LAYERS table of one forward pass; None where nobody recorded the layers.
-    `order`: an ORDER table of one step; None where nobody recorded the order.
-    `transformer`: the sizes that the ops were made from by rule; None for a traced network.
-    `unsupported`: ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+      position in ``ops`` of the row that it decomposes, its ``count`` is per execution of that row. Empty if there
+      is none.
+    `layers`: a LAYERS table of one forward pass; None if layers were not recorded.
+    `order`: an ORDER table of one step; None if the order was not recorded.
+    `transformer`: the sizes from which the ops were computed by rule; None for a traced network.
+    `unsupported`: ops without a rule, with their counts; they are missing in ``ops``.
     `bounded`: ops without a rule that are in ``ops`` with their traffic, by name.
-    `missing`: work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
-    `excludes`: work of a unit that no step of this model holds, such as the ``prompt`` of decoded tokens.
-    `derived`: passes whose rows follow from the forward pass by rule; nobody traced them.
-    `measured`: how long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
-    `stated`: what was stated of it by `with_`, of which ``notes`` has one.
-    `asked_as`: name or path by which a command finds it; "" of one that was made in Python.
+    `missing`: work of the step that its source did not contain, such as ``loss``; it is missing in ``ops``.
+    `excludes`: work of a unit that no step of this model contains, such as the ``prompt`` of decoded tokens.
+    `derived`: passes whose rows are derived from the forward pass by rule, not traced.
+    `measured`: measured time of its step; the measured times of its ops are ``traced_time_s`` in ``ops``.
+    `stated`: figures that were stated by `with_`; ``notes`` contains a note on them.
+    `asked_as`: name or path by which a command finds it; "" for one that was built in Python.
     """
 
     name: str
@@ -266,7 +265,7 @@ class ModelProfile:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What every figure made of it must say: what is derived or missing, some of its notes."""
+        """Notes for every figure of this model: what is derived or missing, and some of its notes."""
         derived = (f"derived by rule, not traced: {', '.join(self.derived)}",) if self.derived else ()
         missing = (f"not in the profile and not counted: {', '.join(self.missing)}",) if self.missing else ()
         return (
@@ -277,15 +276,15 @@ class ModelProfile:
 
     @property
     def at_least(self) -> bool:
-        """Whether work of the step is not in ``ops``, so that every total is a lower bound."""
+        """Whether work of the step is missing in ``ops``, so that every total is a lower bound."""
         return bool(self.unsupported or self.missing)
 
     def with_(self, stated: Mapping[str, int | str] | None = None, /, **more: int | str) -> ModelProfile:
-        """Give a copy with another run, for example ``with_(epochs=90)``; every result says so.
+        """Return a copy with another run, for example ``with_(epochs=90)``; every result says so.
 
         Names are the parameters of `fomkit.sweep`: ``epochs``, ``train_samples``, ``validation_samples``; and
-        ``name``, ``title``; `stated` has them as a mapping. Sizes such as the batch are chosen at each estimate.
-        Raises FomkitError when a name is none of these or is stated twice, or a value cannot be one.
+        ``name``, ``title``; `stated` has them as a mapping. Sizes such as the batch are chosen in each estimate.
+        Raises FomkitError for an unknown name, a figure that is stated twice, or an invalid value.
 
         >>> import fomkit
         >>> fomkit.model("p1b3").with_(epochs=2).run.epochs
@@ -303,11 +302,11 @@ class ModelProfile:
                 raise FomkitError(f"with_({name}=…)", f"{what}. {hint}")
         if not given:
             return self
-        said, notes = stated_on_top(self.notes, self.stated, given)
-        return replace(self.with_run(counts), stated=said, notes=notes, **texts)
+        facts, notes = stated_on_top(self.notes, self.stated, given)
+        return replace(self.with_run(counts), stated=facts, notes=notes, **texts)
 
     def with_run(self, values: Mapping[str, float]) -> ModelProfile:
-        """Give it with other samples and epochs (`OF_A_RUN`)."""
+        """Return the model with other samples and epochs (`OF_A_RUN`)."""
         now = {
             **vars(self.data),
             **vars(self.run),
@@ -317,7 +316,7 @@ class ModelProfile:
         return replace(self, data=data, run=Run(now["epochs"], self.run.devices_per_run))
 
     def resized(self, sizes: Mapping[str, int]) -> list[str]:
-        """Name those of some sizes that are others than the profile's."""
+        """Return the names of sizes that differ from the profile's."""
         return [name for name, value in sizes.items() if value != self.sizes.get(name)]
 
     @property
@@ -327,9 +326,9 @@ class ModelProfile:
 
 
 def by_network(models: Sequence[ModelProfile]) -> list[list[ModelProfile]]:
-    """Put the traces of one network by several frameworks together.
+    """Group the traces of one network by several frameworks.
 
-    The name of one begins with that of the other, a dash follows, and both have the same data and equally many
+    The name of one begins with that of the other and a dash, and both have the same data and the same number of
     trainable parameters.
     """
     found: dict[str, list[ModelProfile]] = {}

@@ -1,6 +1,6 @@
-"""Quantities as text and as SI floats: the only place where prefixes and ``2**30`` live; and number formats.
+"""Quantities as text and as SI floats (the only place with prefixes and ``2**30``), and number formats.
 
-Of a number format it is told how many bytes an element takes, and on which engine its products run.
+The properties of a number format here are its bytes per element and the engine of its products.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti"
 DAY_S = 86_400.0
 KWH_J = 3.6e6
 LEAST, MOST = 1e-18, 1e30
-"""Bounds of a quantity in SI units, far outside of what is built; inside them no product overflows."""
+"""Bounds of a quantity in SI units, far beyond real values; inside them no product overflows."""
 
 
 def _scaled(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[str, float]:
@@ -51,7 +51,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
     "kg_per_j": {"kg/J": 1.0, "kg/kWh": 1 / KWH_J, "t/MWh": 1 / KWH_J, "g/kWh": 1e-3 / KWH_J},
 }  # fmt: skip
-"""Every unit a file may use, by dimension, as its size in SI units; giga is 1e9, gibi 2**30, b a bit."""
+"""All units that a file may use, by dimension, as their size in SI units; giga is 1e9, gibi 2**30, b a bit."""
 
 EXAMPLES: Mapping[str, str] = {
     "byte": "16 GiB", "byte_per_s": "900 GB/s", "flop": "12 GFLOP", "flop_per_s": "15.7 TFLOP/s",
@@ -61,7 +61,7 @@ EXAMPLES: Mapping[str, str] = {
 }  # fmt: skip
 
 MONEY_PER = ("h", "d", "min", "s")
-"""Times that a price may be for."""
+"""Units of time in a price."""
 _NUMBER = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
 _NUMBER_AND_UNIT = re.compile(_NUMBER + r"(\S*)\s*")
 _MONEY = re.compile(_NUMBER + r"([^\s/]*)\s*(?:/\s*(\w+))?\s*")
@@ -69,17 +69,17 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 def in_si(number: float, size: float) -> float:
-    """Give a number of units of a size in SI units."""
+    """Convert a number of units to SI units."""
     # Dividing by a whole number keeps "10 us" the float 1e-05; multiplying by 1e-6 would not.
     return number * size if size >= 1 else number / round(1 / size)
 
 
 def parse_quantity(text: object, dimension: str, where: str, name: str) -> float:
-    """Read a quantity with its unit, for example ``900 GB/s``, into SI units.
+    """Parse a quantity with its unit, for example ``900 GB/s``, into SI units.
 
-    `text`: what the file says; anything but text with a number and a unit is refused; `dimension`: a key of
-    `UNITS`; `where`, `name`: the file and line, and the field, for the error message. Gives a number: the value in
-    SI units, finite and not negative.
+    `text`: the file's value; anything but text with a number and a unit is refused; `dimension`: a key of `UNITS`;
+    `where`, `name`: the file and line, and the field, for the error message. Returns the value in SI units, finite
+    and not negative. Raises FomkitError for anything else.
 
     >>> parse_quantity("16 GiB", "byte", "x.yaml:1", "capacity")
     17179869184.0
@@ -108,14 +108,14 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
 
 STATED = "stated by you"
-"""How sources and notes begin of what somebody stated in Python."""
+"""First words of sources and notes of figures that were stated in Python."""
 _LONG = 60
 Stated = Mapping[str, tuple[str, object]]
-"""What somebody stated, by fact: the word that named it, and the value as given."""
+"""Figures stated by the user, by fact: the name that was used, and the value as given."""
 
 
 def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str, str]) -> Stated:
-    """Collect what a call of ``with_`` states: a mapping by name, and more by word; `words`: other names of facts.
+    """Collect the facts of a call of ``with_``, from mapping and keywords; `words`: other names of facts.
 
     >>> stated_facts({"bandwidth": 1e12}, {"nodes": 2}, {"bandwidth": "byte_per_s"})
     {'byte_per_s': ('bandwidth', 1000000000000.0), 'nodes': ('nodes', 2)}
@@ -133,14 +133,14 @@ def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str,
 
 
 def stated_note(stated: Stated) -> str:
-    """Write what was stated as the call that states it."""
+    """Write the stated facts as a call of ``with_``."""
     return f"{STATED}: with_({', '.join(f'{word}={_brief(value)}' for word, value in stated.values())})"
 
 
 def stated_on_top(
     notes: Sequence[str], before: Stated, given: Stated, more: str = ""
 ) -> tuple[Stated, tuple[str, ...]]:
-    """Give all that is stated where more is than before, and the notes, with one of all of it."""
+    """Return earlier and new stated facts together, and the notes, with a single one on all of them."""
     stated = {name: said for name, said in {**before, **given}.items() if name != "name" or name in given}
     others = (note for note in notes if not before or not note.startswith(stated_note(before)))
     return stated, (*others, stated_note(stated) + more)
@@ -153,16 +153,16 @@ def _brief(given: object) -> str:
 
 
 def stated_text(given: object, where: str, name: str) -> str:
-    """Read a name that somebody states in Python."""
+    """Check a name that was stated in Python, and return it."""
     if isinstance(given, str) and given.strip() and given.isprintable():
         return given
     raise FomkitError(where, f"{name} is {_brief(given)}. Give a text of one line.")
 
 
 def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
-    """Read what somebody states in Python: text with its unit, or a number in SI units.
+    """Parse a figure that was stated in Python: text with its unit, or a number in SI units.
 
-    `dimension`: "" for a whole number of ``least`` or more.
+    `dimension`: "" for an integer of ``least`` or more.
 
     >>> stated_number("1.2 TB/s", "byte_per_s", "with_", "bandwidth"), stated_number(8, "", "with_", "nodes")
     (1200000000000.0, 8.0)
@@ -184,7 +184,7 @@ def stated_number(given: object, dimension: str, where: str, name: str, least: i
 
 
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
-    """Read what a time of use costs, ``4.56 USD/h``: money for a second, above 0, and its code of ISO 4217.
+    """Parse a price of use, ``4.56 USD/h``: money per second, above 0, and its ISO 4217 code.
 
     >>> parse_money_rate("3600 USD/h", "--price", "price")
     (1.0, 'USD')
@@ -242,7 +242,7 @@ def format_number(value: float, digits: int = 4) -> str:
 
 
 def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
-    """Write an SI value with the prefix that reads best; NaN is ``unknown``.
+    """Write an SI value with the most readable prefix; NaN is ``unknown``.
 
     >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s")
     ('287.3 ms', '900.0 GB/s')
@@ -256,7 +256,7 @@ def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
 
 
 def format_mebibyte(byte: float) -> str:
-    """Write bytes as MiB without the unit, for columns that name it: two decimals, more digits than that kept.
+    """Write bytes as MiB without the unit, for columns that state it, with two decimals.
 
     >>> format_mebibyte(102_228_128.0), format_mebibyte(float("nan"))
     ('97.49', 'unknown')
@@ -265,7 +265,7 @@ def format_mebibyte(byte: float) -> str:
 
 
 def exact_quantity(value: float, dimension: str) -> str:
-    """Write an SI value as text that `parse_quantity` reads back to the same float.
+    """Write an SI value as text that `parse_quantity` converts back to the same float.
 
     >>> exact_quantity(1.57e13, "flop_per_s"), exact_quantity(2.0**34, "byte")
     ('15.7 TFLOP/s', '16 GiB')
@@ -283,7 +283,7 @@ def exact_quantity(value: float, dimension: str) -> str:
 
 
 def round_quantity(value: float, dimension: str) -> float:
-    """Round an SI value to what is read back from its text in six digits.
+    """Round an SI value to the value of its text with six digits.
 
     >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
     '333.333 ms'
@@ -298,8 +298,8 @@ ITEM_BYTE: dict[str, float] = {
 }  # fmt: skip
 """Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits.
 
-mxfp8 holds one byte of scale for each 32 numbers (OCP Microscaling Formats 1.0), nvfp4 one for each 16 (NVIDIA,
-Transformer Engine user guide 2.18).
+mxfp8 has one byte of scale per 32 numbers (OCP Microscaling Formats 1.0), nvfp4 one per 16 (NVIDIA, Transformer
+Engine user guide 2.18).
 """
 
 ENGINES = ("vector", "matrix")
@@ -307,13 +307,13 @@ ENGINES = ("vector", "matrix")
 
 
 REAL_OF: dict[str, str] = {"complex64": "fp32", "complex128": "fp64"}
-"""The number format of the two parts of a complex number, whose arithmetic unit does the work."""
+"""The number format of both parts of a complex number, which determines the arithmetic unit."""
 REAL_PRODUCTS = 4.0
 """Real products in a complex one, (a + bi)(c + di) = (ac - bd) + (ad + bc)i: with the sums 8 flop instead of 2."""
 
 
 def item_byte(dtype: str) -> float:
-    """Give the storage of one element [byte].
+    """Return the storage of one element [byte].
 
     >>> item_byte("bf16")
     2.0
@@ -324,23 +324,23 @@ def item_byte(dtype: str) -> float:
 
 
 Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8", "mxfp8", "nvfp4", "int8"]
-"""What a step may be asked to run in; `fomkit.ops.precision` says what each means."""
+"""Precisions of a step; `fomkit.ops.precision` defines each."""
 
 MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
-"""Kinds of a step that run on a matrix engine where there is one for their number format."""
+"""Kinds of ops that run on a matrix engine if there is one for their number format."""
 STANDS_IN: dict[str, str] = {"fp16": "bf16", "bf16": "fp16", "fp8": "bf16", "mxfp8": "fp8", "nvfp4": "fp8"}
-"""Formats whose timings stand in for others that a matrix engine multiplies alike, with sums in fp32.
+"""Formats whose timings replace those of similar formats on a matrix engine, with sums in fp32.
 
-fp16 and bf16 have as many bits and one rate; fp8 is bf16, and formats of scaled blocks are fp8, at a rate and
-width of their own (`fomkit.prediction.transfer`).
+fp16 and bf16 have as many bits and the same rate. fp8 is predicted from bf16, and formats of scaled blocks from
+fp8, with the rate and width of each (`fomkit.prediction.transfer`).
 """
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
 
 
 def default_engine(kind: str, dtype: str) -> str:
-    """Name the arithmetic unit that the frameworks use by default.
+    """Return the arithmetic unit that the frameworks use by default.
 
-    Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
+    Half-width formats run on the matrix units; fp32 does not, because TF32 products must be enabled.
 
     >>> default_engine("gemm", "fp16"), default_engine("gemm", "fp32"), default_engine("norm", "fp16")
     ('matrix', 'vector', 'vector')

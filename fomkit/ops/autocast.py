@@ -1,9 +1,9 @@
-"""The casts of a step under PyTorch's autocast: rows that its step in fp32 lacks, as expressions of its sizes.
+"""Add the casts of PyTorch's autocast to a step: rows that its fp32 trace lacks, as expressions of its sizes.
 
-What autocast does (torch.amp, "Autocast Op Reference", CUDA): products read the narrow format, layer norms and
-losses fp32. A weight that is trained is cast once in a region, however often it is read; any other tensor is cast
-by each op that reads it; and the gradient of a cast is the cast back. Which op reads which tensor a table of ops
-does not hold: that is told by sizes and by the order of the rows (docs/adr/0069).
+Autocast (torch.amp, "Autocast Op Reference", CUDA): products read the narrow format, layer norms and losses fp32.
+A trained weight is cast once in a region, however often it is read; any other tensor is cast by each op that reads
+it; and the gradient of a cast is the cast back. A table of ops does not contain which op reads which tensor; this
+is inferred from sizes and the order of rows (docs/adr/0069).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Row = Mapping[str, Any]
 _NORMS = ("aten::native_layer_norm", "aten::native_group_norm", "aten::_fused_rms_norm")
 _LOSSES = ("aten::nll_loss_backward", "aten::nll_loss2d_backward", "aten::mse_loss_backward")
 WIDE = (*_NORMS, *(f"{norm}_backward" for norm in _NORMS), *_LOSSES)
-"""Ops that autocast runs in fp32, of kinds whose other ops take the format of the activations."""
+"""Ops that autocast runs in fp32, of kinds whose other ops use the format of the activations."""
 CROSS_ENTROPY = ("aten::_log_softmax", "aten::_log_softmax_backward_data")
-"""Ops of a softmax that take the format of the activations: cross_entropy asks log_softmax for that of its input
-(ATen, LossNLL.cpp), and the loss after it reads fp32."""
+"""Softmax ops in the format of the activations: cross_entropy calls log_softmax in that of its input (ATen,
+LossNLL.cpp), and the loss after it reads fp32."""
 _COMPARED = (CROSS_ENTROPY[0], "aten::mse_loss")
-"""What a loss in fp32 compares with the target: the result of the first, the input of the second."""
+"""Tensors that a loss in fp32 compares with the target: the result of the first op, the input of the second."""
 
 WEIGHT, GRADIENT, ACTIVATION = "weight cast", "gradient cast", "activation cast"
-"""What the rows are called."""
+"""Names of the added rows."""
 
 _SUM, _LOOKUPS, _SOFT, _ELEMENTS, _UPDATES = (
     ("reduction", "backward"), ("embedding",), ("softmax",), of_role("elements"), of_role("update"),
@@ -44,8 +44,8 @@ _SUM, _LOOKUPS, _SOFT, _ELEMENTS, _UPDATES = (
 class _Cast(NamedTuple):
     """A tensor that is cast, and whose gradient is cast back.
 
-    `op`, `row`, `count`: what the row is called, the op that reads the tensor, how often it is cast in a step.
-    `factors`, `divisor`: cells whose product is how many numbers it has, and what that is divided by.
+    `op`, `row`, `count`: name of the added row, the op that reads the tensor, number of casts in a step.
+    `factors`, `divisor`: cells whose product, over the divisor, is the number of elements.
     `narrows`: whether the forward pass makes it narrower; `has_gradient`: whether there is a cast back.
     """
 
@@ -59,14 +59,14 @@ class _Cast(NamedTuple):
 
 
 def _known_number(cell: Any) -> float | None:
-    """Give a cell's number; None of an expression of named sizes."""
+    """Return a cell's number; None for an expression of named sizes."""
     if isinstance(cell, str):
         return float(cell) if cell.strip().isdigit() else None
     return float(cell)
 
 
 def _cells_product(factors: Sequence[Any], divisor: Any = 1) -> Any:
-    """Multiply cells: a number, or an expression where one of them is.
+    """Multiply cells: a number, or an expression if one of them is.
 
     >>> _cells_product([2.0, "3"]), _cells_product([2.0, "batch + 1", 3.0], 6.0)
     (6.0, '(6*(batch + 1))//(6)')
@@ -82,13 +82,13 @@ def _cells_product(factors: Sequence[Any], divisor: Any = 1) -> Any:
 
 
 def _cells_sum(left: Any, right: Any) -> Any:
-    """Add two cells: a number, or an expression where one of them is."""
+    """Add two cells: a number, or an expression if one of them is."""
     numbers = _known_number(left), _known_number(right)
     return f"({left}) + ({right})" if None in numbers else sum(one or 0.0 for one in numbers)
 
 
 class _Weights(NamedTuple):
-    """The weights that a kind of product reads: the cells of their size, how many there are, their bias's size."""
+    """The weights that a kind of product reads: cells of their size, their number, and the size of their bias."""
 
     factors: Sequence[str]
     copies: int = 1
@@ -107,16 +107,16 @@ _INPUTS: Mapping[str, Sequence[str]] = {
     "gemm": ("b", "m", "k"), "conv": ("batch", "in_channels", "depth", "height", "width"),
     "rnn": ("batch", "steps", "input_size"),
 }  # fmt: skip
-"""What a product reads beside its weights."""
+"""Sizes of the input that a product reads besides its weights."""
 
 
 def _weights_read(numbers: Row) -> _Weights | None:
-    """Give the weights of a product; None of one of activations, which is told by its many matrices."""
+    """Return the weights of a product; None for a product of activations, identified by more than one matrix."""
     return None if numbers.get("b", 1) > 1 and not numbers.get("experts", 0) > 0 else _WEIGHTS.get(numbers["kind"])
 
 
 def _recurrent_casts(row: Row, *, has_gradient: bool) -> Iterator[_Cast]:
-    """List the casts of a recurrent layer: of each layer and direction two matrices and two biases (cuDNN's)."""
+    """Yield the casts of a recurrent layer: two matrices and two biases per layer and direction (cuDNN's)."""
     gates, hidden, layers = GATES[row["cell"]], row["hidden_size"], row["layers"]
     ways, shared = row["directions"], partial(_Cast, WEIGHT, row, has_gradient=has_gradient)
     each, count = _cells_product((row["count"], layers, ways)), _cells_product((row["count"], ways))
@@ -130,14 +130,14 @@ def _recurrent_casts(row: Row, *, has_gradient: bool) -> Iterator[_Cast]:
 
 
 def _row_major(row: Mapping[Any, Any]) -> Row:
-    """Name the sides of a product as frameworks do, whose weights are n × k."""
+    """Exchange the sides of a column-major product, so that its weights are n × k as in frameworks."""
     return {**row, "m": row["n"], "n": row["m"]} if row.get("layout") == "column_major" else row
 
 
 class _Step:
-    """The rows of a step in their order, and what tells of its casts.
+    """The rows of a step in their order, from which its casts are inferred.
 
-    `rows`: as they stand in the profile; `numbers`: the same at some sizes.
+    `rows`: as in the profile; `numbers`: the same at some sizes.
     """
 
     def __init__(self, ops: pd.DataFrame, numbers: pd.DataFrame) -> None:
@@ -148,7 +148,7 @@ class _Step:
         )
         self.places = {(row["module"], row["kind"], row["pass_name"]) for row in self.numbers}
         self.told = {kind for _, kind, pass_name in self.places if pass_name in PASSES[1:]}
-        """Kinds whose gradients the profile tells apart."""
+        """Kinds whose gradients are separate rows in the profile."""
         sums = [row for row in self.numbers if (row["kind"], row["pass_name"]) == _SUM]
         self.sums = {(row["module"], row["write_byte"]) for row in sums}
         self.updated = sum(row["numel"] * row["count"] for row in self.numbers if row["kind"] in _UPDATES)
@@ -159,11 +159,11 @@ class _Step:
                 yield at, row, numbers
 
     def has(self, row: Row, pass_name: str) -> bool:
-        """Tell whether a product has such a gradient; as if it had where the profile does not tell them apart."""
+        """Return whether a product has such a gradient; true if gradients of its kind are not separate rows."""
         return row["kind"] not in self.told or (row["module"], row["kind"], pass_name) in self.places
 
     def weights(self) -> Iterator[_Cast]:
-        """List what products read that is kept in fp32, each tensor once."""
+        """Yield the tensors stored in fp32 that products read, each once."""
         found, copies = dict[tuple[Any, ...], _Cast](), dict[tuple[Any, ...], int]()
         trained, times = dict[object, float](), dict[object, float]()
         for _, row, numbers in self.forward():
@@ -193,10 +193,10 @@ class _Step:
                 yield from _recurrent_casts(row, has_gradient=self.has(row, BACK_WEIGHT))
 
     def read_again(self, trained: Mapping[object, float], times: Mapping[object, float]) -> set[object]:
-        """Find weights read several times in a step: counted each time they are more numbers than are updated.
+        """Return weights read several times in a step: with a weight per reading there are more than are updated.
 
-        `trained`: numbers of a weight; `times`: how often it is read. Rows of blocks that are alike stand for as
-        many weights; so what is read most often goes first, until the excess is explained.
+        `trained`: numbers of a weight; `times`: how often it is read. A row may also represent equal blocks, with
+        a weight each. So the weights read most often are selected first, until the excess is explained.
         """
         left = {key: size * (times[key] - 1) for key, size in trained.items() if times[key] > 1}
         found, excess = set[object](), sum(size * times[key] for key, size in trained.items()) - self.updated
@@ -207,7 +207,7 @@ class _Step:
         return found
 
     def data(self) -> Iterator[_Cast]:
-        """List what products read that has no gradient beside weights that have: the step's input, in fp32."""
+        """Yield the step's input, in fp32: products that read it have a gradient of weights, but none of it."""
         for _, row, numbers in self.forward():
             known = row["kind"] in self.told and (_weights_read(numbers) is not None or row.get("cell") in GATES)
             if known and self.has(row, BACK_WEIGHT) and not self.has(row, BACK_INPUT):
@@ -215,9 +215,9 @@ class _Step:
                 yield _Cast(ACTIVATION, row, row["count"], cells, has_gradient=False)
 
     def readers(self, at: int) -> Iterator[Row]:
-        """List the products that read a row's result: those that follow, with its elements as input.
+        """Yield the products that read a row's result: following rows whose input has as many elements.
 
-        Between may be element-wise ops; several products beside each other read the same.
+        Element-wise ops may be in between; several products in sequence may read the same result.
         """
         numel, begun = self.numbers[at]["numel"], False
         for row, numbers in zip(self.rows[at + 1 :], self.numbers[at + 1 :], strict=True):
@@ -231,7 +231,7 @@ class _Step:
                 return
 
     def activations(self) -> Iterator[_Cast]:
-        """List what ops in fp32 read of narrow ones, and products of ops in fp32."""
+        """Yield narrow tensors that fp32 ops read, and fp32 results that products read."""
         looked_up = set[float]()
         for at, row, numbers in self.forward():
             op, is_softmax, is_lookup = row["op"], row["kind"] in _SOFT, row["kind"] in _LOOKUPS
@@ -246,7 +246,7 @@ class _Step:
 def with_casts(
     ops: pd.DataFrame, numbers: pd.DataFrame, narrow: str, *, of_activations: bool, scales_loss: bool
 ) -> pd.DataFrame:
-    """Append the casts of a training step that keeps fp32 weights and calculates in a narrow format.
+    """Append the casts of a training step that stores fp32 weights and computes in a narrow format.
 
     `ops`: an OPS table in fp32, whose cells may be expressions; `numbers`: the same at some sizes; `narrow`: the
     number format; `of_activations`: whether more than weights is cast; `scales_loss`: whether gradients are

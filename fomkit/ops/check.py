@@ -1,6 +1,6 @@
-"""A table at a door: what a stranger's leaves unsaid and everybody means is filled in, mistakes are told by row.
+"""Check tables at the entrance of each stage, and fill the defaults of foreign tables.
 
-Every stage checks the table that it is handed; what was filled is said.
+`check_table` raises errors that name the row. `fill_defaults` fills what a foreign table leaves out, and notes it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
 
 
 def row_place(where: str, index: pd.Index, position: int) -> str:
-    """Name a row for an error message: by the line of the file where the table is indexed so, else by its index.
+    """Locate a row for an error message: by the line of the file if the index contains lines, else by its index.
 
     >>> import pandas as pd
     >>> row_place("ops.csv", pd.Index([2, 5], name="line"), 1), row_place("add_costs", pd.RangeIndex(2), 1)
@@ -75,7 +75,7 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
 
 
 def _layout_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
-    """Refuse orders of a product's storage that mean nothing here: m and n would be taken for each other."""
+    """Report unknown storage orders of products: with these, m and n could be mistaken for each other."""
     import pandas as pd
 
     if "layout" not in data.columns or "kind" not in data.columns:
@@ -98,7 +98,7 @@ def _missing_columns(data: pd.DataFrame, table: str, where: str) -> Iterable[Fom
 
 
 def check_columns(data: pd.DataFrame, table: str, where: str) -> None:
-    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them."""
+    """Raise ManyFomkitError unless ``data`` has the required columns of its table, whatever their content."""
     if errors := list(_missing_columns(data, table, where)):
         raise ManyFomkitError(errors)
 
@@ -114,12 +114,12 @@ def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomki
 
 
 def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.bool_]:
-    """Tell which cells (rows × columns) hold a number that its column does not allow; empty ones are judged apart.
+    """Return which cells (rows × columns) hold a number that the column does not allow; empty ones do not count.
 
-    All columns at once, because this stands at every stage's entrance.
+    All columns at once, because every stage runs this check.
     """
     cells = data[[column.name for column in columns]].to_numpy(np.float64)
-    finite = np.finfo(np.float64)  # whose ends no infinite number keeps
+    finite = np.finfo(np.float64)  # its bounds exclude infinity
     wrong = cells < np.maximum([column.least for column in columns], finite.min)
     wrong |= cells > np.minimum([column.most for column in columns], finite.max)
     whole = [place for place, column in enumerate(columns) if column.whole]
@@ -171,7 +171,7 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
 
 
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:
-    """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
+    """Raise ManyFomkitError unless ``data`` has the columns, types and dimensions that its stage needs.
 
     `table`: a key of `TABLES`; `where`: file or stage, for the error message.
     """
@@ -193,13 +193,13 @@ _PLAIN: Mapping[str, Mapping[str, float]] = {
     },
     "rnn": {"layers": 1.0, "directions": 1.0},
 }
-"""Dimensions that only special cases of a kind have; without them the op is the plain one."""
+"""Default values of dimensions that only special cases of a kind have."""
 
 Filled = tuple["pd.DataFrame", tuple[str, ...]]
 
 
 class _Filling:
-    """A table being filled, and what was filled: the columns by what they were taken as and in how many rows."""
+    """A table being filled, and the filled columns by default value and number of rows."""
 
     def __init__(self, data: pd.DataFrame) -> None:
         self.data, self._columns = data, dict[tuple[str, int], list[str]]()
@@ -222,7 +222,7 @@ class _Filling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One line for what was taken alike."""
+        """One line for each default value."""
         rows = len(self.data)
         return tuple(
             f"{', '.join(columns)}: not given in "
@@ -234,7 +234,7 @@ class _Filling:
 def fill_dimensions(data: pd.DataFrame) -> Filled:
     """Fill the dimensions that only special cases have: one matrix, two dimensions, no groups, one layer.
 
-    `data`: a table with the column ``kind``. Gives the table with these cells filled, and a line for each value.
+    `data`: a table with the column ``kind``. Returns the filled table, and a line for each value.
     """
     filling = _Filling(data)
     for kind, plain in _PLAIN.items():
@@ -246,15 +246,15 @@ def fill_dimensions(data: pd.DataFrame) -> Filled:
 
 
 def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
-    """Fill what an op table of somebody else leaves unsaid.
+    """Fill the defaults of a foreign op table.
 
-    An absent column or an empty cell means: ``op`` the kind, ``engine`` what the frameworks use by default for the
-    kind and dtype, ``pass_name`` forward, ``count`` 1, and the dimensions of `fill_dimensions`. Whatever else is
-    needed and missing stays missing.
+    Defaults of absent columns or empty cells: ``op`` the kind, ``engine`` that of the frameworks for the kind and
+    dtype, ``pass_name`` forward, ``count`` 1, and the dimensions of `fill_dimensions`. Other missing data stay
+    missing.
 
     `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message.
 
-    Gives the table with these cells filled, new columns last, and a line for each value that was taken.
+    Returns the filled table, new columns last, and a line for each default value that was used.
 
     >>> import pandas as pd
     >>> ops, said = fill_defaults(pd.DataFrame({"kind": ["gemm"], "dtype": ["fp16"], "b": [1.0]}))

@@ -1,7 +1,7 @@
-"""The columns of a table, each read once: numbers, and words with the number of each row's word.
+"""The columns of a table as arrays, each read once; a text column is stored as codes and distinct words (`Words`).
 
-What is made of a column, as its logarithms or which rows hold a word, is made of the table's rows once, however
-many sizes of an op each row stands for (`fomkit.prediction.estimates.Rows`).
+Values derived from a column, such as its logarithms or the rows that hold a word, are computed once per row of the
+table, however many sizes of an op each row represents (`fomkit.prediction.estimates.Rows`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Flags = NDArray[np.bool_]
 Places = NDArray[np.intp]
 Texts = NDArray[np.object_]
 Indices = NDArray[np.int64]
-"""Columns of numbers, of flags, of positions, of words, and of rows' indices in their table."""
+"""Columns of numbers, of flags, of positions, of texts, and of rows' indices in their table."""
 
 FEW = 2_000
-"""Rows up to which a dictionary numbers them faster than a hash of the whole column does."""
+"""Rows up to which a dictionary is faster than hashing the whole column."""
 
 
 def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
-    """Give each row the number of its code, by first appearance, and the codes in that order.
+    """Return each row's number of its code, by first appearance, and the codes in that order.
 
     `count`: codes are below it.
 
@@ -35,7 +35,7 @@ def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
     """
     if len(codes) > max(FEW, count):
         first = np.full(count, len(codes))
-        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of several the last that is written stays
+        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # backwards: the first is written last
         distinct = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
         number = np.empty(count, np.intp)
         number[distinct] = np.arange(len(distinct))
@@ -46,16 +46,17 @@ def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
 
 
 DIGITS = 10
-"""Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
+"""Significant digits of predictions: more than clocks have, fewer than the order of summation affects."""
 MIDDLE = 5e-3
-"""How near the middle between two, in units of the last digit, is close: 5e-13 of a value at least."""
+"""Distance from a rounding boundary that counts as close, in units of the last digit: at least 5e-13 of a
+value."""
 
 
 def significant(values: Matrix) -> Matrix:
     """Round to `DIGITS` significant digits; 0 and NaN stay.
 
-    How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
-    of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
+    The order of summation in a matrix product depends on the number of rows, and with it the last few bits of
+    results. Without these bits an op has the same time in a sweep, alone, and on a cluster's workers.
 
     >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
     [0.3333333333, 6.666666667e-07, 0.0]
@@ -64,7 +65,7 @@ def significant(values: Matrix) -> Matrix:
 
 
 def rounded(values: Matrix) -> tuple[Matrix, Flags]:
-    """Give the `significant` digits, and which values lie so near the middle between two that more bits count."""
+    """Return the `significant` digits, and which values are so close to a rounding boundary that bits matter."""
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
         scaled = values * scale
@@ -74,7 +75,7 @@ def rounded(values: Matrix) -> tuple[Matrix, Flags]:
 
 
 def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
-    """Give the first of the rows that agree in all columns, and for each row the number of its first.
+    """Group rows that agree in all columns; return the first row of each group, and each row's group.
 
     >>> first, number = alike([np.array([2.0, 2.0, 1.0, 2.0]), np.array([0, 1, 0, 0])])
     >>> first.tolist(), number.tolist()
@@ -87,43 +88,43 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
             numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
     else:
         table = np.ascontiguousarray(np.array(columns, np.float64).T)
-        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
-        table += 0.0  # and no 0 below 0
+        table[np.isnan(table)] = np.nan  # one bit pattern for all NaN
+        table += 0.0  # and for all 0: -0.0 becomes 0.0
         cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
         numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
-    # Numbers are given by first appearance.
+    # Groups are numbered by first appearance.
     before = np.concatenate(([-1], np.maximum.accumulate(numbers_of)[:-1]))
     return np.flatnonzero(numbers_of > before), numbers_of
 
 
 class Words(NamedTuple):
-    """A text column: each row's number of its word, and the words, each once; "" where the column is empty."""
+    """A text column: each row's code, and the distinct words by code; "" where the column is empty."""
 
     codes: Places
     words: tuple[str, ...]
 
     def taken(self, at: Places | Flags | slice) -> Words:
-        """Give those of some rows."""
+        """Select some rows."""
         return Words(self.codes[at], self.words)
 
     def cells(self) -> Texts:
-        """Give the word of each row."""
+        """Return the word of each row."""
         return np.array(self.words, object)[self.codes]
 
     def at(self, place: int) -> str:
-        """Give the word of one row."""
+        """Return the word of one row."""
         return str(self.words[self.codes[place]])
 
     def mapped(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
-        """Give each row the value of its word."""
+        """Return for each row the value of its word."""
         return np.array(values, dtype)[self.codes]
 
     def are(self, *wanted: str) -> Flags:
-        """Tell which rows hold one of some words."""
+        """Return which rows hold one of some words."""
         return self.mapped([word in wanted for word in self.words], bool)
 
     def replaced(self, at: Places | Flags, others: Words) -> Words:
-        """Give the column with other words at some places."""
+        """Return the column with other words at some positions."""
         words = tuple(dict.fromkeys((*self.words, *others.words)))
         codes = self.codes.copy()
         codes[at] = others.mapped([words.index(word) for word in others.words], np.intp)
@@ -131,18 +132,18 @@ class Words(NamedTuple):
 
 
 def choose_words(which: Flags, first: Words | str, other: Words) -> Words:
-    """Give a word or those of one column where a flag is set, else those of another."""
+    """Return a word, or the words of one column, where a flag is set, else those of another column."""
     chosen = one_word(first, int(which.sum())) if isinstance(first, str) else first.taken(np.flatnonzero(which))
     return other.replaced(which, chosen)
 
 
 def one_word(word: str, count: int) -> Words:
-    """Give a column that holds one word."""
+    """Return a column that holds one word."""
     return Words(np.zeros(count, np.intp), (word,))
 
 
 def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
-    """Give a text column by each row's number of its word, where numbers may share a word."""
+    """Return a text column from each row's code and the words by code, in which a word may occur repeatedly."""
     words = tuple(dict.fromkeys(named)) or ("",)
     return Words(np.array([words.index(word) for word in named], np.intp)[numbers_of], words)
 
@@ -161,7 +162,7 @@ def read_words(column: pd.Series | Texts) -> Words:
 
 
 def combinations(columns: Sequence[Words]) -> tuple[list[tuple[str, ...]], Places]:
-    """Give the distinct combinations of text columns, by first appearance, and each row's number of them."""
+    """Return the distinct combinations of text columns, by first appearance, and each row's number of them."""
     together, count = np.zeros(len(columns[0].codes), np.intp), 1
     for column in columns:
         together, count = together * len(column.words) + column.codes, count * len(column.words)
@@ -177,24 +178,24 @@ def combinations(columns: Sequence[Words]) -> tuple[list[tuple[str, ...]], Place
 
 
 def unchanging(column: Matrix) -> Matrix:
-    """Give a view of a column that nobody can write to: many share it."""
+    """Return a read-only view of a column, because results are shared."""
     found = column.view()
     found.flags.writeable = False
     return found
 
 
 NONE_LEAST = -1.0
-"""In place of a least size: no logarithm is asked for."""
+"""Value of ``least`` for which `derive` computes no logarithm."""
 
 
 def derive(column: Matrix, default: float, least: float) -> Matrix:
-    """Give a column with ``default`` where it is empty, or log2 of that, of ``least`` where it is less."""
+    """Return a column with ``default`` in empty cells; or its log2, bounded below by ``least``."""
     filled = np.where(np.isnan(column), default, column)
     return filled if least == NONE_LEAST else np.asarray(np.log2(np.maximum(filled, least)), np.float64)
 
 
 class Columns:
-    """The columns of a table, each read once; nobody may change the table in place."""
+    """The columns of a table, each read once; the table must not be changed in place."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self.table, self.names = table, frozenset(table.columns)
@@ -209,11 +210,11 @@ class Columns:
 
     @cached_property
     def index(self) -> Indices:
-        """The rows, by their index."""
+        """The index of the rows."""
         return self.table.index.to_numpy(np.int64)
 
     def number(self, name: str) -> Matrix:
-        """Give a column of numbers, NaN where it is empty or absent."""
+        """Return a column of numbers, NaN where it is empty or absent."""
         if name not in self._numbers:
             known = name in self.names
             cells = self.table[name].to_numpy(np.float64) if known else np.full(len(self), np.nan)
@@ -221,27 +222,27 @@ class Columns:
         return self._numbers[name]
 
     def derived(self, name: str, default: float, least: float = NONE_LEAST) -> Matrix:
-        """Give a column of numbers as `derive` changes it."""
+        """Return a column of numbers, changed by `derive`."""
         key = (name, default, least)
         if key not in self._derived:
             self._derived[key] = unchanging(derive(self.number(name), default, least))
         return self._derived[key]
 
     def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
-        """Give the distinct combinations of some text columns, and each row's number of them."""
+        """Return the distinct combinations of some text columns, and each row's number of them."""
         if columns not in self._same:
             self._same[columns] = combinations([self.text(column) for column in columns])
         return self._same[columns]
 
     def are(self, name: str, *words: str) -> Flags:
-        """Tell which rows hold one of some words in a column."""
+        """Return which rows hold one of some words in a column."""
         key = (name, *words)
         if key not in self._are:
             self._are[key] = self.text(name).are(*words)
         return self._are[key]
 
     def text(self, name: str) -> Words:
-        """Give a column of words."""
+        """Return a column of words."""
         if name not in self._words:
             known = name in self.names
             self._words[name] = read_words(self.table[name]) if known else one_word("", len(self))

@@ -1,9 +1,9 @@
-"""Ways to compute a convolution: work, depth and workspace of each as formulas, and as tables of ops.
+"""Methods to compute a convolution: work, depth and workspace of each, as formulas and as tables of ops.
 
 Direct, im2col, FFT and Winograd are the rows of the work-depth table in Ben-Nun & Hoefler, "Demystifying Parallel
 and Distributed Deep Learning" (ACM Computing Surveys 52(4), 2019, table 6). Its row of Winograd is corrected here:
-a tile of m outputs under a kernel of r takes α = m + r − 1 inputs (printed: m − r + 1); each tile and pair of
-channels takes α² products, and each tile and channel its transforms (Lavin & Gray, "Fast Algorithms for
+a tile of m outputs with a kernel of r needs α = m + r − 1 inputs (printed: m − r + 1); each tile and pair of
+channels needs α² products, and each tile and channel its transforms (Lavin & Gray, "Fast Algorithms for
 Convolutional Neural Networks", CVPR 2016).
 
 Depth is the longest chain of additions, and of levels of a transform, with any number of processors.
@@ -29,7 +29,7 @@ Flags = NDArray[np.bool_]
 AXES = ("d", "h", "w")
 FORWARD, BACK_INPUT, BACK_WEIGHT = PASSES = ("forward", "backward_input", "backward_weight")
 FFT_TILE = 32
-"""Tile [elements along an axis] of the tiled FFT, as cuDNN's FFT_TILING has it."""
+"""Tile [elements along an axis] of the tiled FFT, as in cuDNN's FFT_TILING."""
 WINOGRAD_KERNEL = 3
 """The kernel [elements along an axis] whose transforms are counted here."""
 
@@ -37,13 +37,13 @@ Triple = tuple[Size, Size, Size]
 
 
 class MethodCost(NamedTuple):
-    """What one execution of a convolution takes by one method.
+    """The cost of one execution of a convolution by one method.
 
     `multiply_adds`: of the products, 2 flop each.
     `additions`, `multiplications`: of everything else, 1 flop each: transforms, and scattered sums.
     `work_depth`: levels.
-    `fixed_byte`, `sample_byte`: workspace [byte], with the whole batch at once fixed_byte + batch·sample_byte:
-      what filters take however many samples there are, and what each sample adds.
+    `fixed_byte`, `sample_byte`: workspace [byte], which for a whole batch is fixed_byte + batch·sample_byte: that
+      of the filters, and that of each sample.
     """
 
     multiply_adds: Size
@@ -55,13 +55,13 @@ class MethodCost(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """Additions and multiplications by constants of one transform along one axis, with shared parts made once."""
+    """Additions and multiplications by constants of one transform along one axis; shared parts count once."""
 
     additions: int
     multiplications: int
 
     def mirrored(self, inputs: int, outputs: int) -> Transform:
-        """Count the transposed transform: as many multiplications, and outputs − inputs more additions."""
+        """Return the transposed transform: as many multiplications, and outputs − inputs more additions."""
         return Transform(self.additions + outputs - inputs, self.multiplications)
 
 
@@ -86,7 +86,7 @@ PARTS: Mapping[str, Callable[..., Size]] = {
     "slides_h": lambda kernel_h: 1 - floor(1 / kernel_h),
     "slides_w": lambda kernel_w: 1 - floor(1 / kernel_w),
 }
-"""What formulas take besides those of `products`: 1 along an axis where the kernel is longer than 1, else 0."""
+"""Parts of formulas besides those of `products`: 1 along an axis where the kernel is longer than 1, else 0."""
 
 
 def _volume(lengths: Triple) -> Size:
@@ -94,7 +94,7 @@ def _volume(lengths: Triple) -> Size:
 
 
 def _levels(amount: Size) -> Size:
-    """Give the levels of a tree over so many: ⌈log2⌉."""
+    """Return the levels of a tree over this number: ⌈log2⌉."""
     return ceil(log2(amount))
 
 
@@ -107,16 +107,15 @@ def direct(
     groups: Size, depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
     transposed: Size, out_depth: Size, out_height: Size, out_width: Size, slid_over: Size,
 ) -> MethodCost:  # fmt: skip
-    """Price the sums as they are defined; implicit GEMM does the same in the order of a matrix product.
+    """Price the sums as defined; implicit GEMM computes the same in the order of a matrix product.
 
-    The depth is that of the sum which one result is made of, axis by axis; with a stride an input gradient is
-    made of fewer.
+    The depth is that of the sum of one result, axis by axis; with a stride, sums of an input gradient are shorter.
     """
     kernel: Triple = (kernel_d, kernel_h, kernel_w)
     products = batch * in_channels * out_channels / groups * _volume(kernel) * slid_over
     if pass_name == BACK_WEIGHT:
-        seen = zip((out_depth, out_height, out_width), (depth, height, width), strict=True)
-        lengths = tuple((1 - transposed) * out + transposed * size for out, size in seen)
+        axes = zip((out_depth, out_height, out_width), (depth, height, width), strict=True)
+        lengths = tuple((1 - transposed) * out + transposed * size for out, size in axes)
         levels = _levels(batch) + sum(_levels(length) for length in lengths)
     else:
         summed = in_channels if pass_name == FORWARD else out_channels
@@ -131,9 +130,9 @@ def im2col(
 ) -> MethodCost:  # fmt: skip
     """Price a plain product with the patches gathered in memory, one group after the other.
 
-    The workspace is (channels/groups) · kernel volume · positions that the kernel slides over, of the input's
-    channels or, where the convolution is transposed, of the output's. The input gradient (of a transposed one: the
-    forward pass) makes such a matrix and adds its elements up where they belong (col2im).
+    The workspace is (channels/groups) · kernel volume · positions of the kernel, with the channels of the input,
+    or of the output in a transposed convolution. The input gradient (of a transposed one: the forward pass)
+    computes such a matrix and adds its elements up at their positions (col2im).
     """
     plain = direct(
         pass_name, batch, in_channels, out_channels, groups, depth, height, width, kernel_d, kernel_h, kernel_w,
@@ -149,10 +148,9 @@ class _Tiled(NamedTuple):
     """One pass as transform, product in the transformed space, and transform back.
 
     `tiles`: of one sample.
-    `data`, `result`: channels of the array that the pass reads and of the one on the other side; filters lie
-      between them.
+    `data`, `result`: channels of the array that the pass reads, and of the array on the other side of the filters.
     `filters`: pairs of channels that have a filter.
-    `summed`: what one product is summed over.
+    `summed`: number of terms in the sum of one product.
     """
 
     tiles: Size
@@ -165,7 +163,7 @@ class _Tiled(NamedTuple):
 def _tiled(
     pass_name: str, batch: Size, channels: tuple[Size, Size], groups: Size, positions: Triple, tile: Triple
 ) -> _Tiled:
-    """Cut a pass into tiles of so many outputs along each axis; that of the weight gradient cuts the gradient."""
+    """Split a pass into tiles of outputs along each axis; for weight gradients, of the output's gradient."""
     tiles = _volume((ceil(positions[0] / tile[0]), ceil(positions[1] / tile[1]), ceil(positions[2] / tile[2])))
     data, result = reversed(channels) if pass_name == BACK_INPUT else channels
     summed = batch * tiles if pass_name == BACK_WEIGHT else data / groups
@@ -173,7 +171,7 @@ def _tiled(
 
 
 def _separable(transform: Transform, slides: Triple, before: Triple, after: Triple) -> tuple[Size, Size]:
-    """Count a transform along each axis in turn, from lengths before to lengths after it."""
+    """Count a transform along each axis in turn, from the lengths before it to the lengths after it."""
     lines = slides[0] * before[1] * before[2] + slides[1] * after[0] * before[2] + slides[2] * after[0] * after[1]
     return transform.additions * lines, transform.multiplications * lines
 
@@ -187,7 +185,7 @@ def _winograd_transforms(
     if pass_name != BACK_WEIGHT:
         filters = _separable(own.filter, slides, kernel, points)
         return data, filters, _separable(own.result, slides, points, outputs)
-    # The weight gradient runs the other two backwards: the output's gradient is spread, the filter's collected.
+    # The weight gradient runs two transforms backwards: of the output's gradient, and of the filter's.
     collected = _separable(own.filter.mirrored(WINOGRAD_KERNEL, alpha), slides, points, kernel)
     return data, collected, _separable(own.result.mirrored(alpha, tile), slides, outputs, points)
 
@@ -198,10 +196,10 @@ def winograd(
     out_depth: Size, out_height: Size, out_width: Size, slides_d: Size, slides_h: Size, slides_w: Size,
     item_byte: Size,
 ) -> MethodCost:  # fmt: skip
-    """Price F(m, 3) along each axis where the kernel is 3, m outputs of a tile from α = m + 2 inputs.
+    """Price F(m, 3) along each axis where the kernel is 3: m outputs of a tile from α = m + 2 inputs.
 
-    Multiply-adds: α^axes for each tile and pair of channels, where the direct method takes (3·m)^axes: 2.25 times
-    as many in two axes for m = 2, and 4 times for m = 4.
+    Multiply-adds: α^axes for each tile and pair of channels. The direct method needs (3·m)^axes: 2.25 times as
+    many in two axes for m = 2, and 4 times for m = 4.
 
     `tile`: m, a key of `WINOGRAD`.
     """
@@ -233,13 +231,13 @@ def fft(
 ) -> MethodCost:  # fmt: skip
     """Price the transform to frequencies and back by radix-2 FFTs of real tiles.
 
-    A tile of L points along an axis gives L − kernel + 1 outputs (overlap-save). A radix-2 FFT of V points is
-    V/2·log2(V) butterflies of 6 additions and 4 multiplications; real data take half. Their spectrum has
-    (V + 2^axes)/2 complex points that do not follow from others, and a product of two takes 4 multiply-adds. So
-    derived here; the structure, three families of transforms and a product for each pair of channels, is that of
-    Mathieu, Henaff & LeCun, "Fast Training of Convolutional Networks through FFTs" (ICLR 2014).
+    A tile of L points along an axis has L − kernel + 1 outputs (overlap-save). A radix-2 FFT of V points is
+    V/2·log2(V) butterflies of 6 additions and 4 multiplications; real data take half. Their spectrum has (V +
+    2^axes)/2 independent complex points, and a product of two takes 4 multiply-adds. These counts are derived
+    here; the structure, three families of transforms and a product for each pair of channels, is that of Mathieu,
+    Henaff & LeCun, "Fast Training of Convolutional Networks through FFTs" (ICLR 2014).
 
-    `length`: l, a power of two; None for one tile that holds the whole padded image.
+    `length`: L, a power of two; None for one tile that holds the whole padded image.
     """
     positions = (depth, height, width) if pass_name == BACK_INPUT else (out_depth, out_height, out_width)
 
@@ -275,19 +273,19 @@ FORMULAS: Mapping[str, Callable[..., MethodCost]] = {
     "winograd_2": partial(winograd, 2),
     "winograd_4": partial(winograd, 4),
 }
-"""The ways that differ in their formulas, by name; each of one of `PASSES`."""
+"""Methods with different formulas, by name; each formula is for one of `PASSES`."""
 
 
 BOTH = "backward"
-"""The pass of a row that stands for both gradients."""
+"""The pass of a row that combines both gradients."""
 _PARTS = {**products.PARTS, **PARTS}
 
 
 class Method(NamedTuple):
-    """A way to compute a convolution.
+    """A method to compute a convolution.
 
     `formulas`: a key of `FORMULAS`.
-    `in_memory`: false where one kernel does all steps and keeps on the chip what belongs to samples.
+    `in_memory`: false where one kernel does all steps and keeps the workspace of samples on the chip.
     """
 
     name: str
@@ -307,17 +305,17 @@ METHODS: tuple[Method, ...] = (
     Method("winograd_4", "Winograd F(4,3)", "winograd_4"),
     Method("winograd_4_fused", "Winograd F(4,3), fused", "winograd_4", in_memory=False),
 )
-"""In the order in which the first of several equal ones is taken."""
+"""In order of priority among equal methods."""
 
 
 def _any_above(sizes: Row, column: str, limit: float, *, where_it_slides: bool = False) -> Flags:
-    """Tell where a size passes a limit along an axis, or along one where the kernel is longer than 1."""
+    """Return where a size exceeds a limit along an axis, or along an axis where the kernel is longer than 1."""
     found = [(sizes[f"{column}_{axis}"] > limit) & (sizes[f"slides_{axis}"] >= where_it_slides) for axis in AXES]
     return np.asarray(found[0] | found[1] | found[2])
 
 
 def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
-    """List why a method cannot compute ops: for each reason the ops that it is true of."""
+    """List the reasons why a method cannot compute ops, each with flags of the ops that it applies to."""
     if formulas in ("direct", "im2col"):
         return []
     found = [
@@ -339,11 +337,11 @@ def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
 def _costs(
     sizes: Row, formulas: str, pass_name: str, many: int | tuple[int, ...]
 ) -> tuple[MethodCost, NDArray[np.object_]]:
-    """Give what ops take by one set of formulas, NaN where it cannot compute them, and why not."""
+    """Return the costs of ops by one set of formulas, NaN where they do not apply, and the reasons."""
     why = np.full(many, "", object)
     for true_of, reason in reversed(_obstacles(sizes, formulas)):
         why[np.broadcast_to(true_of, many)] = reason
-    # What a method cannot compute may have a tile without outputs.
+    # Where a method does not apply, a tile may have no outputs.
     with np.errstate(divide="ignore", invalid="ignore"):
         cost: MethodCost = sizes.give(FORMULAS[formulas], pass_name=pass_name)
     possible = why == ""
@@ -355,10 +353,10 @@ def _flop(cost: MethodCost) -> Array:
 
 
 def least_flop(row: Row, pass_name: str, flop: Array) -> Array:
-    """Give the arithmetic [flop] of the method that needs least, transforms included.
+    """Return the arithmetic [flop] of the method that needs least, transforms included.
 
-    `row`: convolutions (n) of one pass, and the parts of their formulas; `pass_name`: where it is backward, both
-    gradients, each by its own method; `flop` (n,): that of direct convolution.
+    `row`: convolutions (n) of one pass, and the parts of their formulas; `pass_name`: if backward, both gradients,
+    each by its own method; `flop` (n,): that of direct convolution.
     """
     halves = PASSES[1:] if pass_name == BOTH else (pass_name,)
     sizes, found = Row(row.__getitem__, PARTS), np.zeros(flop.shape)
@@ -370,13 +368,12 @@ def least_flop(row: Row, pass_name: str, flop: Array) -> Array:
 
 
 def method_costs(ops: pd.DataFrame) -> pd.DataFrame:
-    """Give what the convolutions of a table take by each method.
+    """Return the costs of the convolutions of a table by each method.
 
-    `ops`: an OPS table whose dimensions are numbers. Gives a DataFrame: one row for each convolution and each of
-    `METHODS`: ``of``, the op's index; ``method``; multiply_adds, additions and multiplications; ``flop``, all of
-    it with 2 for a multiply-add; work_depth [levels]; fixed_byte and sample_byte [byte], the workspace as far as
-    filters and as far as each sample needs it; and ``absent``, why the method cannot compute it, where it cannot:
-    all figures are then NaN.
+    `ops`: an OPS table whose dimensions are numbers. Returns one row for each convolution and each of `METHODS`:
+    ``of``, the op's index; ``method``; multiply_adds, additions and multiplications; ``flop``, all of these with 2
+    for a multiply-add; work_depth [levels]; fixed_byte and sample_byte [byte], the workspace for filters and per
+    sample; and ``absent``, the reason if the method cannot compute it: all figures are then NaN.
 
     >>> line = {"depth": 1.0, "kernel_d": 1.0, "stride_d": 1.0, "pad_d": 0.0, "dilation_d": 1.0, "groups": 1.0}
     >>> square = {"height": 28.0, "kernel_h": 3.0, "stride_h": 1.0, "pad_h": 1.0, "dilation_h": 1.0}
@@ -405,10 +402,10 @@ def method_costs(ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def im2col_byte(ops: pd.DataFrame, *, whole_batch: bool) -> pd.Series[float]:
-    """Give the bytes that each convolution of a table would gather as a plain product, 0 for other ops.
+    """Return the bytes that each convolution of a table would gather as a plain product, 0 for other ops.
 
-    It gathers for its whole batch or for one sample after the other, for one group after the other, and, in a row
-    that stands for both gradients, for one gradient after the other.
+    It gathers for its whole batch or for one sample at a time, and for one group at a time; in a row of both
+    gradients, for one gradient at a time.
     """
     found = pd.Series(0.0, ops.index)
     kinds, passes = (ops[name].to_numpy(object) for name in ("kind", "pass_name"))

@@ -1,4 +1,4 @@
-"""Groups of the rows of an op table and their sums; work without a figure is counted apart, never as 0."""
+"""Group and sum the rows of an op table; work without a figure is counted separately, never as 0."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Cut(NamedTuple):
 
 
 def fewest(amounts: Mapping[str, float], share: float) -> Cut:
-    """Find the fewest groups that together reach a share of the total.
+    """Return the fewest groups that together reach a share of the total.
 
-    `amounts`: amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part; `share`: above 0
+    `amounts`: amount of each group, 0 or more; groups with an unknown amount (NaN) are ignored; `share`: above 0
     and at most 1.
 
     >>> fewest({"Add": 22.0, "MatMul": 115.0, "Fill": 1.0}, 0.95)
@@ -47,7 +47,7 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     if total <= 0:
         raise FomkitError("--top", "nothing of this measure is known. Choose another with --measure.")
     so_far = list(accumulate(amount for _, amount in known))
-    # A sum of floats may miss the whole by its last digits.
+    # 1e-12: rounding errors of a float sum.
     needed = next(place for place, reached in enumerate(so_far, start=1) if reached >= share * total * (1 - 1e-12))
     return Cut(tuple(name for name, _ in known[:needed]), so_far[needed - 1] / total)
 
@@ -107,7 +107,7 @@ def _rnn_text(row: Row) -> str:
 
 _COUNTED = {"numel": "elements", "row": "a row", "read_byte": "B read", "write_byte": "B written",
             "message_byte": "B"}  # fmt: skip
-"""What is counted by columns whose names do not say it."""
+"""Units of columns whose names do not say what they count."""
 
 
 def _any(row: Row) -> str:
@@ -123,7 +123,7 @@ _WRITERS: Mapping[str, Callable[[Row], str]] = {
 
 
 def shape_label(row: Row) -> str:
-    """Write kind and sizes of an op; axes and flags that are as usual are left out.
+    """Write kind and sizes of an op, without axes and flags that have the common value.
 
     >>> shape_label({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0, "trans_b": 1.0})
     'gemm 100×1000×29532 Bᵀ'
@@ -141,7 +141,7 @@ GROUPINGS: Mapping[Grouping, str] = {
     "scope": "module that ran the op, and the op in it",
     "code": "file, function and line of the user's code",
 }
-"""What rows may be grouped by, and what that means."""
+"""The groupings of rows, with their meaning."""
 
 MEASURES = ("flop", "byte", "time_s", "traced_time_s")
 IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
@@ -151,20 +151,20 @@ def _shapes(ops: pd.DataFrame) -> list[str]:
     formats = ops["dtype"].astype("str") + " " + ops["engine"].astype("str")
     common = formats.mode()
     labels = [shape_label({str(name): cell for name, cell in row.items()}) for row in ops.to_dict("records")]
-    # Most ops of a step share one format, which need not stand in every label.
+    # Most ops of a step share one format, which is left out of their labels.
     pairs = zip(labels, formats, strict=True)
     return [label if form == common.iloc[0] else f"{label}, {form}" for label, form in pairs]
 
 
 def column_texts(table: pd.DataFrame, column: str) -> pd.Series[str]:
-    """Give a column of words, "" where nothing is said; a column that is not there says nothing."""
+    """Return a text column, with "" for empty cells or an absent column."""
     if column not in table.columns:
         return pd.Series("", table.index, dtype="str")
     return table[column].astype("str").fillna("")
 
 
 def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
-    """Name the group of each row.
+    """Return the name of each row's group.
 
     `ops`: an OPS table whose dimensions are numbers; for ``code`` one that was split by line
     (`fomkit.ops.views.split_by_line`); `by`: a key of `GROUPINGS`.
@@ -182,10 +182,10 @@ class Sums:
 
     `count`: executions.
     `distinct`: ops that differ in name, sizes, number format, engine or pass.
-    `flop`, `byte`, `time_s`, `traced_s`: sums over executions [flop, byte, s, s] of what is known; NaN where
-      nothing is.
+    `flop`, `byte`, `time_s`, `traced_s`: sums of the known figures over executions [flop, byte, s, s]; NaN if none
+      is known.
     `flop_missing`, `byte_missing`, `time_missing`, `traced_missing`: executions without a figure.
-    `intensity`: arithmetic intensity [flop/byte] of the ops of which both are known.
+    `intensity`: arithmetic intensity [flop/byte] of the ops for which both are known.
     """
 
     count: float
@@ -208,7 +208,7 @@ def _intensity(flop: Array, byte: Array) -> float:
 
 
 def identities(ops: pd.DataFrame) -> pd.Series[int]:
-    """Give each distinct op a number; ops differ in name, sizes, number format, engine or pass."""
+    """Return a number for each distinct op; ops differ in name, sizes, number format, engine or pass."""
     codes = np.zeros(len(ops), np.int64)
     for name in filter(ops.columns.__contains__, IDENTITY):
         codes = pd.factorize(codes * len(ops) + pd.factorize(ops[name].to_numpy(), use_na_sentinel=False)[0])[0]
@@ -218,8 +218,8 @@ def identities(ops: pd.DataFrame) -> pd.Series[int]:
 def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     """Add up some rows of an op table.
 
-    `ops`: with count, flop, byte, and time_s where there are times; `distinct`: `identities` of a table that has
-    these rows, worked out once for many groups of it.
+    `ops`: with count, flop, byte, and time_s if there are times; `distinct`: `identities` of a table that contains
+    these rows, computed once for many groups.
 
     >>> rows = pd.DataFrame({"op": ["mm", "?"], "count": [2.0, 3.0], "flop": [8.0, None], "byte": [4.0, 1.0]})
     >>> found = add_up(rows)
@@ -248,7 +248,7 @@ def _size_text(value: Any) -> str:
 
 
 def describe_sizes(row: Mapping[str, Any]) -> str:
-    """Write the sizes of an op, leaving out the axes it does not have.
+    """Write the sizes of an op, without the axes that it does not have.
 
     >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
     'b 1, m 100, n 1000, k 29532'

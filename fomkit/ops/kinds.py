@@ -1,6 +1,6 @@
-"""The kinds of work, one entry each: what it is called, its dimensions, its formula, and its part in a step.
+"""The kinds of work, with one entry each: title, dimensions, formula, and role in a step.
 
-Whoever asks which kinds do something reads it off their entries; nobody lists kinds a second time.
+Lists of kinds with a property are derived from these entries, not written elsewhere.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fomkit.ops.families import elementwise, products
 from fomkit.ops.families.formula import PASSES, Formula
 
 Role = Literal["product", "rows", "elements", "moves", "update", "exchange", "beside", "other"]
-"""What a kind is in a step: ``product`` multiplies and adds up, 2 flop for each pair; ``rows`` adds up along rows
-or windows; ``elements`` works element by element; ``moves`` moves data alone; ``update`` is the optimizer's;
+"""The role of a kind in a step: ``product`` multiplies and adds up, 2 flop per pair; ``rows`` adds up along rows
+or windows; ``elements`` works element by element; ``moves`` only moves data; ``update`` is the optimizer's;
 ``exchange`` is a message between devices; ``beside`` runs while the device computes."""
 
 
@@ -23,11 +23,11 @@ class Kind(NamedTuple):
 
     `title`: its ops, in the plural.
     `role`: see `Role`.
-    `dimensions`, `optional`: the columns that a row must have, and those that it may have.
-    `formula`: how an op is priced; None where it stays unpriced: NaN, never 0. A collective waits for links, so
-      device memory and arithmetic set no floor of its time.
-    `named`: whether the framework's word for an op says more than the sizes do.
-    `by_pass`: whether the same sizes may take another time in another pass.
+    `dimensions`, `optional`: required and optional columns of its rows.
+    `formula`: its cost; None if it is unpriced (NaN, never 0). A collective waits for links, so device memory and
+      arithmetic do not bound its time.
+    `named`: whether the framework's name of an op matters besides the sizes.
+    `by_pass`: whether the time for the same sizes may depend on the pass.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns of its rows that are its own."""
+        """All columns that are specific to its rows."""
         return self.dimensions + self.optional
 
 
@@ -107,11 +107,11 @@ KINDS: Mapping[str, Kind] = {
     "input": Kind("input", "beside", _TRAFFIC),
     "other": Kind("others", "other", (), ("numel", "row", "inputs", *_TRAFFIC), _PER_ELEMENT),
 }  # fmt: skip
-"""Every kind, in the order in which tables list them."""
+"""Every kind, in the order of tables."""
 
 
 def of_role(*roles: Role) -> tuple[str, ...]:
-    """Name the kinds of some roles.
+    """Return the kinds with some roles.
 
     >>> of_role("moves")
     ('embedding', 'copy')
@@ -120,8 +120,8 @@ def of_role(*roles: Role) -> tuple[str, ...]:
 
 
 PRODUCT_KINDS = of_role("product")
-"""Kinds that multiply and add up, so that a complex number format makes four of each product."""
+"""Kinds that multiply and add up; with a complex number format each product is four real ones."""
 UNNAMED_KINDS = tuple(name for name, kind in KINDS.items() if not kind.named)
-"""Kinds whose timings hold whatever the framework calls the op."""
+"""Kinds whose timings apply to every name of the op."""
 PASS_FREE_KINDS = tuple(name for name, kind in KINDS.items() if not kind.by_pass)
-"""Kinds whose time depends on the sizes alone, whatever pass they run in."""
+"""Kinds whose time depends on the sizes alone, not on the pass."""

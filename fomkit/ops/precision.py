@@ -1,4 +1,4 @@
-"""Another precision: the ops of a step restated in the number formats that a framework would give them there."""
+"""Another precision: restate the ops of a step in the number formats that a framework would use for it."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from fomkit.ops.kinds import PRODUCT_KINDS
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
-"""Formats that are restated; fp64 and integers were chosen on purpose and stay."""
+"""Formats that are restated; fp64 and integers are intended by the user and stay."""
 
 SHORT = ("fp16", "bf16")
-"""Formats of a model whose weights are short already: nothing of it is widened, and no weights are cast."""
+"""Formats of a model whose weights are narrow already: nothing is widened, and no weights are cast."""
 
 STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
-"""Kinds whose tensors take the format of the activations; so do sums of gradients, as those of a bias are, and the
-softmax inside an attention. PyTorch's autocast casts neither: a gradient has the format of its forward op, and
+"""Kinds whose tensors are in the format of the activations; so are sums of gradients, such as those of a bias, and
+the softmax inside an attention. PyTorch's autocast casts neither: a gradient has the format of its forward op, and
 an attention is one op of the narrow formats (torch.amp, "CUDA Ops that can autocast to float16")."""
 
 FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
-"""Kinds that stay in fp32 else at every precision, as everything of the update does."""
+"""Kinds that otherwise stay in fp32 at every precision, as does the whole update."""
 
 BLOCKS: Mapping[str, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 16, "int8": 16}
-"""Formats of linear layers alone, and the number that both sides of a layer's weights are whole multiples of.
+"""Formats of linear layers alone, and the number of which both sides of a layer's weights must be multiples.
 
-Sources: NVIDIA, Transformer Engine user guide 2.18, low-precision training: fp8 of one scale takes dimensions that
-16 divides, MXFP8 scales blocks of 32, NVFP4 of 16. cuBLAS takes int8 factors whose rows fill 16 byte.
+Sources: NVIDIA, Transformer Engine user guide 2.18, low-precision training: fp8 with one scale requires multiples
+of 16, MXFP8 scales blocks of 32, NVFP4 of 16. cuBLAS requires int8 factors whose rows are multiples of 16 byte.
 """
 
 
 @dataclass(frozen=True)
 class Formats:
-    """Which op takes which number format.
+    """The number formats of the ops of a step.
 
     `name`: the precision in a word.
     `matrix`: dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
-    `stream`: number format of the activations between them; "" leaves them as traced.
-    `casts_weights`: the optimizer keeps fp32 weights, of which every step casts those that products read, and of
-      whose gradients it casts back.
+    `stream`: number format of the activations in between; "" leaves them as traced.
+    `casts_weights`: the optimizer keeps fp32 weights; every step casts those that products read, and casts their
+      gradients back.
     `scales_loss`: the gradients are divided by the scale of the loss before the update.
-    `low`: number format of linear layers, both of weights and activations; "" where they are as other products.
-    `message`: what is done, for people.
+    `low`: number format of weights and activations of linear layers; "" if it is that of other products.
+    `message`: a description for users.
     """
 
     name: str
@@ -79,12 +79,11 @@ _BY_OP_BEFORE = "whose activations the op before quantises, at no further cost"
 
 
 def _of_linear_layers(low: str, wide: str) -> Formats:
-    """Give the formats of a step whose linear layers alone are in a low format.
+    """Return the formats of a step in which only linear layers are in a low format.
 
-    Which layers: Transformer Engine's recipes quantise the factors of linear layers; DeepSeek-V3 (arXiv
-    2412.19437, section 3.3.1) keeps embedding, output, routers, norms and attention wider; vLLM 0.5.4's
-    documentation (quantization, FP8) quantises all linear layers but the last. E4M3 and E5M2 have one width and
-    rate.
+    Transformer Engine's recipes quantise the factors of linear layers; DeepSeek-V3 (arXiv 2412.19437, section
+    3.3.1) keeps embedding, output, routers, norms and attention wider; vLLM 0.5.4's documentation (quantization,
+    FP8) quantises all linear layers but the last. E4M3 and E5M2 have the same width and rate.
     """
     engine = "vector" if wide == "fp32" else "matrix"
     how = _BY_OP_BEFORE if low == "int8" else _IN_PRODUCT
@@ -115,7 +114,7 @@ TF32_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {
     "tensorflow": MATRIX_KINDS,
     "keras": MATRIX_KINDS,
 }
-"""Kinds that a framework runs in tf32 unasked where the device has it.
+"""Kinds that a framework runs in tf32 by default where the device has it.
 
 Sources: PyTorch, "CUDA semantics", TensorFloat-32 (cuDNN allows it, matrix products do not since 1.12);
 TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by default).
@@ -124,7 +123,7 @@ TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by d
 
 TF32_BESIDE = "fp32/tf32"
 DEFAULTS = ("", TF32_BESIDE)
-"""Names of the formats that a step has when nobody asks for any."""
+"""Names of the formats of a step for which no precision is given."""
 
 
 def _known_formats(machine: Machine) -> set[str]:
@@ -145,7 +144,7 @@ def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Form
 
 
 def formats_named(precision: str) -> Formats:
-    """Give the number formats that a precision stands for."""
+    """Return the number formats of a precision."""
     if precision not in FORMATS:
         raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
     return FORMATS[precision]
@@ -154,11 +153,11 @@ def formats_named(precision: str) -> Formats:
 def choose_formats(
     precision: str | None, framework: str, machine: Machine, ops: pd.DataFrame | None = None
 ) -> Formats:
-    """Choose the number formats of a step.
+    """Return the number formats of a step.
 
-    `precision`: one of `PRECISIONS`; None for what the framework would do on this machine; `framework`: the one
-    that traced the model; `ops`: the model's OPS table: where it has nothing that the framework would change, its
-    formats are as traced.
+    `precision`: one of `PRECISIONS`; None for the framework's default on this machine; `framework`: the one that
+    traced the model; `ops`: the model's OPS table: if the framework would change nothing in it, its formats are as
+    traced. Raises FomkitError where the machine lacks a format, or the precision does not apply to the model.
     """
     if precision is None:
         return _default(framework, machine, ops)
@@ -183,11 +182,11 @@ def choose_formats(
 
 
 LEAST_SHARE = 0.01
-"""Share of a step's products from which a number format is named."""
+"""Share of a step's products from which their number format is named."""
 
 
 def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
-    """Name the precision that was asked for, else the number formats that the products of a step are priced in.
+    """Return the name of the chosen precision, else the number formats of the products of a step.
 
     `ops`: a COSTED table, restated.
 
@@ -210,15 +209,15 @@ def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
 
 
 def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[float]:
-    """Give by how much traffic changes with the number format, row by row, whatever the rows are called."""
+    """Return the factor by which traffic changes with the number format, row by row, whatever the index."""
     return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).to_numpy(float)
 
 
 def linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Series[bool]:
-    """Tell which rows are products of linear layers that take a low format, in each pass.
+    """Return which rows are products of linear layers that are in a low format, in each pass.
 
-    A layer is known by its forward product, of one matrix of weights; the products of its gradients have the same
-    three sizes in another order. The last of them is no such layer, nor is the router of a mixture.
+    A layer is identified by its forward product, with one matrix of weights; the products of its gradients have
+    the same three sizes in another order. The last layer does not count, nor does the router of a mixture.
     """
     if not {"b", "m", "n", "k"} <= {*ops.columns}:
         return rows & False
@@ -235,17 +234,17 @@ def linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Se
 
 
 def _weights_of(ops: pd.DataFrame, formats: Formats) -> pd.Series[float]:
-    """Count the weights of each layer whose forward product is in the low format; 0 of other rows."""
+    """Return the number of weights of each layer whose forward product is in the low format; 0 for other rows."""
     held = ops["dtype"].eq(formats.low) & ops["pass_name"].eq("forward")
     numel = ops["b"] * ops["n"] * ops["k"] if "n" in ops.columns else held * 0.0
     return numel.where(held, 0.0) * np.where(ops.get("experts", held * np.nan).notna(), MATRICES, 1)
 
 
 def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
-    """Give by how many bytes the weights of a forward pass take less than as traced.
+    """Return by how many bytes the weights of a forward pass are smaller than as traced.
 
-    `ops`: an OPS table whose dimensions are numbers. Gradients need the wide weights, so that a step that has any
-    takes no less.
+    `ops`: an OPS table whose dimensions are numbers. Gradients require the wide weights, so a step with gradients
+    saves nothing.
 
     >>> import pandas as pd
     >>> layer = {"op": "linear", "kind": "gemm", "dtype": "bf16", "engine": "matrix", "pass_name": "forward"}
@@ -261,7 +260,7 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
-    """Tell whether formats make what ops hand on narrower than it was traced."""
+    """Return whether formats make the results of ops narrower than they were traced."""
     if formats.stream in ("", "fp32"):
         return False
     handed = ops["kind"].isin((*MATRIX_KINDS, *STREAM_KINDS)) & ops["pass_name"].ne("update")
@@ -269,7 +268,7 @@ def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
 
 
 def _streams(ops: pd.DataFrame, formats: Formats, *, is_parts: bool) -> pd.Series[bool]:
-    """Tell which rows take the format of the activations."""
+    """Return which rows are in the format of the activations."""
     sums = ops["kind"].eq("reduction") & ops["pass_name"].astype("str").str.startswith("backward")
     rows = ops["kind"].isin((*STREAM_KINDS, *(["softmax"] if is_parts else []))) | sums
     if keeps_weights(ops, formats) and not formats.low:
@@ -278,7 +277,7 @@ def _streams(ops: pd.DataFrame, formats: Formats, *, is_parts: bool) -> pd.Serie
 
 
 def keeps_weights(ops: pd.DataFrame, formats: Formats) -> bool:
-    """Tell whether a step updates fp32 weights while its products read narrow ones.
+    """Return whether a step updates fp32 weights while its products read narrow ones.
 
     `ops`: an OPS table, as traced or restated.
     """
@@ -287,14 +286,14 @@ def keeps_weights(ops: pd.DataFrame, formats: Formats) -> bool:
 
 
 def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
-    """Give every row its number format and engine, and the bytes that follow from it."""
+    """Return the rows with their number formats and engines, and with bytes scaled accordingly."""
     if not formats.matrix and not formats.stream:
         return ops
     kinds, dtype, engine = ops["kind"], ops["dtype"], ops["engine"]
     trained = ops["pass_name"].ne("update")
     allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))
     if "weight_share" in ops.columns:
-        allowed &= ops["weight_share"].isna()  # weights that were packed on purpose stay
+        allowed &= ops["weight_share"].isna()  # packed weights stay as they are
     if formats.stream:
         widened = allowed & ~(dtype.isin(SHORT) & formats.casts_weights)
         dtype = dtype.mask(widened & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
@@ -311,7 +310,7 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
 
 
 def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
-    """Make the rows that quantise the weights of a step with gradients, along rows and along columns at once."""
+    """Return rows that quantise the weights of a step with gradients, along rows and along columns at once."""
     wide, low = ITEM_BYTE[formats.stream], ITEM_BYTE[formats.low]
     each = {"op": "weight quantised", "kind": "copy", "dtype": formats.stream, "engine": "vector"}
     rows = ops.assign(weights=_weights_of(ops, formats)).query("weights > 0").to_dict("records")
@@ -323,7 +322,7 @@ def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
 
 
 def add_casts(ops: pd.DataFrame, numbers: pd.DataFrame, formats: Formats) -> pd.DataFrame:
-    """Append what a step executes for its number formats alone: casts, and divisions by the loss's scale.
+    """Append the ops that a step runs only for its number formats: casts, and divisions by the loss's scale.
 
     `ops`: an OPS table as traced, whose cells may be expressions; `numbers`: the same at some sizes.
     """
@@ -336,7 +335,7 @@ def add_casts(ops: pd.DataFrame, numbers: pd.DataFrame, formats: Formats) -> pd.
 
 
 def restate_rows(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
-    """Restate a step that has its casts, and append what quantises the weights of linear layers that are narrow.
+    """Restate a step that has its casts, and append the quantising of the weights of low-format linear layers.
 
     See `restate_ops`.
     """
@@ -350,9 +349,9 @@ def restate_rows(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False)
 def restate_ops(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
     """Restate a step in other number formats.
 
-    `ops`: an OPS table whose dimensions are numbers; `is_parts`: true of what attention and recurrent layers are
-    made of. Gives a DataFrame: the same rows with other dtype, engine and bytes; then those of `add_casts`, and
-    those that quantise weights.
+    `ops`: an OPS table whose dimensions are numbers; `is_parts`: true for the parts of attention and recurrent
+    layers. Returns the same rows with other dtype, engine and bytes; then those of `add_casts`, and those that
+    quantise weights.
 
     >>> import pandas as pd
     >>> op = {"op": "relu", "kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}

@@ -1,6 +1,7 @@
-"""The costs stage, from OPS to COSTED; and formulas as people check them, in the columns' names or in numbers.
+"""The costs stage, from OPS to COSTED tables; and its formulas as text, with column names or with numbers.
 
-Tables of timings know recurrent layers as calls, which are made here too. Formulas are printed by sympy.
+`add_costs` is the main function. `split_recurrent` splits recurrent layers into library calls, as timing tables
+have them. sympy prints the formulas.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ _WHERE = "add_costs"
 FORMULAS: Mapping[str, Formula] = {name: kind.formula for name, kind in KINDS.items() if kind.formula is not None}
 """The priced kinds."""
 CHOOSERS = tuple(dict.fromkeys(name for formula in FORMULAS.values() for name in formula.chosen_by))
-"""The text columns that choose among the formulas of kinds."""
+"""The text columns that select among the formulas of kinds."""
 
 
 def products_in_one(kind: str, dtype: str) -> float:
-    """Count the real products that stand for one of a kind: four where its numbers are complex."""
+    """Return the number of real products in one product of a kind: four if its numbers are complex."""
     return REAL_PRODUCTS if kind in PRODUCT_KINDS and dtype in REAL_OF else 1.0
 
 
 class CostGroup(NamedTuple):
-    """The positions of the rows of one kind and variant, and the real products that stand for one of theirs.
+    """The positions of the rows of one kind and variant, and the number of real products in one of theirs.
 
-    Of rows side by side `rows` is a slice, which copies nothing.
+    For consecutive rows `rows` is a slice, which avoids copies.
     """
 
     kind: str
@@ -49,13 +50,13 @@ class CostGroup(NamedTuple):
 
 
 def cost_groups(ops: pd.DataFrame) -> list[CostGroup]:
-    """Give the priced rows of a table by kind and variant, which no size changes."""
+    """Return the priced rows of a table by kind and variant, which do not depend on sizes."""
     kinds, dtypes = (ops[name].to_numpy(object) for name in ("kind", "dtype"))
     cells = {name: ops[name].to_numpy(object) for name in CHOOSERS if name in ops.columns}
     groups: dict[tuple[str, Variant], list[int]] = {}
     for row, kind in enumerate(kinds.tolist()):
         formula = FORMULAS.get(kind)
-        # A table without such a column is one whose cells are all empty: no formula fits.
+        # A missing column counts as empty cells, for which there is no formula.
         if formula is None or not all(name in cells for name in formula.chosen_by):
             continue
         variant = tuple(cells[name][row] for name in formula.chosen_by)
@@ -73,13 +74,12 @@ def cost_groups(ops: pd.DataFrame) -> list[CostGroup]:
 
 
 def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
-    """Add what one execution of each op costs.
+    """Add the cost of one execution of each op.
 
     `ops`: an OPS table, or a TIMINGS table, which has no ``count``; every dimension is a number (float64);
-    `checked`: true where the caller has checked the table, or made it. Gives a DataFrame: the same rows and index
-    with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN where the kind, the pass, the
-    optimizer rule or the dtype has no formula, which means unpriced. A product of complex numbers is four real
-    ones.
+    `checked`: true where the caller has checked or built the table. Returns the same rows and index with the
+    columns flop [flop], byte [byte], launches and least_flop [flop]; NaN (unpriced) where the kind, the pass, the
+    optimizer rule or the dtype has no formula. A product of complex numbers is four real ones.
 
     >>> import pandas as pd
     >>> op = {"op": "mm", "kind": "gemm", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
@@ -98,10 +98,10 @@ def cost_columns(
     ops: pd.DataFrame, names: Sequence[str], sized: Mapping[str, NDArray[np.float64]], many: tuple[int, ...] = (),
     groups: Sequence[CostGroup] | None = None,
 ) -> dict[str, NDArray[np.float64]]:  # fmt: skip
-    """Give some of the columns of `add_costs`, for ops (n) or for so many sizes of each (n, many).
+    """Return some of the columns of `add_costs`, for ops (n) or for many sizes of each (n, many).
 
-    `sized`: columns that have a value for each size (n, many), or one for all of them (n, 1); `groups`: of these
-    ops, where they are known.
+    `sized`: columns with a value for each size (n, many), or one for all (n, 1); `groups`: `cost_groups` of these
+    ops, if they are known.
     """
     columns = {name: np.full((len(ops), *many), np.nan) for name in names}
     read = dict(sized)
@@ -124,7 +124,7 @@ _HALVES: Mapping[str, tuple[str, ...]] = {"backward": ("backward_input", "backwa
 
 
 def _input_product(row: Mapping[str, Any], half: str, features: float) -> dict[str, Any]:
-    """Size the product of all steps with the input of one layer and direction, as row-major storage has it."""
+    """Return the product of all steps with the input of one layer and direction, in row-major storage."""
     tokens, gates = row["batch"] * row["steps"], GATES[row["cell"]] * row["hidden_size"]
     m, n, k, trans_a, trans_b = {
         "forward": (tokens, gates, features, 0.0, 1.0),
@@ -136,9 +136,9 @@ def _input_product(row: Mapping[str, Any], half: str, features: float) -> dict[s
 
 
 def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the calls of one recurrent row; none of an unknown cell or pass.
+    """Yield the library calls of one recurrent row; none for an unknown cell or pass.
 
-    Its sizes are numbers, or arrays of such; ``count`` is per execution, 0 where there is no such call.
+    Its sizes are numbers or arrays; ``count`` is per execution, 0 where there is no such call.
     """
     if row["cell"] not in GATES or row["pass_name"] not in ("forward", "backward", *_HALVES["backward"]):
         return
@@ -151,19 +151,19 @@ def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         shared = {**place, "pass_name": half}
         yield {**shared, "kind": "rnn", **sizes, **alone, "count": layers * directions}
         for features, count in ((row["input_size"], directions), (inner, (layers - 1) * directions)):
-            absent = np.asarray(features) == 0  # of an array of sizes it stays, as a product that never runs
+            absent = np.asarray(features) == 0  # in an array of sizes the product stays, with count 0
             yield {**shared, **_input_product(row, half, features + absent), "count": ~absent * count}
 
 
 def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
-    """Split recurrent rows into calls, with their costs.
+    """Split recurrent rows into library calls, with their costs.
 
-    Published tables time the recurrence of one layer and direction without its input product. A layer is as many
-    recurrences as it has layers and directions, and one product of all steps with the input for each of them.
+    Published tables time the recurrence of one layer and direction without its input product. A layer consists of
+    a recurrence for each layer and direction, and a product of all steps with the input for each.
 
-    `ops`: an OPS table, with or without costs. Gives a DataFrame: COSTED rows with the column ``of``, the position
-    of their op in ``ops``; ``count`` is per execution of that op. The flop of the calls add up to the op's. Empty
-    where there is no recurrent row of a known cell and pass.
+    `ops`: an OPS table, with or without costs. Returns COSTED rows with the column ``of``, the position of their
+    op in ``ops``; ``count`` is per execution of that op. The flop of the calls add up to the op's. Empty where
+    there is no recurrent row of a known cell and pass.
     """
     found = []
     recurrent = np.flatnonzero(ops["kind"] == "rnn")
@@ -198,14 +198,14 @@ class WorkedCost(NamedTuple):
 
 
 def variant_of(row: Mapping[str, Any]) -> Variant | None:
-    """Give what chooses the formula of an op; None where it has none."""
+    """Return the values that select the formula of an op; None if it has none."""
     formula = FORMULAS.get(str(row["kind"]))
     variant = None if formula is None else tuple(str(row.get(name, "")) for name in formula.chosen_by)
     return None if formula is None or variant not in formula.variants else variant
 
 
 def _symbols_of_columns(stated: tuple[str, ...] = ()) -> Row:
-    """Give a symbol for each column, of `UNUSUAL` ones for those stated; parts of a formula are symbols too."""
+    """Return a symbol for each column (of `UNUSUAL` ones only if stated), and for each part of a formula."""
     import sympy
 
     left = {name: value for name, value in UNUSUAL.items() if name not in stated}
@@ -214,9 +214,9 @@ def _symbols_of_columns(stated: tuple[str, ...] = ()) -> Row:
 
 @lru_cache(maxsize=256)
 def print_cost(kind: str, variant: Variant, stated: tuple[str, ...] = ()) -> Cost:
-    """Write a kind's formulas as texts, in the names of its columns and of its parts.
+    """Write a kind's formulas as text, in the names of its columns and of its parts.
 
-    `stated`: which of `UNUSUAL` columns an op has.
+    `stated`: the `UNUSUAL` columns that an op has.
 
     >>> print_cost("gemm", ()).flop
     '2*b*k*m*n'
@@ -226,7 +226,7 @@ def print_cost(kind: str, variant: Variant, stated: tuple[str, ...] = ()) -> Cos
 
 @lru_cache(maxsize=16)
 def print_parts(kind: str) -> Mapping[str, str]:
-    """Write the named parts of a kind's formulas as texts."""
+    """Write the named parts of a kind's formulas as text."""
     symbols = _symbols_of_columns()
     return {name: str(symbols.give(part)) for name, part in FORMULAS[kind].parts.items()}
 
@@ -241,10 +241,10 @@ def _numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
-    """Write what an op's flop, byte and launches come from.
+    """Write an op's flop, byte and launches as formula and numbers.
 
-    `row`: one row of an OPS table whose dimensions are numbers. Gives a dict: by quantity: flop, byte and
-    launches; empty where the op has no formula.
+    `row`: one row of an OPS table whose dimensions are numbers. Returns them by quantity: flop, byte and launches;
+    empty if the op has no formula.
 
     >>> row = {"kind": "gemm", "dtype": "fp32", "b": 1.0, "m": 2.0, "n": 3.0, "k": 5.0}
     >>> work_out(row)["flop"]
@@ -271,10 +271,10 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
 
 
 def symbolic_work(row: Mapping[str, Any], size: Callable[[str], Any]) -> dict[str, Any]:
-    """Give an op's flop and byte as sympy expressions; nan where it has no formula or lacks a dimension of it.
+    """Return an op's flop and byte as sympy expressions; nan if it has no formula or lacks a dimension of it.
 
-    `row`: one row of an OPS table. A dimension that is text is worked out by ``size``; numbers are put in exactly,
-    one with decimals as the fraction that it was written as. `size`: gives the expression of a cell's text.
+    `row`: one row of an OPS table. ``size`` converts a dimension that is text; numbers are converted exactly,
+    decimals to the fraction as written. `size`: returns the expression of a cell's text.
 
     >>> import sympy
     >>> row = {"kind": "gemm", "dtype": "fp32", "b": 1.0, "m": "batch", "n": 3.0, "k": 5.0}

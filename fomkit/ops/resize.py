@@ -1,4 +1,4 @@
-"""An op table at another size: its cells are integers, named sizes, ``+ - * //`` and brackets; nothing runs."""
+"""Evaluate an op table at other sizes; cells are integers, named sizes, ``+ - * //`` and brackets, no code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SYMBOL = re.compile(r"\d+|[A-Za-z_]\w*|//|[-+*()]")
 
 @lru_cache(maxsize=4096)
 def _split(text: str) -> tuple[str, ...]:
-    """Give the symbols of a text; raises SyntaxError where something else stands in it, or too much."""
+    """Return the symbols of a text; raises SyntaxError for other characters or too long a text."""
     if len(text) > MAX_LENGTH or _SYMBOL.sub("", text).strip():
         raise SyntaxError
     return tuple(_SYMBOL.findall(text))
@@ -53,11 +53,11 @@ _BETWEEN: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: _whole_quotient,
 }  # fmt: skip
 _SIZE = "size_"
-"""Before each name while Python parses it: a size may be called as a word of the language is."""
+"""Prefix of each name while Python parses it: a size may have the name of a keyword."""
 
 
 def _term_of(node: ast.expr) -> Term:
-    """Make the function of a syntax tree; nothing but what is listed here is one."""
+    """Return the function of a syntax tree; raises SyntaxError for other nodes than those listed here."""
     match node:
         case ast.Constant(value=int(number)):
             return lambda _: number
@@ -74,17 +74,17 @@ def _term_of(node: ast.expr) -> Term:
 
 @lru_cache(maxsize=4096)
 def _term(text: str) -> Term:
-    """Make the function of an expression; raises SyntaxError where its symbols make none."""
-    numbers = (str(int(one)) if one.isdigit() else one for one in _split(text))  # 08 is no number of Python's
+    """Return the function of an expression; raises SyntaxError if its symbols are not one."""
+    numbers = (str(int(one)) if one.isdigit() else one for one in _split(text))  # Python refuses 08
     words = (f"{_SIZE}{one}" if one.isidentifier() else one for one in numbers)
     return _term_of(ast.parse(" ".join(words), mode="eval").body)
 
 
 def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
-    """Work out an expression in named sizes.
+    """Evaluate an expression in named sizes.
 
-    `text`: at most 200 characters; `sizes`: the value of each named size, or an array of whole numbers (float64)
-    for many values at once; `where`: table, row and column, for the error message.
+    `text`: at most 200 characters; `sizes`: the value of each named size, or an array of integers (float64) for
+    many values at once; `where`: table, row and column, for the error message. Raises FomkitError.
 
     >>> evaluate("2*(batch + 3)//4", {"batch": 5}, "ops")
     4
@@ -101,7 +101,7 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
 
 
 def names_in(text: str) -> set[str]:
-    """Give the named sizes that an expression uses."""
+    """Return the named sizes that an expression uses."""
     try:
         return {symbol for symbol in _split(text) if symbol.isidentifier()}
     except SyntaxError:
@@ -109,7 +109,7 @@ def names_in(text: str) -> set[str]:
 
 
 def sizes_used(ops: pd.DataFrame) -> set[str]:
-    """Give the named sizes that the dimensions of an op table depend on."""
+    """Return the named sizes that the dimensions of an op table depend on."""
     names: set[str] = set()
     for column in SIZED:
         if column in ops.columns and ops[column].dtype.kind != "f":
@@ -121,19 +121,19 @@ def sizes_used(ops: pd.DataFrame) -> set[str]:
 def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
     value = evaluate(text, sizes, place)
     if not 0 <= value <= HUGE:
-        # Compared as an integer: one of hundreds of digits is no float.
+        # Compared as an integer: one of hundreds of digits exceeds a float.
         shown = str(value) if abs(value) <= HUGE else f"a number of {len(str(abs(value)))} digits"
         raise FomkitError(place, f"{text!r} gives {shown}. Expected 0 to {HUGE:g}.")
     return float(value)
 
 
 def many_of(sizes: Mapping[str, Any]) -> int:
-    """Count the values that each named size has; one where nothing is named."""
+    """Return the number of values of each named size; 1 if there are no sizes."""
     return next((len(values) for values in sizes.values()), 1)
 
 
 def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
-    """Work out an expression for many values of the named sizes (s,) at once."""
+    """Evaluate an expression for many values of the named sizes (s,) at once."""
     value = np.asarray(evaluate(text, sizes, where), np.float64)
     value = np.broadcast_to(value, (many_of(sizes),))
     wrong = np.flatnonzero(~((value >= 0) & (value <= HUGE)))
@@ -145,9 +145,9 @@ def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: st
 def evaluate_all(
     texts: Sequence[str], sizes: Mapping[str, NDArray[np.float64]], where: str
 ) -> NDArray[np.float64]:
-    """Work out some expressions for many values of the named sizes (texts × s)."""
+    """Evaluate some expressions for many values of the named sizes (texts × s)."""
     found = np.empty((len(texts), many_of(sizes)))
-    # Numbers are many times as quick as arrays of one.
+    # Numbers are many times as fast as arrays of one element.
     points = {name: float(values[0]) for name, values in sizes.items()} if found.shape[1] == 1 else sizes
     for row, text in enumerate(texts):
         found[row] = evaluate(text, points, where)
@@ -157,7 +157,7 @@ def evaluate_all(
 
 
 Expressions = Mapping[str, Mapping[int, str]]
-"""The cells of a table that are expressions of named sizes: by column, and by row."""
+"""The cells of a table that are expressions of named sizes, by column and row."""
 
 
 def expressions_in(ops: pd.DataFrame) -> Expressions:
@@ -175,9 +175,9 @@ def expressions_in(ops: pd.DataFrame) -> Expressions:
 class Cells(NamedTuple):
     """The expressions of a table (e), as columns.
 
-    `columns`: the names of the table's columns that have any; `texts`: the expressions, each once.
-    `place`: among the cells of all these columns, one column after the other; `text`: number of its text.
-    `factor`: what the number format makes of it.
+    `columns`: the names of the table's columns that have any; `texts`: the distinct expressions.
+    `place`: position among the cells of all these columns, concatenated; `text`: position in ``texts``.
+    `factor`: factor of the number format.
     `least`, `most`, `whole`: what the column allows.
     """
 
@@ -191,10 +191,10 @@ class Cells(NamedTuple):
     whole: NDArray[np.bool_]
 
     def at(self, sizes: Mapping[str, NDArray[np.float64]], where: str) -> tuple[NDArray[np.float64], bool]:
-        """Work them out for many values of the named sizes (e, s), and tell whether a column forbids one.
+        """Return their values for many values of the named sizes (e, s), and whether a column forbids any.
 
-        What it allows is a range of numbers, whole ones where dimensions are, which expressions keep; so the least
-        value of each and its largest speak for all the others.
+        Columns allow a range of numbers, or of integers, which expressions preserve; so the smallest and the
+        largest value of each expression are checked for all.
         """
         values = evaluate_all(self.texts, sizes, where)
         ends = np.stack([values.min(1), values.max(1)], 1)[self.text] * self.factor[:, None]
@@ -206,7 +206,7 @@ class Cells(NamedTuple):
 def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
     """Collect the expressions of a table, column by column and row by row.
 
-    `factor`: what the number format of each row makes of its bytes.
+    `factor`: factor on the bytes of each row from its number format.
     """
     columns = tuple(expressions)
     listed = [(at, row, text) for at, name in enumerate(columns) for row, text in expressions[name].items()]
@@ -215,7 +215,7 @@ def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
     number = {text: place for place, text in enumerate(texts)}
     moved = np.array([name in ("read_byte", "write_byte") for name in columns], bool)
     known = {one.name: one for one in TABLES["OPS"]}
-    # What a loop does between its steps is done 0 times where there is one step.
+    # The steps between those of a loop run 0 times if the loop has one step.
     allowed = [replace(known[name], least=0.0) if name == "count" else known[name] for name in columns]
     least, most, whole = (np.array([getattr(one, name) for one in allowed], kind)[column]
                           for name, kind in (("least", float), ("most", float), ("whole", bool)))  # fmt: skip
@@ -226,10 +226,10 @@ def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
 
 
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
-    """Put numbers for the named sizes.
+    """Replace named sizes by numbers.
 
     `ops`: an OPS table whose dimension cells are numbers or expressions; `sizes`: the value of each named size;
-    `where`: name of the profile, for error messages. Gives a DataFrame: the same rows with float64 dimensions.
+    `where`: name of the profile, for error messages. Returns the same rows with float64 dimensions.
     """
     columns: dict[str, NDArray[np.float64]] = {}
     for column in SIZED:

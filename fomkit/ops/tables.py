@@ -1,8 +1,8 @@
-"""The tables that flow through fomkit: their columns, units and meaning.
+"""The tables of fomkit: their columns, units and meaning.
 
-The same names stand in CSV files, formulas, YAML and reports. A dimension that a kind of op does not have is
-empty (NaN); unknown is empty too, never 0, -1 or "?". Rows have one order (`in_order`), so that no number hangs on
-how somebody sorted a file.
+CSV files, formulas, YAML and reports use the same names. A dimension that a kind of op does not have is empty
+(NaN); unknown is empty too, never 0, -1 or "?". Rows have a defined order (`in_order`), so that no result depends
+on the order of a file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Column:
     """One column of a table: its name, unit ("" for a plain count or text), type, meaning and allowed values.
 
     `least`, `most`: bounds of a number.
-    `whole`: true for a number without fraction.
-    `words`: the only values of a text; empty where any is allowed.
+    `whole`: true for integers.
+    `words`: the allowed texts; empty if any is allowed.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Column:
 
 
 TINY = 1e-15
-"""Least value of a number that must be above 0; no op is faster than a femtosecond."""
+"""Smallest number above 0; no op is faster than a femtosecond."""
 HUGE = 1e15
-"""Largest value of a number: whole numbers are exact below it, and no product of dimensions overflows."""
+"""Largest number: integers are exact below it, and no product of dimensions overflows."""
 LINE = "line"
 """Name of the index of a table whose rows are numbered by the lines of their file."""
 
@@ -70,12 +70,12 @@ TIME_SOURCES = (
     "measured", "interpolated", "extrapolated", "transferred", "roofline", "alpha_beta", "assumed",
 )  # fmt: skip
 SOURCES: Mapping[str, int] = {name: number for number, name in enumerate(("", *TIME_SOURCES))}
-"""Numbers that stand for time sources in arrays; 0 where there is no time."""
+"""Codes of time sources in arrays; 0 where there is no time."""
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
 _PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
 
 PRODUCT_LAYOUTS = ("row_major", "column_major")
-"""Orders in which the factors of a product may be stored; a cell that says nothing means the first."""
+"""Storage orders of the factors of a product; an empty cell means the first."""
 
 DIMENSIONS: tuple[Column, ...] = (
     *_size_columns("b", "independent products of a batched matrix product"),
@@ -223,7 +223,7 @@ ORDER: tuple[Column, ...] = (
     *_size_columns("freed_by", "id after which it is free again; empty = the step's end", 0.0),
     *_text_columns("module pass_name", "where an op without a row ran, or whose the memory is"),
 )
-"""The ops of one step in the order they ran, and the memory that they make."""
+"""The ops of one step in the order in which they ran, and the memory that they allocate."""
 QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s", "energy_j")
 BASES = ("measured", "simulated", "modelled", "estimated", "committed", "published", "assumed")
 MEASUREMENTS: tuple[Column, ...] = (
@@ -246,7 +246,7 @@ MEASUREMENTS: tuple[Column, ...] = (
     *_text_columns("holds", "work in the figure besides the model's ops, in the user's words"),
     Column("record", "", "text", "fields of the imported record that have no column, as JSON"),
 )
-"""What somebody timed of whole models."""
+"""Measurements of whole models."""
 EPOCHS: tuple[Column, ...] = (
     *_size_columns("batch", "samples in one step of the whole training"),
     _amount_column("epochs", "", "epochs until the target is reached", TINY),
@@ -258,11 +258,11 @@ EPOCHS: tuple[Column, ...] = (
     Column("target", "", "number", "value of the metric that is reached, the same in all rows", -HUGE, HUGE),
     *_text_columns("source", "where the figures are from"),
 )
-"""How many epochs a training needs to reach a target, by batch."""
+"""Epochs that a training requires to reach a target, by batch."""
 SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))
-"""Columns whose cells may be expressions in named sizes, but in what was measured."""
+"""Columns whose cells may be expressions in named sizes, except in tables of measurements."""
 PLAIN_TABLES = ("TIMINGS", "MEASUREMENTS", "EPOCHS")
-"""Tables of what was measured, which hold numbers only."""
+"""Tables of measurements, which contain only numbers."""
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,
     "ORDER": ORDER, "MEASUREMENTS": MEASUREMENTS, "EPOCHS": EPOCHS,
@@ -272,19 +272,20 @@ TITLES: Mapping[str, str] = {
     "OPS": "ops", "COSTED": "ops", "TIMED": "ops", "TIMINGS": "timings", "LAYERS": "layers",
     "ORDER": "ops in running order", "MEASUREMENTS": "measurements", "EPOCHS": "epochs to a target",
 }  # fmt: skip
-"""What a table is of, as messages say it."""
+"""Content of each table, for messages."""
 
 
 def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
-    """Name the columns of a table in file order, all or only those of one type."""
+    """Return the columns of a table in file order, all or only those of one type."""
     return [column.name for column in TABLES[table] if dtype in (None, column.dtype)]
 
 
 def in_order(timings: pd.DataFrame) -> pd.DataFrame:
-    """Sort timings by all their columns, those of the schema in its order; other columns ride along.
+    """Sort timings by all columns of the schema, in its order.
 
-    A sum of floats hangs on the order of its terms, and so do rules that take the first of equals or every tenth
-    row. Rows that agree in every column are one another's equals, so any order of a table gives the same result.
+    A sum of floats depends on the order of its terms, and so do rules that select the first of equal rows or every
+    tenth row. Rows that agree in every column are interchangeable, so every order of a table leads to the same
+    result.
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"kind": ["gemm", "conv", "gemm"], "m": [2.0, float("nan"), 1.0]})
@@ -321,9 +322,9 @@ _PLACE = re.compile(r":(\d{1,9})(?: (\S+))?$")
 class CodeLine(NamedTuple):
     """One line of code.
 
-    `file`: path as the profile gives it; a text of another form is all file.
-    `function`: with its class; "" where nobody says.
-    `times`: executions of the op that are this line's; None for all that the other lines leave.
+    `file`: path as in the profile; a text in another form counts as file.
+    `function`: with its class; "" if unknown.
+    `times`: executions of the op by this line; None for all that the other lines leave.
     """
 
     file: str
@@ -345,8 +346,8 @@ def code_line(file: str, line: int, function: str) -> str:
 def join_lines(lines: Mapping[str, int], count: int | str) -> str:
     """Write the cell of a row.
 
-    `lines`: executions by line of code; `count`: executions of the row; with an expression in named sizes nobody
-    knows how many are each line's.
+    `lines`: executions by line of code; `count`: executions of the row; if it is an expression in named sizes, the
+    executions of each line are unknown.
 
     >>> join_lines({"model.py:12 f": 2}, 2), join_lines({"model.py:12 f": 2, "model.py:14 f": 1}, 3)
     ('model.py:12 f', 'model.py:12 f ×2; model.py:14 f ×1')
@@ -357,7 +358,7 @@ def join_lines(lines: Mapping[str, int], count: int | str) -> str:
 
 
 def split_code_lines(cell: str) -> list[CodeLine]:
-    """Read the cell of a row; any text is taken.
+    """Read the cell of a row; any text is accepted.
 
     >>> split_code_lines("model.py:12 Block.forward ×2; model.py:14")
     [CodeLine(file='model.py', line=12, function='Block.forward', times=2), \

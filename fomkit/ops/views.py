@@ -1,9 +1,9 @@
-"""Views of a step: trees of its modules and of the user's code lines, executions in turn, layers by type.
+"""Views of a step: trees of its modules and of the user's code lines, executions in order, layers by type.
 
 In a tree each row belongs to its own place and to every place above it. Layers are counted with multiply-adds,
-parameters and bytes, as the classic networks' tables count them. A layer counts when it changes its input at
-inference too: dropout and flattening do not. Batch normalisation is two layers, one that normalises and one that
-scales, as in Caffe.
+parameters and bytes, as in the tables of classic networks. A layer counts if it also changes its input at
+inference: dropout and flattening do not. Batch normalisation counts as two layers, one that normalises and one
+that scales, as in Caffe.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Matrix = NDArray[np.float64]
 
 
 BELOW = " > "
-"""Stands between the parts of a place in the code: file, function, line."""
+"""Separator in a place in the code: file, function, line."""
 INSIDE = "/"
-"""Stands between the parts of a scope."""
+"""Separator in a scope."""
 BESIDE = "not the device"
-"""The part of a step that runs while the device computes: it counts only where it is the longer."""
+"""The part of a step that runs while the device computes; it counts only if it takes longer."""
 
 
 def scope_labels(ops: pd.DataFrame) -> list[str]:
-    """Give the scope of each row: its module's path with the op's name below, as graphs write name scopes.
+    """Return the scope of each row: its module's path and the op's name, as graphs write name scopes.
 
     >>> scope_labels(pd.DataFrame({"op": ["aten::mm", "AdamW.step"], "module": ["blocks.0.project", None]}))
     ['blocks/0/project/aten::mm', 'AdamW.step']
@@ -47,7 +47,7 @@ def scope_labels(ops: pd.DataFrame) -> list[str]:
 
 
 class _Share(NamedTuple):
-    """The part of a row's executions that one line of code runs."""
+    """The share of a row's executions that one line of code runs."""
 
     place: str
     times: float
@@ -69,17 +69,17 @@ def _kind_shares(cell: str, count: float) -> list[_Share]:
 
 
 def has_lines(ops: pd.DataFrame) -> bool:
-    """Tell whether any op has a line of code."""
+    """Return whether any op has a line of code."""
     return "code_line" in ops.columns and bool((ops["code_line"].astype("object").fillna("") != "").any())
 
 
 def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
-    """Give one row for each line of code that runs an op, with the executions of each.
+    """Return one row for each line of code that runs an op, with the executions of each.
 
-    Where a row's cell does not say how often each of its lines runs, they share its executions equally.
+    Where a row's cell does not state how often each of its lines runs, they share its executions equally.
 
-    `ops`: with count and code_line. Gives a DataFrame: with the same columns; ``code_line`` is a place, file >
-    function > line, "" where nobody says. Counts of the rows of one op add up to its own.
+    `ops`: with count and code_line. Returns the same columns; ``code_line`` is a place, file > function > line, ""
+    if unknown. The counts of the rows of one op add up to its own.
 
     >>> rows = pd.DataFrame({"op": ["relu"], "count": [3.0], "code_line": ["net.py:4 f ×2; net.py:9 f ×1"]})
     >>> split_by_line(rows)[["code_line", "count"]].values.tolist()
@@ -97,11 +97,11 @@ def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
 
 
 SEPARATORS: Mapping[str, str] = {"module": ".", "pass": "_", "scope": INSIDE, "code": BELOW}
-"""Groupings whose names are paths, and what stands between their parts."""
+"""Groupings whose names are paths, and the separator of each."""
 
 
 class Place(NamedTuple):
-    """One place of a tree: its path, its parts, and the labels of the rows that are its own and below it."""
+    """One place of a tree: its path, its depth, and the labels of its own rows and of all rows in it."""
 
     path: str
     depth: int
@@ -110,10 +110,10 @@ class Place(NamedTuple):
 
 
 def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None) -> Iterator[Place]:
-    """Give the places of a tree, each before those below it, in order of first appearance.
+    """Yield the places of a tree, each before those below it, in order of first appearance.
 
-    `labels`: paths of rows; "" is the root, which is no place of its own unless rows lie there; `depth`: deepest
-    level shown; rows below it are their ancestor's own.
+    `labels`: paths of rows; "" is the root, which is a place only if rows belong to it; `depth`: deepest level
+    shown; rows below it count for their ancestor.
 
     >>> for place in tree_labels(["a.x", "b", "a.y.z"], ".", 2):
     ...     print(place.path, place.depth, sorted(place.own), sorted(place.inclusive))
@@ -145,10 +145,10 @@ def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None)
 
 
 class Execution(NamedTuple):
-    """One execution of an op, or several that nobody can tell apart.
+    """One execution of an op, or several that cannot be distinguished.
 
     `row`: position in the op table.
-    `last_id`: the last id of the order that belongs to it; None where the order does not have it.
+    `last_id`: the last id of the order that belongs to it; None if the order does not contain it.
     """
 
     row: int
@@ -157,7 +157,7 @@ class Execution(NamedTuple):
 
 
 def _runs(order: pd.DataFrame) -> Iterator[tuple[int, list[int]]]:
-    """Give the rows that follow each other in an order, each with its ids in one go."""
+    """Yield the rows in their order, with the ids of each uninterrupted sequence."""
     lines = order[(order["id"] > 0) & order["row"].notna()].drop_duplicates("id").sort_values("id", kind="stable")
     pairs = zip(lines["row"].astype(int), lines["id"].astype(int), strict=True)
     for row, group in groupby(pairs, key=lambda pair: pair[0]):
@@ -165,14 +165,14 @@ def _runs(order: pd.DataFrame) -> Iterator[tuple[int, list[int]]]:
 
 
 def executions(counts: Sequence[float], order: pd.DataFrame | None) -> list[Execution]:
-    """Give the executions of a step in order.
+    """Return the executions of a step in order.
 
-    An op that makes several pieces of memory may have several ids for one execution; then what follows without
-    another op between is one. Where the ids are fewer than the executions, each stands for its share.
+    An op that allocates several pieces of memory may have several ids for one execution; an uninterrupted sequence
+    of ids is then one. If there are fewer ids than executions, each represents an equal share.
 
-    `counts`: executions of each row of the op table. `order`: an ORDER table; None where nobody recorded it. Rows
-    that it does not have come last, rows without any order in their own. Gives a list: their counts add up to each
-    row's.
+    `counts`: executions of each row of the op table. `order`: an ORDER table; None if it was not recorded. Rows
+    that it does not contain come last, in their own order. The times of the executions of a row add up to its
+    count.
 
     >>> order = pd.DataFrame({"id": [0, 1, 2, 3], "row": [None, 0, 1, 0]})
     >>> [(one.row, one.times) for one in executions([2.0, 1.0, 5.0], order)]
@@ -195,7 +195,7 @@ def executions(counts: Sequence[float], order: pd.DataFrame | None) -> list[Exec
 
 
 WINDOW_KINDS = ("pool", "reduction")
-"""Kinds that do one operation for each element that goes into an output."""
+"""Kinds with one operation per element of a window."""
 
 TYPE_COLUMNS = (
     "layers", "multiply_adds", "other_operations", "parameters", "parameter_byte", "output_byte", "im2col_byte",
@@ -210,10 +210,9 @@ class Census(NamedTuple):
       pooling's or local normalisation's window, else one per output); parameters and their bytes; bytes of their
       outputs; bytes of the matrices that convolutions as plain products would gather (im2col).
     `input_byte`: bytes of the data.
-    `copy_byte`: bytes of one copy per reader of each result that several layers read, as Caffe's split layers keep
-      them.
-    `in_place_byte`: bytes of outputs that take the place of an input, contained in ``types``.
-    `largest_im2col_byte`: the largest of these matrices; one workspace would serve all.
+    `copy_byte`: bytes of a copy per reader of each result that several layers read, as in Caffe's split layers.
+    `in_place_byte`: bytes of outputs that replace an input, contained in ``types``.
+    `largest_im2col_byte`: the largest of these matrices; a single workspace of this size is enough.
     `idle`: types that do not count, with their number.
     `elsewhere_flop`: arithmetic of the forward pass outside all layers, such as the loss [flop].
     """
@@ -228,7 +227,7 @@ class Census(NamedTuple):
 
 
 def _place_of_ops(ops: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[int]:
-    """Give each op the position of its layer, the function of its name in its module, else the module, else -1."""
+    """Return the position of each op's layer: the function of its name in its module, else the module, else -1."""
     functions = {(row.module, row.op): place for place, row in enumerate(layers.itertuples()) if row.op}
     modules = {row.module: place for place, row in enumerate(layers.itertuples()) if not row.op}
     inside = ops["module"] if "module" in ops.columns else pd.Series("", ops.index)
@@ -242,7 +241,7 @@ def _sums_by_place(amounts: pd.Series, places: pd.Series[int], count: int) -> Ma
 
 
 def _work(layers: pd.DataFrame, forward: pd.DataFrame) -> dict[str, Matrix]:
-    """Give each layer's multiply-adds, other operations and gathered bytes; rows of one module are one layer."""
+    """Return each layer's multiply-adds, other operations and gathered bytes; rows of one module are one layer."""
     count = len(layers)
     products, windows = forward["kind"].isin(PRODUCT_KINDS), forward["kind"].isin(WINDOW_KINDS)
     flop = forward["flop"] * forward["count"]
@@ -262,7 +261,7 @@ def _work(layers: pd.DataFrame, forward: pd.DataFrame) -> dict[str, Matrix]:
 
 
 def _with_scales(layers: pd.DataFrame) -> pd.DataFrame:
-    """Part batch normalisation into normalising and scaling, which has the parameters and is what is read."""
+    """Split batch normalisation into normalising and scaling; the latter has the parameters and the readers."""
     halves = layers[(layers["layer"] == "batch_norm") & (layers["bias"] > 0)]
     scales = halves.assign(layer="scale", in_place=0.0, readers=1.0)
     layers = layers.copy()
@@ -274,7 +273,7 @@ def layer_census(layers: pd.DataFrame, ops: pd.DataFrame, gathered: pd.Series[fl
     """Count the layers of one forward pass by type.
 
     `layers`: a LAYERS table whose sizes are numbers; `ops`: the COSTED table of the same step; `gathered`: bytes
-    that each op would gather as a plain product (im2col), by its index; 0 where it would not.
+    that each op would gather as a plain product (im2col), by its index; 0 for all others.
     """
     layers = layers.reset_index(drop=True)
     forward = ops[ops["pass_name"] == PASSES[0]].assign(_gathered=gathered)

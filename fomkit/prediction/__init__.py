@@ -1,1 +1,1 @@
-"""How long an op takes on a machine, with an interval, from the best evidence there is."""
+"""Prediction of an op's time on a machine, with an interval, from the best available evidence."""

@@ -1,8 +1,8 @@
-"""Products far from everything that a table timed: what its fit says there, drawn towards the facts.
+"""Correct a fit's predictions of products far from every timed one by predictions from facts.
 
-How far depends on how much the fit missed of the nearest rows when these were left out (`typical_error`), and the
-table's own rows correct the facts first. Products larger than all timed ones start from the largest that the table
-knows and grow as facts say (`with_growth`).
+`with_vectors` treats thin products, `with_facts` all others: facts, corrected by the table's own rows, weigh more
+with the distance to timed products, and in small tables with the fit's cross-validation errors. `with_growth`
+scales products larger than all timed ones from the largest. `errors_nearby` estimates the size of a fit's errors.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from fomkit.prediction.tiles import mix, thinness
 from fomkit.prediction.typical import SHORTEST_S
 
 ERRORS = 8
-"""Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
+"""Cross-validation errors from which the spread of a prediction is estimated: those of the nearest scored ops."""
 
 MIN_CORRELATION = 0.5
-"""Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
+"""Least correlation with the nearest timed op at which a prediction counts as interpolated."""
 
 FAR, LITTLE = 20.0, 0.01
-"""Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
+"""Lengths beyond which nothing correlates, and the share below which no second prediction is computed."""
 
 KNOWN_OCTAVES = 0.5
-"""Powers of two in m, n or k to which a timed product tells of another by its own fit alone; from twice as many
-on, what others reach does, corrected by timed products."""
+"""Distance to a timed product, in powers of two in m, n or k, up to which only the fit counts; from twice as far
+only the corrected typical value of other machines does."""
 FEW, ALONE, BETWEEN = 120, 0.1, 0.2
-"""Timed products up to which a fit is mixed with that everywhere (DeepBench's tables of a few hundred are as good
-by themselves); spreads of ln(time) between products beside each other, and between machines."""
+"""Timed products up to which a fit is mixed with the facts everywhere (DeepBench's tables of a few hundred are as
+good alone); standard deviations of ln(time) between neighbouring products, and between machines."""
 
 
 def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
-    """Give the typical size of the left-out errors near each query (`typical_error`).
+    """Return the typical size of the cross-validation errors near each query (`typical_error`).
 
-    `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
+    `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not count for a query;
     `errors` (n,).
     """
     sizes, count = np.abs(errors), distance.shape[1]
     cells = gp.nearest_rows(distance, min(ERRORS, count))
-    # Cells count on from one query to the next.
+    # `cells` are flat indices over all queries.
     return typical_error(distance.take(cells), sizes.take(cells % count), float(sizes.mean()))
 
 
 def typical_error(distance: Matrix, sizes: Matrix, usual: float) -> Matrix:
-    """Give the typical size of left-out errors (q, `ERRORS`) at these distances, the nearest weighing most.
+    """Return the weighted mean of error sizes (q, `ERRORS`) by distance; the nearest weigh most.
 
-    A tenth of the ``usual`` size of all is added: eight small errors may be chance.
+    A tenth of ``usual``, the mean of all sizes, is added: eight small errors may be chance.
     """
-    # A distance below a tenth of a length says no more: both ops are nearly the same.
+    # 0.1: two ops closer than a tenth of a length are nearly the same.
     off = distance + 0.1
     weight = 1 / (off * off * off)
     return np.asarray(np.einsum("ij,ij->i", weight, sizes) / weight.sum(1) + 0.1 * usual + 1e-6)
 
 
 class Known(Protocol):
-    """What is asked of a fitted table: its rows, as a table too, and the fit (`fomkit.prediction.interpolate`)."""
+    """A fitted table: its rows, also as a DataFrame, and the fit (`fomkit.prediction.interpolate.Family`)."""
 
     @property
     def rows(self) -> Rows:
@@ -74,21 +74,21 @@ class Known(Protocol):
 
     @property
     def training(self) -> pd.DataFrame:
-        """The same as a table, with ``_time_s``."""
+        """The same as a DataFrame, with ``_time_s``."""
 
     @property
     def fitted(self) -> gp.Precomputed:
-        """What the process knows of them."""
+        """The Gaussian process."""
 
     @property
     def fit(self) -> Any:
-        """Mean, and left-out errors."""
+        """The parameters, with mean and cross-validation errors."""
 
 
-def _untimed(rows: Rows, features: Matrix, family: Known) -> Matrix:
-    """Give how little the table says of thin products (n): 1 far from every timed product, 0 among them.
+def _distance_share(rows: Rows, features: Matrix, family: Known) -> Matrix:
+    """Return how far thin products are from timed ones (n): 1 far from all, 0 near one.
 
-    Of a product with one row or column only such products speak: it runs by another kernel.
+    For a product with one row or column only such timed products count: it runs by another kernel.
     """
     known, query = thinness(family.rows), thinness(rows)
     scaled = features / family.fit.hyper.length
@@ -103,20 +103,20 @@ def _untimed(rows: Rows, features: Matrix, family: Known) -> Matrix:
 def with_vectors(
     rows: Rows, query: Matrix, found: Answers, family: Known, machine: Machine, interval: float
 ) -> Answers:
-    """Draw thin products far from every timed one to what such products reach of the bandwidth elsewhere."""
+    """Mix thin products far from every timed one with the typical bandwidth that such products reach elsewhere."""
     share, thin = np.zeros(len(rows)), thinness(rows)
     at = np.flatnonzero(thin > 0)
     if len(at):
-        # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
+        # Small matrices are left out: their time is mostly a start, which the machine's own table shows better.
         at = at[(thin[at] == 1) | (bounds(rows.take(at), machine).floor_s > SHORTEST_S)]
     if len(at):
-        share[at] = _untimed(rows.take(at), query[at], family)
+        share[at] = _distance_share(rows.take(at), query[at], family)
     at = np.flatnonzero(share > LITTLE)
     from_rates = prior.estimate(rows.take(at), machine, interval) if len(at) else None
     if from_rates is None or not len(from_rates):
         return found
     at = at[np.isin(rows.index[at], from_rates.index)]
-    # Several rows run by the kernels of large products, of which the table knows what a start costs.
+    # Products of several rows run by the kernels of large ones, whose start the table knows.
     start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
     times = found.times.copy()
     elsewhere = np.log(np.maximum(from_rates.times, start_s))
@@ -138,10 +138,10 @@ def with_vectors(
 
 
 def _octaves(rows: Rows, known: Rows) -> Matrix:
-    """Give how far products lie from timed ones (q, n), in powers of two, whatever lengths a fit has found.
+    """Return distances between products and timed ones (q, n), in powers of two, independent of a fit's lengths.
 
-    The size that differs most counts; another alignment is one more, a batch beside a single product is as far as
-    can be, for it runs by another kernel.
+    The size that differs most counts. Different alignment adds one. A batched product is at the largest distance
+    from a single one, because it runs by another kernel.
     """
     apart = np.zeros((len(rows), len(known)))
     for name in ("m", "n", "k"):
@@ -156,9 +156,9 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
 
 
 def _above_facts(family: Known, places: Places, machine: Machine, interval: float) -> Matrix:
-    """Give ln(time of timed products / what machines like this one usually take), NaN where it is not known.
+    """Return ln(measured time / time predicted from facts) of timed products, NaN where it is not known.
 
-    Of all rows (n); those at ``places`` are looked up, and kept for the next time.
+    For all rows (n); it is computed at ``places`` and cached.
     """
     key = f"above facts {machine.excluded}"
     above = cached(family.training, machine.device, key, lambda: np.full(len(family.training), np.nan))
@@ -173,24 +173,24 @@ def _above_facts(family: Known, places: Places, machine: Machine, interval: floa
 
 
 def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
-    """Give what the `ERRORS` nearest timed products take above the usual, the nearest weighing most (q)."""
+    """Return the weighted mean of ``above`` over the `ERRORS` nearest timed products, shrunk towards 0 (q)."""
     places = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
     near = np.take_along_axis(apart, places, 1)
     weight = 1 / ((near + 0.5) ** 2 * noise[places])
     known = above[places]
     centre = np.median(known, 1, keepdims=True)
-    known = np.clip(known, centre - ALONE, centre + ALONE)  # one odd product says little of another
+    known = np.clip(known, centre - ALONE, centre + ALONE)  # one outlier has little predictive value
     total = weight.sum(1)
     found = (weight * known).sum(1) / total
     few = ALONE**2 + (weight * (above[places] - found[:, None]) ** 2).sum(1) / total
-    # What a machine has in common with others is the prior: few rows that disagree move it little, and of a large
-    # table, which has told near ones apart from far ones, far rows as well.
+    # The prior is no offset from what machines have in common: few rows that disagree move it little. In a large
+    # table, where near rows were told apart from far ones, far rows move it little too.
     far = ALONE * (weight * np.minimum(near, FAR)).sum(1) / total if len(above) > FEW else 0.0
     return np.asarray(found / (1 + (few * (weight**2).sum(1) / total**2 + far**2) / BETWEEN**2))
 
 
 def _start_noise(family: Known, machine: Machine) -> Matrix:
-    """Give the variance of ln(time) of timed products from what a start and the harness cost, up to a factor."""
+    """Return the variance of ln(time) of timed products due to launch and harness cost, up to a factor."""
     launch = machine.device.launch_s
     printed_s, own_s = (family.training[name].to_numpy(np.float64) for name in ("time_s", "_time_s"))
     start_s = (printed_s - own_s) / 4 + (launch.value if launch is not None else 0.0)
@@ -198,9 +198,9 @@ def _start_noise(family: Known, machine: Machine) -> Matrix:
 
 
 class _LeftOut(NamedTuple):
-    """Mean squares of what rows left out were missed by [ln²], by their fit and by corrected facts.
+    """Mean squared errors [ln²] of left-out rows, by their fit and by corrected facts.
 
-    `apart`: of how far these two lay apart.
+    `apart`: mean squared difference of both predictions.
     """
 
     by_fit: float
@@ -209,14 +209,14 @@ class _LeftOut(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of corrected facts beside the fit."""
+        """The weight of corrected facts against the fit."""
         return self.by_fit / max(self.by_fit + self.by_facts, 1e-12)
 
     def average(self, fit: Matrix, facts: Matrix, share: Matrix, interval: float) -> Matrix:
-        """Average what both say of some ops, as logarithms of value, low and high (3, q).
+        """Average both predictions of some ops, as logarithms of value, low and high (3, q).
 
-        Where the two lie apart an op is less sure (`mix`), and their errors cancel in part: rows left out tell how
-        far off such averages are in the mean.
+        The interval is wider where both disagree (`mix`), and narrower because their errors cancel in part: by how
+        much in the mean follows from the left-out rows.
         """
         value, low, high = mix(fit, facts, share, interval)
         usual, apart = (1 - share) * self.by_fit + share * self.by_facts, share * (1 - share) * self.apart
@@ -224,23 +224,23 @@ class _LeftOut(NamedTuple):
         return np.stack([value, value + cancels * (low - value), value + cancels * (high - value)])
 
 
-def _missed_by_both(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
-    """Tell how far off a fit of a few rows and corrected facts are, from rows left out."""
+def _left_out_errors(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
+    """Return the errors of a fit of few rows and of corrected facts, on left-out rows."""
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
     by_facts, by_fit = _offsets(apart, above, noise) - above, family.fit.errors
     return _LeftOut(*(ALONE**2 * float((one**2 / noise).mean()) for one in (by_fit, by_facts, by_fit - by_facts)))
 
 
 def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, interval: float) -> Answers:
-    """Draw products outside the timed sizes, and all where a few are timed, to facts that timed ones correct.
+    """Mix products outside the timed sizes, or all if few are timed, with corrected predictions from facts.
 
-    A process that was fitted to a range of sizes is as sure beyond it as inside where its lengths came out long.
+    A Gaussian process with long lengths is as certain beyond the range of its sizes as inside.
     """
     if FEW < len(family.training) <= gp.LIMIT:
         return found
     apart = _octaves(rows, family.rows)
     few, thin = apart.shape[1] <= FEW, thinness(rows)
-    # `with_vectors` tells thin products apart already, unless all are far off; of few rows none is near.
+    # `with_vectors` treats thin products already, unless all are far; with few rows none is near.
     known = np.where(thin > 0, 8.0, 2.0 if few else 1.0) * KNOWN_OCTAVES
     share = np.clip(apart.min(1) / known - 1, 0.0, 1.0)
     if not few and not (share > LITTLE).any():
@@ -250,7 +250,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
     noise, missed = _start_noise(family, machine), None
     if few and not np.isnan(above).any():
-        missed = _missed_by_both(family, above, noise)
+        missed = _left_out_errors(family, above, noise)
         share = missed.share + (1 - missed.share) * share
         at = np.flatnonzero((share > LITTLE) & (thin < 1))
     here = prior.estimate(rows.take(at), machine, interval)
@@ -259,10 +259,10 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         return found
     times = found.times.copy()
     elsewhere = np.log(here.times)
-    if missed is not None:  # what machines have in common is in the correction
+    if missed is not None:  # disagreement between machines is in the correction
         side = op_half_width(interval) * np.sqrt(missed.by_facts)
         elsewhere = elsewhere[0] + side * np.array([[0.0], [-1.0], [1.0]])
-    start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows what a start costs
+    start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows the cost of a start
     elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
     own = np.log(times[:, at])
     both = (
@@ -289,15 +289,15 @@ def with_growth(
     table: Callable[[Rows], Answers],
     mean: Callable[[Rows], Matrix],
 ) -> Answers:
-    """Draw products with a side beyond every timed one to that of the largest side, times the growth of the mean.
+    """Mix products with a side beyond every timed one with those of the largest timed side, times mean growth.
 
-    What a table tells of its largest products it tells of larger ones, which take more waves of the same tiles:
-    neither facts nor the process, which forgets, know it better. With products of more than 4,096 rows left out
-    those of an H100 in fp8 are off by 8.2 % in the mean instead of 11.2, of an L40S in bf16 by 9.2 in the middle
-    instead of 10.9; those of 32,768 rows lie 2 and 6 % to one side instead of 14 and 19. All of that counts where
-    a side is twice as large as every timed one. For tables that a process alone does not fit.
+    The table's offset at its largest products holds for larger ones, which take more waves of the same tiles:
+    neither facts nor the process, which returns to its mean, predict it better. With products of more than 4,096
+    rows left out, those of an H100 in fp8 are off by 8.2 % (mean) instead of 11.2, of an L40S in bf16 by 9.2
+    (median) instead of 10.9; those of 32,768 rows are biased by 2 and 6 % instead of 14 and 19. From twice the
+    largest timed side on only this prediction counts. Only for tables of more than `gp.LIMIT` rows.
 
-    `found`: what is known of the products; `table`: tells it of others; `mean`: ln of the time by the fit's mean.
+    `found`: predictions of the products; `table`: predicts others; `mean`: ln of the time by the fit's mean.
     """
     if len(family.training) <= gp.LIMIT:
         return found

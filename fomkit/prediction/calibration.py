@@ -1,6 +1,6 @@
-"""Fit a machine's timings: the parameters that `interpolate` and `rates` evaluate.
+"""Fit a machine's timings: compute the parameters that `interpolate` and `rates` evaluate.
 
-Needs scipy and is imported on demand: predicting on a machine with shipped fits does without.
+The module requires scipy and is imported on demand: predictions on a machine with shipped fits do without.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from fomkit.prediction.interpolate import Fit
 from fomkit.prediction.tiles import Chip, fit_form, tiled
 
 FEWEST = 8
-"""Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""
+"""Distinct ops from which a family is fitted; fewer cannot separate a fixed cost, two rates and a spread."""
 
 FOLDS = 10
-"""Shape groups are left out in at most so many rounds."""
+"""Most rounds of cross-validation."""
 
 LENGTH_WIDTH = 0.5
-"""Standard deviation of the logarithm of a machine's own lengths around those of all machines' process."""
+"""Standard deviation of the logarithm of a machine's lengths around those of the process of all machines."""
 
 HUBER = 0.3
-"""Log error from which a row pulls the calibrated roofline with constant force."""
+"""Log error beyond which a row pulls the calibrated roofline with constant force."""
 
 FORM_ROWS = 2000
-"""Products that tell a form's eight constants: of more, an even part."""
+"""Most products to which a form's eight constants are fitted: of more, every k-th."""
 
 
 class CrossValidation(NamedTuple):
-    """What became of rows predicted without their shape group.
+    """Rows predicted without their shape group.
 
     `log_error` (n,): ln(predicted time / measured time).
-    `spread` (n,): standard deviation of ln(time), as `fomkit.prediction.interpolate.deviation` gives it, from the
-      errors of other rounds.
+    `spread` (n,): standard deviation of ln(time) by `fomkit.prediction.interpolate.deviation`, from the errors of
+      the other rounds.
     `fold` (n,): round in which the row was left out.
     `fits`: by round, the fit of all other rows.
     `own` (n,): the process's own standard deviation.
@@ -64,11 +64,11 @@ class CrossValidation(NamedTuple):
 def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Matrix:
     """Fit non-negative coefficients of the terms to times, by their log errors and robust to outliers.
 
-    Each coefficient has a weak log-normal prior: the cost of a start at a tenth of its typical time, every other
-    term at the best rate seen in the table. It only decides coefficients that the table leaves open. A term
-    that is 0 in every row costs nothing. Where other machines say what is usual (q,), that is the prior.
+    Each coefficient has a weak log-normal prior: the cost of a start at a tenth of the median time per start,
+    every other term at the best rate in the table. It only determines coefficients that the table leaves open. A
+    term that is 0 in every row gets 0. Coefficients ``usual`` (q,) of other machines replace this prior.
 
-    `terms` (n, q); `seconds` (n,). Gives an array (q,): in seconds per unit of the term.
+    `terms` (n, q); `seconds` (n,). Returns an array (q,): in seconds per unit of the term.
     """
     met = np.asarray((terms > 0).any(0), np.bool_)
     every, terms = np.zeros(terms.shape[1]), terms[:, met]
@@ -96,8 +96,8 @@ def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Mat
 
 
 def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
-    """Give −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
-    # In as few passes over large matrices as there may be: a fit asks some hundred times.
+    """Return −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
+    # Few passes over large matrices, in place: a fit evaluates this some hundred times.
     scaled, count = features / hyper.length, len(target)
     squares, diagonal = (scaled * scaled).sum(1), np.arange(count)
     between = -2 * scaled @ scaled.T
@@ -106,7 +106,7 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
     distance = np.sqrt(3 * np.maximum(between, 0.0, out=between), out=between)
     decay = np.exp(-distance)
     decay *= hyper.variance
-    smooth = decay * (distance + 1)  # `gp.correlation`, of which the slope needs a part
+    smooth = decay * (distance + 1)  # `gp.correlation` times the variance; the gradient needs its parts
     covariance = smooth.copy()
     covariance[diagonal, diagonal] += hyper.noise + noise
     upper, failed = dpotrf(covariance.T, overwrite_a=True)
@@ -114,10 +114,10 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
         raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
     log_root = np.log(upper[diagonal, diagonal]).sum()
     weights, _ = dpotrs(upper, target)
-    half, _ = dpotri(upper, overwrite_c=True)  # a triangle of the inverse, beside which all is 0
+    half, _ = dpotri(upper, overwrite_c=True)  # one triangle of the inverse; the rest is 0
     half[diagonal, diagonal] *= 0.5
-    half = half.T  # with its transposed the inverse
-    # Each slope is half the sum of the kernel's times (inverse − weights·weightsᵀ), which is never made.
+    half = half.T  # `half` plus its transpose is the inverse
+    # Each derivative is half the sum of the kernel's times (inverse − weights·weightsᵀ), a matrix never built.
     by_noise = hyper.noise * (np.trace(half) - 0.5 * weights @ weights)
     by_variance = np.vdot(half, smooth) - 0.5 * weights @ (smooth @ weights)
     # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
@@ -129,7 +129,7 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
 
 
 STUCK = 1.0
-"""By how much less likely [ln] than a process of nearly the same rows one may be before it is looked for there."""
+"""Loss [ln] above that of a process for nearly the same rows from which the search is repeated there."""
 
 
 def fit_hyper(
@@ -137,8 +137,8 @@ def fit_hyper(
 ) -> Hyper:
     """Find the most probable lengths, variance and noise of a Gaussian process.
 
-    A search may end where all is taken for noise: so it is made again from the likeliest of the processes
-    ``beside``, of nearly the same rows, if that is likelier than what was found.
+    A search may end where everything is explained as noise. So if the likeliest of the processes ``beside``, of
+    nearly the same rows, is likelier than the result, the search is repeated from there.
 
     Priors are log-normal: lengths around twice the root of the number of features that vary (factor e), variance
     around that of the target (factor e^√2), noise around a hundredth of the target's variance (factor e²).
@@ -163,7 +163,7 @@ def fit_hyper(
         return minimize(loss, inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
 
     found = search(start)
-    # A round that lacks an op which the table tells apart has fewer features.
+    # A round without one of the named ops (`told_apart`) has fewer features.
     tried = [np.log([*one.length, one.variance, one.noise]) for one in beside if len(one.length) == count]
     values_beside = [loss(logged)[0] for logged in tried]
     if tried and min(values_beside) < found.fun - STUCK:
@@ -173,13 +173,13 @@ def fit_hyper(
 
 
 ODD, ROUNDS = 2.5, 3
-"""Standard deviations from which a timing is odd by what others of its family say, and rounds of telling so."""
+"""Residual in standard deviations beyond which a timing is an outlier of its family, and rounds of this test."""
 
 
 def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
-    """Give the variance besides its noise that puts each odd row `ODD` deviations from what all others say (n).
+    """Return the extra variance that puts each outlier `ODD` deviations from the prediction of all others (n).
 
-    Libraries run single shapes up to five times as long as those beside them, which says little of others.
+    Libraries run single shapes up to five times as long as neighbouring ones; such shapes do not predict others.
     """
     shared, odd = hyper.variance * correlation(distances(features, features, hyper.length)), np.zeros(len(target))
     for _ in range(ROUNDS):
@@ -190,7 +190,7 @@ def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Ma
 
 
 def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
-    """Give each row's weight in the mean of a process over them all (`Fit.weights`); of too many or few none."""
+    """Return each row's weight in the mean of a process over all rows (`Fit.weights`), from `LIMIT` to `WHOLE`."""
     if not LIMIT < len(target) <= WHOLE:
         return interpolate.NONE
     shared = hyper.variance * correlation(distances(features, features, hyper.length))
@@ -200,10 +200,10 @@ def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyp
 
 
 def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
-    """Name the ops of one traffic, with their inputs, that a fit looks at each by itself; of one op alone none.
+    """Return the named ops, with their inputs, for which a fit has features of their own; none if there is one op.
 
-    A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. What a
-    table times without a name may be any op.
+    A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. Timings
+    without a name may be of any op.
     """
     if not VIEWS[kind].any_op:
         return ()
@@ -214,12 +214,12 @@ def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
 
 
 def _no_errors(rows: Rows) -> tuple[Matrix, Matrix]:
-    """Give the quantiles and errors of a fit that left no rows out yet."""
+    """Return the quantiles and errors of a fit before cross-validation: zeros."""
     return np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))
 
 
 def _fit_beside(rows: Rows, kind: str, others: Others, left_out: int = -1) -> Fit:
-    """Fit the rows of a family beside what other machines tell in a round; -1: all of it."""
+    """Fit the rows of a family with the process of other machines, for one round; -1: for all rows."""
     seconds, terms, process = rows.number("_time_s"), VIEWS[kind].terms(rows), others.processes[left_out]
     mean = fit_mean(terms, seconds, None if others.unit is None else process.usual * others.unit)
     target, noise = np.log(seconds / (terms @ mean)), interpolate.row_noise(rows)
@@ -243,11 +243,11 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
         form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
         fit = fit._replace(form=np.array([*chip, *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
-    # Above the limit every so-manieth row: lengths need no more.
+    # Above the limit every k-th row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     features, noise = interpolate.see(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
     hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
-    # How a product in tiles is odd, products of like sizes are too.
+    # An outlier among products in tiles is one for products of similar sizes too, so these keep their weight.
     if view.waves is None and len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
         hyper = fit_hyper(features, residual, noise + odd, beside=beside)
         return fit._replace(hyper=hyper, residual=residual, row_noise=hyper.noise + noise + odd)
@@ -255,9 +255,9 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
-    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows.
+    """Return the number of each row's shape group; with fewer than three groups each row is one.
 
-    Streams timed for several models, a file of each, are left out file by file: who asks has another model.
+    Streams timed for more than two models, one file each, are left out by file: queries are of other models.
     """
     columns = [name for name in VIEWS[kind].groups if name in rows.columns]
     if VIEWS[kind].any_op and "source_file" in rows and rows["source_file"].nunique() > 2:
@@ -267,7 +267,7 @@ def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
 
 
 def shape_folds(rows: pd.DataFrame, kind: str, folds: int, others: Others | None) -> Indices:
-    """Give each row the round in which its shape group is left out, on all machines at once."""
+    """Return the round in which each row's shape group is left out, on all machines at once."""
     fold = shape_groups(rows, kind) % folds
     if others is None:
         return fold
@@ -279,13 +279,13 @@ def predict_folds(
     rows: pd.DataFrame, kind: str, fold: Indices, query: Places, others: Others | None = None,
     chip: Chip | None = None, known_fits: Mapping[int, Fit] = MappingProxyType({}),
 ) -> CrossValidation:  # fmt: skip
-    """Predict some rows from rows of other folds only, everything fitted anew without them.
+    """Predict some rows from rows of other folds only, with all parameters fitted without their own.
 
     `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
-    of the rows to predict; `others`: what other machines tell, of whose ops the same are left out; `chip`: what
-    products in tiles run on; `known_fits`: by round, where they are made already.
+    of the rows to predict; `others`: other machines' timings, from which the same ops are left out; `chip`: for
+    products in tiles; `known_fits`: by round, fits to use.
     """
-    rounds, whole = fold[query], as_rows(rows)  # whose columns are read once for all rounds
+    rounds, whole = fold[query], as_rows(rows)  # the columns of `whole` are read once for all rounds
     tried = whole.take(query)
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
     parts, fits = [], {}
@@ -301,7 +301,7 @@ def predict_folds(
         features = interpolate.see(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
-    # Errors of the same round are of the same shape group, which no one asks for twice.
+    # Errors of the same round do not count: they are of the same shape group, and a query is of another.
     apart[rounds[:, None] == rounds[None, :]] = np.inf
     log_error = log_s - np.log(tried.number("_time_s"))
     spread, own = np.empty((2, len(query)))
@@ -316,11 +316,11 @@ def predict_folds(
 def cross_validate(
     rows: pd.DataFrame, kind: str, folds: int = FOLDS, others: Others | None = None, chip: Chip | None = None
 ) -> CrossValidation:
-    """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most.
+    """Predict the `cross_validated_rows` of a family, each without its shape group, in at most ``folds`` rounds.
 
-    Where all rows may tell the mean, they do if it errs less than that of the near ones: far rows tell more of
-    the trend, but some are of other kernels. Which of both it is the other rounds say, so that no error had a
-    say in its own; ``fits`` are those that all rounds say.
+    For tables with row weights the mean uses all rows if that errs less than the nearest rows alone: far rows show
+    the trend, but some are of other kernels. The other rounds choose between both, so that no error affects its
+    own choice; ``fits`` are those that all rounds choose.
     """
     fold, query = shape_folds(rows, kind, folds, others), interpolate.cross_validated_rows(len(rows))
     found = predict_folds(rows, kind, fold, query, others, chip)
@@ -330,19 +330,19 @@ def cross_validate(
     both = found, predict_folds(rows, kind, fold, query, others, chip, near)
     wrong = np.abs([one.log_error for one in both])
     better = np.array([np.median(wrong[:, found.fold != number], 1).argmin() for number in found.fold])
-    said = (np.choose(better, [getattr(one, name) for one in both]) for name in ("log_error", "spread", "own"))
-    log_error, spread, own = said
+    chosen = (np.choose(better, [getattr(one, name) for one in both]) for name in ("log_error", "spread", "own"))
+    log_error, spread, own = chosen
     return CrossValidation(log_error, spread, found.fold, both[int(np.median(wrong, 1).argmin())].fits, own)
 
 
 def _quantiles(errors: Matrix) -> Matrix:
-    """Give the quantiles of standardised errors at `LEVELS`; n + 1 instead of n, as a sample's are drawn in."""
+    """Return the quantiles of standardised errors at `LEVELS`, widened by (n + 1) / n for the finite sample."""
     outward = np.clip(0.5 + (interpolate.LEVELS - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
     return np.asarray(np.quantile(errors, outward), np.float64)
 
 
 def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
-    """Share of rows whose truth lies in the interval that the errors of the other rounds alone would give."""
+    """Return the share of rows whose time is in the interval that the errors of the other rounds alone predict."""
     errors = -found.log_error / found.spread
     hits = np.empty(len(errors), bool)
     for number in np.unique(found.fold):
@@ -354,12 +354,12 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
 
 
 def _in_seven_digits(values: Matrix) -> Matrix:
-    """Round numbers of rows to what files keep, so that tables of thousands of rows stay small."""
+    """Round to the seven digits that files keep, so that tables of thousands of rows stay small."""
     return np.array([float(f"{one:.7g}") for one in values.ravel().tolist()]).reshape(values.shape)
 
 
 def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
-    """Give a fit of the training rows of one family as it is stored beside its table."""
+    """Return a fit of one family as it is stored with its table."""
     columns = (fit.spread, fit.elsewhere, fit.row_noise)
     shared = {
         name: _in_seven_digits(column).tolist()
@@ -382,12 +382,12 @@ def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
 
 
 def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip | None) -> dict[str, Any]:
-    # A large table tells how sizes fill tiles, which small ones of others do not.
+    # A large table shows how sizes fill tiles, which the small ones of other machines do not.
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    whole, beside = as_rows(rows), [one.hyper for one in found.fits.values()]
-    fit = _fit_alone(whole, kind, chip, beside) if others is None else _fit_beside(whole, kind, others)
+    whole, hypers = as_rows(rows), [one.hyper for one in found.fits.values()]
+    fit = _fit_alone(whole, kind, chip, hypers) if others is None else _fit_beside(whole, kind, others)
     if not any(len(one.weights) for one in found.fits.values()):
         fit = fit._replace(weights=interpolate.NONE)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
@@ -401,9 +401,9 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
 
 
 def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
-    """Give the best rates that any op sustained: flop/s per number format and engine, and byte/s.
+    """Return the best rates that any op sustained: flop/s per number format and engine, and byte/s.
 
-    Products decide where there are any: convolutions beat their arithmetic by fast algorithms.
+    Only products count if there are any: convolutions exceed their arithmetic by fast algorithms.
     """
     kinds = ("gemm",) if any(name.kind == "gemm" for name in tables) else ("conv",)
     flop_per_s, byte_per_s = dict[str, float](), list[float]()
@@ -419,13 +419,13 @@ def fit_timings(
     timings: pd.DataFrame, others: Mapping[str, Others] | None = None, chips: Mapping[str, Chip] | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
-    """Fit every family of a table of timings that has enough rows.
+    """Fit every family of a timing table that has enough rows.
 
-    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
-    other machines' tables tell; `chips`: by number format and engine, what tiles run on (`tiles.chips_of`);
-    `known`: fits made of the same ``others`` and ``chips``, taken where the rows are the same. Gives a dict:
-    family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the same
-    fits.
+    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, the
+    timings of other machines; `chips`: by number format and engine, for products in tiles (`tiles.chips_of`);
+    `known`: earlier fits with the same ``others`` and ``chips``, reused where the rows are the same. Returns
+    parameters by family name, and ``rates``, as plain lists and numbers for JSON. The same input always returns
+    the same fits. Raises FomkitError if flop or byte is missing.
     """
     if not {"flop", "byte"} <= set(timings.columns):
         raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
@@ -435,7 +435,7 @@ def fit_timings(
         rows = training_rows(timings, name)
         if len(rows) >= FEWEST and np.isfinite(VIEWS[name.kind].terms(as_rows(rows))).all():
             tables[name] = rows
-    # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
+    # Matrices have a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
         fits: dict[str, Any] = {
             str(name): known[str(name)]

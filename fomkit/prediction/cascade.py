@@ -1,6 +1,7 @@
-"""The predict stage: from COSTED to TIMED, each row by the best evidence there is.
+"""Predict the time of each op of a COSTED table from the best available evidence; the result is a TIMED table.
 
-`estimator_cascade` lists the estimators in the order in which they are asked; ops made of others are sums of them.
+`add_times` is the main function. `estimator_cascade` lists the estimators by priority. Ops that consist of other
+ops, such as recurrent layers, are predicted as sums of their parts (`price`, `add_up`).
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from fomkit.prediction.rates import own_times, value_of
 from fomkit.prediction.transfer import BASELINE
 
 CALL, PART = "call", "part"
-"""Words of the column ``piece``, of rows that say what an op is made of: of library calls, which are preferred, or
-of parts. The column ``of`` has the index of that op, ``count`` how often it runs for each of that."""
+"""Values of the column ``piece`` of rows that are components of an op: its library calls (preferred) or its parts.
+The column ``of`` is the index of that op, ``count`` the executions of the component per execution of the op."""
 
 
 class Parts(NamedTuple):
-    """What ops are made of, and what is known of each part.
+    """The components of ops, and the prediction for each.
 
-    `of` (n,): the index of the op; `runs` (n,): executions of the part for each of that op.
-    `answers`: by the place of the part; `at` (n,): the part's place among these, -1 where it has no time.
+    `of` (n,): index of the op; `runs` (n,): executions of the component per execution of that op.
+    `answers`: predictions of the components; `at` (n,): the position of each there, -1 where it has no time.
     """
 
     rows: Rows
@@ -50,7 +51,7 @@ class Parts(NamedTuple):
     at: Places
 
     def fully_timed(self) -> Parts:
-        """Keep the parts of ops whose recurrences all rest on the machine's own table."""
+        """Keep the components of those ops whose recurrences all have a time from the machine's own table."""
         timed = np.zeros(len(self.of), bool)
         known = self.at >= 0
         timed[known] = self.answers.source.are("measured", "interpolated", "extrapolated")[self.at[known]]
@@ -60,19 +61,19 @@ class Parts(NamedTuple):
 
 
 def _parts(rows: Rows, word: str, answers: Answers) -> Parts:
-    """Collect the rows that say what ops are made of, in one of two ways."""
+    """Select the components of one sort: library calls or parts."""
     own = rows.take(are(rows, "piece", word))
     of, runs = own.number("of").astype(np.int64), own.number("count")
     return Parts(own, of, runs, answers, estimates.places_of(own.index, answers.index))
 
 
 def add_up(parts: Parts, wanted: Indices) -> Answers:
-    """Add up timed parts.
+    """Add up the predicted times of components.
 
-    The ends of the intervals add like the values: parts of one op err together. A sum's source is the weakest of
-    its parts'.
+    Bounds of intervals add up like the values, because the parts of an op err together. The source of a sum is the
+    weakest of its parts.
 
-    `wanted`: ops to add up. Gives those that have parts, all of them with a time.
+    `wanted`: ops to add up. Returns those that have parts, all of them with a time.
     """
     if not len(parts.of):
         return estimates.join_answers([])
@@ -81,7 +82,7 @@ def add_up(parts: Parts, wanted: Indices) -> Answers:
     source = parts.answers.source
     seconds[:, known] = parts.answers.times[:, parts.at[known]] * parts.runs[known]
     ranks[known] = source.mapped([TIME_SOURCES.index(word) for word in source.words], np.intp)[parts.at[known]]
-    # Ops one after the other, of each the part that takes longest first; of equals the first of the table.
+    # Sort by op, then by falling time (unknown first); lexsort is stable: equal parts keep their order.
     order = np.lexsort((-np.where(known, seconds[0], np.inf), parts.of))
     owners, first = np.unique(parts.of[order], return_index=True)
     total = np.add.reduceat(seconds[:, order], first, axis=1)
@@ -107,20 +108,20 @@ _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for col
 
 
 BACKWARD = 2.9
-"""Times of the backward pass of an attention in one kernel over its forward pass: five products against two, at
-0.7 to 1 of the rate. Of 32 pairs that others published, of six libraries, eight of ten lie between 2.5 and 3.4;
-without any one library the middle of the rest is 2.9 to 3.1 (docs/adr/0055)."""
+"""Time of the backward pass of an attention in one kernel over its forward pass: five products against two, at
+0.7 to 1 of the rate. Of 32 published pairs from six libraries, eight of ten are between 2.5 and 3.4; without any
+one library the median of the rest is 2.9 to 3.1 (docs/adr/0055)."""
 BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
-"""Standard deviations of its logarithm. Slower is also a training library that is another than the one whose
-forward pass was timed: on one device their backward passes took 1 to 1.7 times as long as the quickest."""
+"""Standard deviations of its logarithm. The slow side is wider because the training library may differ from the
+one whose forward pass was timed: on one device backward passes took 1 to 1.7 times the time of the fastest."""
 
 
 @estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "pass_name", "backward"))
 def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict the backward pass of attention by its forward pass, where that is one kernel (an `Estimator`).
+    """Predict the backward pass of attention from its forward pass, where that is one kernel (an `Estimator`).
 
-    It answers where ``table`` knows the forward pass: a library that keeps no scores there makes them again, and
-    does not write and read them as single ops would.
+    Returns those rows whose forward pass ``table`` can predict. A library that stores no scores in the forward
+    pass recomputes them, and does not write and read them as separate ops would.
     """
     half = {name: chosen.number(name) / 2 for name in ("flop", "byte")}  # two products, not four
     known = table(chosen.assign(pass_name=BASELINE, **half), machine, interval)
@@ -135,12 +136,13 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
 
 FUSED = ("forward", "backward_input", "backward_weight")
 WALKED, AT_ONCE = (5.5, 0.55, 1.29), (18.0, 0.07, 0.33)
-"""Launches beside the product of a step, or of all steps for the weights; how much less and more the time may be
-[ln], at 80 %. Told from DeepBench's recurrences on five chips, each left out in turn (docs/adr/0065)."""
+"""Kernel launches per step besides the product (or for all steps together, for the gradient of the weights), and
+the half-widths of the 80 % interval below and above [ln]. Fitted to DeepBench's recurrences on five chips, each
+left out in turn (docs/adr/0065)."""
 
 
 def _fuses(machine: Machine) -> bool:
-    """Tell whether a library runs recurrent layers as its own calls: where kernels start on stated processors."""
+    """Return whether recurrent layers run as library calls: on devices that state processors and launch cost."""
     return machine.device.units is not None and machine.device.launch_s is not None
 
 
@@ -151,7 +153,7 @@ def _recurrences(rows: Rows, machine: Machine) -> Flags:
 
 @estimates.opened_by(_recurrences)
 def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estimator) -> Answers:
-    """Predict recurrences that no table has by their products and what a library starts (an `Estimator`)."""
+    """Predict recurrences that no table has from their products and the launches of a library (an `Estimator`)."""
     forward, once = (are(rows, "pass_name", name) for name in FUSED[::2])
     batch, steps, hidden = (rows.number(name) for name in ("batch", "steps", "hidden_size"))
     cell, runs = rows.text("cell"), np.where(once, 1.0, steps)
@@ -181,21 +183,21 @@ DRAWS = frozenset({
 })  # fmt: skip
 """Ops that draw a random number for each element, by the names of three frameworks."""
 DRAW_S = np.array([[1.5e-10], [0.8e-10], [3.6e-10]])
-"""What a number drawn takes of one processor beside the traffic [s]; the least and most of it, which is all of its
-34 instructions where none hides behind memory. V100: 0.14 ns; MI100: 0.15 to 0.26 (docs/adr/0060)."""
+"""Time of drawing one random number on one processor, in addition to the traffic [s], and its bounds; the high
+bound is all 34 instructions, none hidden behind memory. V100: 0.14 ns; MI100: 0.15 to 0.26 (docs/adr/0060)."""
 
 
-def _drawn(rows: Rows, machine: Machine) -> Flags:
-    """Choose ops that draw random numbers, on devices that state their processors and were not timed with them."""
+def _draws_numbers(rows: Rows, machine: Machine) -> Flags:
+    """Select untimed ops that draw random numbers, on devices that state their number of processors."""
     timings = machine.timings
     timed = estimates.cached(timings, None, "ops", lambda: frozenset(as_rows(timings).text("op").words))
     return are(rows, "op", *DRAWS - timed) & (machine.device.units is not None)
 
 
 def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float) -> Answers:
-    """Add what drawing takes to ops that draw random numbers, which are told as what moves as much."""
+    """Add the time of drawing random numbers to the ops that draw them; ``found`` covers their traffic alone."""
     places = estimates.places_of(found.index, rows.index)
-    at = np.flatnonzero(_drawn(rows, machine)[places])
+    at = np.flatnonzero(_draws_numbers(rows, machine)[places])
     if not len(at):
         return found
     numel, units = rows.number("numel")[places[at]], value_of(machine.device.units)
@@ -216,43 +218,42 @@ def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float
 
 @estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))
 def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
-    """Predict attention of a matrix engine that no table has as one kernel, by others' (an `Estimator`).
+    """Predict attention on a matrix engine that no table has as one kernel, from other machines (an `Estimator`).
 
-    Frameworks run it so in the formats of such engines, whatever its mask; parts would write and read all scores.
+    Frameworks run it as one kernel in these number formats, with any mask; parts would write and read all scores.
     """
-    return _climb(rows, machine, interval, steps)
+    return _in_turn(rows, machine, interval, steps)
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
-    """List the estimators in the order in which they are asked; the first that knows a row prices it.
+    """List the estimators by priority; the first that can predict a row does.
 
-    Products with packed weights come first, by what is known of them with whole ones.
+    1. products with packed weights, from the prediction for whole weights; 2. the op was timed; 3. the product was
+    timed in other storage orders only; 4. similar ops were timed, here and on other machines; 5. its forward pass
+    was timed; 6. one of these applies in the other 16-bit format of the matrix engine, or to the forward pass of
+    an attention; 7. attention on a matrix engine is one kernel; 8. a recurrence is its products, on devices that
+    state their processors; 9. the op is a sum of library calls whose recurrences are predicted so, or were timed;
+    10. it is a sum of parts; 11. it moves data like a timed element-wise op or like its own forward pass, a copy
+    in 1.2 times the time; 12. it is a collective on a stated link; 13. the machine's rates apply, for the backward
+    pass of an attention through its forward pass; else the op stays unpriced.
 
-    1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
-    elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
-    engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. a recurrence
-    is its products, on devices of stated processors; 8. it is a sum of library calls of which the recurrences are
-    known so, or were timed; 9. it is a sum of parts; 10. it moves data as a timed element-wise op or its own
-    forward pass does, a copy 1.2 times as long; 11. it is a collective on a stated link; 12. the machine's rates,
-    of an attention's backward pass those of its forward pass; else it is unpriced.
-
-    Gives those before the sums, and those after them.
+    Returns the estimators before the sums, and those after them.
     """
-    table = partial(_climb, steps=(exact.estimate, interpolate.estimate))
+    table = partial(_in_turn, steps=(exact.estimate, interpolate.estimate))
     timed = (
         exact.estimate,
         partial(transfer.another_order, table=table),
         interpolate.estimate,
         partial(transfer.estimate, table=table),
     )
-    formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
-    whole = partial(_climb, steps=(*timed, formats, prior.estimate))
+    formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
+    whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
     by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
     before = (
         partial(transfer.packed_weights, table=whole),
         *timed,
         formats,
-        partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
+        partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
         partial(one_kernel, steps=by_rates),
         partial(recurrences, product=whole),
     )
@@ -266,7 +267,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     return before, after
 
 
-def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
+def _in_turn(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
     found: list[Answers] = []
     rows = as_rows(rows)
     pending = np.ones(len(rows), bool)
@@ -282,9 +283,9 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
 
 
 def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
-    """Give the distinct rows, indexed by the position of their first appearance, and each row's position there.
+    """Return the distinct rows, indexed by the position of their first appearance, and for each row that position.
 
-    What an op is made of stays as it is, of the first of equal ops alone.
+    Only the components of the first of equal ops are kept; components themselves are not merged.
     """
     keys = [name for name in _IDENTITY if name in costed.columns]
     first = same_ops(costed, keys)
@@ -297,31 +298,30 @@ def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
 
 
 def prepared(machine: Machine) -> Machine:
-    """Give a machine with its timings as the estimators read them: in one order of rows and of storage."""
+    """Return the machine with its timings as the estimators expect them: sorted, row-major, with own times."""
     timings = cached(machine.timings, None, "own times", lambda: own_times(in_order(row_major(machine.timings))))
     return replace(machine, timings=timings)
 
 
 def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Estimator) -> Answers:
-    """Ask an estimator at `DEFAULT_LEVEL`, and restate what it says as log-normals: sums have a normal's tails."""
+    """Predict at `DEFAULT_LEVEL` and rescale the intervals as log-normal: a sum has the tails of a normal."""
     found = estimator(rows, machine, DEFAULT_LEVEL)
     times = found.times[0] * (found.times / found.times[0]) ** (half_width(interval) / half_width(DEFAULT_LEVEL))
     return Answers(found.index, times, found.source, found.limit, found.evidence)
 
 
 def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
-    """Give value and ends (3, n) of times that are added up: of interpolated ones the mean as value.
+    """Return value and bounds (3, n) of times that are added up; the value of interpolated times is the mean.
 
-    A library that takes long for one shape and not for those beside it makes errors that are skew: half of the
-    ops take longer than their middle, some several times as long. Where ops err together, as products of like
-    sizes do and whatever lies far from all that was timed, no sum evens that out, and the middle stays
-    (docs/adr/0061).
+    A library that is slow for one shape and not for its neighbours causes skewed errors: half of the ops take
+    longer than their median, some several times as long. Only independent errors average out in a sum. Where ops
+    err together (products of similar sizes, ops far from every timed one) the median stays (docs/adr/0061).
 
-    `times`: of ops of these kinds and time sources, with ends as normal errors have them at the ``interval``.
+    `times`: of ops of these kinds and time sources, with the bounds of normal errors at the level ``interval``.
     """
     alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
-    told = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
-    times[0, told] = estimates.means(times[:, told], half_width(interval))
+    interpolated = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
+    times[0, interpolated] = estimates.means(times[:, interpolated], half_width(interval))
     return times
 
 
@@ -333,12 +333,12 @@ def price(
     *,
     in_sums: bool = False,
 ) -> Answers:
-    """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
+    """Predict rows with resolved engines, on a machine that is `prepared`; see `add_times`.
 
-    What ops are made of is asked for beside them. An op that no table knows waits for it.
+    Components are predicted first; an op that no table can predict is then the sum of its components.
 
-    `rows`: COSTED rows, each with an integer index of its own; what ops are made of has a word in ``piece``;
-    `notes`: on the evidence of these, by index. Gives an Answers: those ops that have a time.
+    `rows`: COSTED rows with unique integer indices; components have a word in ``piece``; `notes`: put before the
+    evidence of rows, by index. Returns the ops (not the components) that have a time.
     """
     before, after = estimator_cascade()
     if in_sums and interval != DEFAULT_LEVEL:
@@ -354,16 +354,16 @@ def price(
 
     is_op = are(rows, "piece", "")
     if is_op.all():
-        return name_bounds(rows, counted(_climb(rows, machine, interval, (*before, *after))), machine)
-    known = _climb(rows, machine, interval, before)
+        return name_bounds(rows, counted(_in_turn(rows, machine, interval, (*before, *after))), machine)
+    known = _in_turn(rows, machine, interval, before)
     pending = estimates.places_of(rows.index, known.index) < 0
     waiting = pending & (estimates.places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
-    rest = _climb(rows.take(pending & ~waiting), machine, interval, after)
+    rest = _in_turn(rows.take(pending & ~waiting), machine, interval, after)
     known = name_bounds(rows, counted(estimates.join_answers([known, rest])), machine)
     ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))
     calls, parts = (_parts(rows, word, known.noted(notes)) for word in (CALL, PART))
     sums = [partial(_sum, parts=one) for one in (calls if _fuses(machine) else calls.fully_timed(), parts)]
-    rest = _climb(rows.take(waiting), machine, interval, (*sums, *after))
+    rest = _in_turn(rows.take(waiting), machine, interval, (*sums, *after))
     return estimates.join_answers([ops, name_bounds(rows, rest, machine)])
 
 
@@ -381,19 +381,19 @@ def add_times(
     checked: bool = False,
     in_sums: bool = False,
 ) -> pd.DataFrame:
-    """Add what one execution of each op takes on a machine, with an interval and the evidence for it.
+    """Add the predicted time of one execution of each op, with its interval and evidence.
 
-    Rows that differ in place or count only are predicted once.
+    Rows that differ only in place or count are predicted once.
 
     `costed`: a COSTED table; `machine`: facts, timings, and fits of these timings (`calibration.fit_timings`);
     without fits nothing is interpolated; `interval`: share of intervals that should contain the truth, between 0
-    and 1; `parts`: a COSTED table with the column ``of``: what the op at that position of ``costed`` is made of,
-    per execution; `calls`: the same for recurrent layers as library calls (`split_recurrent`); preferred to
-    ``parts`` where the machine's table has the recurrences; `checked`: true where the caller has checked the
-    tables, or made them; `in_sums`: true where the times are added up, whose errors have shorter tails than one
-    op's (`op_half_width`). Gives a DataFrame: the same rows and index with time_s, low_s, high_s [s], time_source,
-    bound and evidence; NaN and "" where nothing is known. Raises ManyFomkitError when a column or a dimension is
-    missing.
+    and 1; `parts`: a COSTED table of the parts of ops, per execution of the op, with the column ``of``: the
+    position of the op in ``costed``; `calls`: the same for recurrent layers as library calls (`split_recurrent`),
+    used instead of ``parts`` where the machine's table has the recurrences; `checked`: true where the caller has
+    checked or built the tables; `in_sums`: true where the times will be added up: errors of sums have shorter
+    tails than those of one op (`op_half_width`). Returns the same rows and index with time_s, low_s, high_s [s],
+    time_source, bound and evidence; NaN and "" where nothing is known. Raises FomkitError for an interval outside
+    (0, 1), ManyFomkitError for a missing column or dimension.
     """
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
@@ -408,13 +408,13 @@ def add_times(
 
 
 def _with_pieces(costed: pd.DataFrame, calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> pd.DataFrame:
-    """Put what ops are made of after them."""
+    """Append the components of ops to the table."""
     made = [one.assign(piece=word) for one, word in ((calls, CALL), (parts, PART)) if one is not None and len(one)]
     return pd.concat([costed, *made], ignore_index=True) if made else costed
 
 
 def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) -> Answers:
-    """Carry what was priced on a machine as built over to the machine, where that is a changed one."""
+    """Rescale predictions for the machine as built, if the machine is a changed one."""
     if machine.origin is None:
         return answers
     return _on_changed(rows, answers, machine, _as_built(machine), interval)
@@ -425,7 +425,7 @@ def _as_built(machine: Machine) -> Machine:
 
 
 def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, interval: float) -> Answers:
-    """Take what was stated for a changed machine as it stands, and carry the rest over from it as built."""
+    """Use the times that were stated for the changed machine itself, and rescale the other predictions."""
     own = prepared(stated(machine))
     known = name_bounds(rows, exact.estimate(rows, own, interval), own)
     rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
@@ -433,7 +433,7 @@ def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, 
 
 
 def with_answers(costed: pd.DataFrame, answers: Answers, first: Places) -> pd.DataFrame:
-    """Give a TIMED table: answers in the columns of `fomkit.ops.tables.TIMES`, to each row that of ``first``."""
+    """Return a TIMED table: the columns of `fomkit.ops.tables.TIMES`, for each row those of row ``first``."""
     places = np.full(int(first.max(initial=-1)) + 1, -1)
     places[answers.index] = np.arange(len(answers))
     at = places[first]

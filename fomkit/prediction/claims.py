@@ -1,7 +1,7 @@
-"""What timings claim: rates above the peak and the bandwidth that facts state, and how much above can be.
+"""The rates that timings imply, over the peak and bandwidth that facts state, and the limits of these ratios.
 
-Where timings and facts do not fit, `best_slips` finds the slip that explains it best: in the unit of the times, of
-a peak or of the bandwidth.
+Where timings and facts are inconsistent, `best_slips` finds the slip that explains this best: a wrong unit of the
+times, of a peak or of the bandwidth.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from fomkit.prediction.typical import typical_utilisation
 
 LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5,
                                 "experts": 2.0}  # fmt: skip
-"""Times the peak beyond which a timing cannot be: clocks above the sheet's, a masked half, Winograd."""
+"""Multiples of the peak above which a timing is impossible, by clocks above the datasheet's, masks, Winograd."""
 BOOST = 1.25
-"""Times the peak beyond which a product is suspected: the largest that any machine reached is 1.07."""
+"""Multiple of the peak above which a product is suspected: the largest that any machine reached is 1.07."""
 OTHER_LIMIT = 2.0
 UNSTATED_PEAK = 64.0
-"""Times the largest peak of any format that a format without a stated one may reach: narrow ones on an engine."""
+"""Limit for a format without a stated peak, over the largest stated peak: it may be narrow, on a matrix engine."""
 CACHED = {"gpu": 5.0, "cpu": 40.0, "": 40.0}
-"""Times the bandwidth beyond which an op that fits a cache cannot be; those of processors are fast and private."""
+"""Multiples of the bandwidth above which ops that fit a cache are impossible; CPU caches are fast and private."""
 UNCACHED = 1.5
-"""Times the bandwidth beyond which an op that no cache holds cannot be."""
+"""Multiple of the bandwidth above which an op that no cache holds is impossible."""
 SUSTAINED = 4.0
-"""How much more may be where a rate was measured itself: what a busy machine sustained is no physical limit."""
+"""Factor on a limit where the rate itself was measured: what a busy machine sustained is no physical limit."""
 LAUNCHES = 50.0
-"""No op is so many times shorter than a launch."""
+"""No op is this many times shorter than a launch."""
 EXCHANGED = 1.5
-"""Times the bandwidth beyond which an exchange cannot move its message, which memory reads."""
+"""Multiple of the memory bandwidth above which an exchange cannot move its message, as memory must read it."""
 
 
 class Slip(NamedTuple):
-    """What may be wrong (times, peak, bandwidth), and how many times as large it fits; peaks by their places."""
+    """A possible mistake (``of`` times, peak or bandwidth) and the factor that corrects it; peaks by position."""
 
     of: str
     factor: float
@@ -51,11 +51,11 @@ class Slip(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What each timing claims beside the facts: its time, and that of its arithmetic, traffic and launches.
+    """The times that each timing is compared with: of its arithmetic, traffic and launches by the facts.
 
-    ``printed`` holds times to the end of the clock's step, ``seconds`` the same less the harness, NaN where
-    nothing remains; ``against`` is the place of the peak that a timing is held against, -1 where none is stated;
-    ``stated`` tells where the peak is that of the timing's own format.
+    ``printed`` are times plus the clock step; ``seconds`` the same less the harness, NaN where nothing remains;
+    ``against`` is the position of the peak that a timing is compared with, -1 without one; ``stated`` is true
+    where that peak is of the timing's own format.
     """
 
     printed: Matrix
@@ -71,11 +71,11 @@ class Claims(NamedTuple):
     stated: Flags
 
     def take(self, at: Places) -> Claims:
-        """Give what some timings claim, by position."""
+        """Select some timings, by position."""
         return Claims._make(column[at] for column in self)
 
     def without(self, slip: Slip) -> Claims:
-        """Give what would be claimed without a slip."""
+        """Return the claims with a slip corrected."""
         seconds = self.printed * (slip.factor if slip.of == "times" else 1.0) - self.harness
         peak = np.where(np.isin(self.against, slip.peaks), slip.factor if slip.of == "peak" else 1.0, 1.0)
         return self._replace(
@@ -86,35 +86,35 @@ class Claims(NamedTuple):
 
     @property
     def compute(self) -> Matrix:
-        """flop/s over the peak."""
+        """Rate [flop/s] over the peak."""
         return self.compute_s / self.seconds
 
     @property
     def traffic(self) -> Matrix:
-        """byte/s over the bandwidth."""
+        """Rate [byte/s] over the bandwidth."""
         return self.traffic_s / self.seconds
 
     @property
     def launch(self) -> Matrix:
-        """What its launches take over the time."""
+        """Time of its launches over the time."""
         return self.launch_s / self.seconds
 
     @property
     def impossible(self) -> Flags:
-        """Tell which timings cannot be."""
+        """Whether each timing is impossible."""
         fast = (self.compute > self.most_compute) | (self.traffic > self.most_traffic) | (self.launch > LAUNCHES)
         return np.asarray(fast | np.isnan(self.seconds))
 
     @property
     def slowness(self) -> Matrix:
-        """Time over launches and the longer of arithmetic and traffic; NaN where unknown, and of exchanges."""
+        """Time over the sum of launches and floor; NaN where it is unknown, and for exchanges."""
         floor_s = np.fmax(self.compute_s, self.traffic_s)
         known = (floor_s > 0) & ~self.exchanged
         return np.where(known, self.seconds / (np.nan_to_num(self.launch_s) + floor_s), np.nan)
 
 
 def peak_for(device: Device, dtype: str, engine: str) -> tuple[int, bool]:
-    """Give the place of the peak that a format is held against, and whether it is its own; -1 where none is."""
+    """Return the position of a format's own peak, else of the largest, and whether it is its own; -1 if none."""
     own = [place for place, one in enumerate(device.peaks) if (one.dtype, one.engine) == (dtype, engine)]
     if own or not device.peaks:
         return (own or [-1])[0], bool(own)
@@ -122,12 +122,12 @@ def peak_for(device: Device, dtype: str, engine: str) -> tuple[int, bool]:
 
 
 def _looser(rate: Fact) -> float:
-    """Give by how much a limit is looser than beside a datasheet's rate."""
+    """Return the factor by which a limit is looser than for a datasheet's rate."""
     return SUSTAINED if rate.basis in ("measured", "simulated", "modelled") else 1.0
 
 
 def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device: str) -> Claims:
-    """Say what each COSTED timing claims; ``own`` is the table with `fomkit.prediction.rates.own_times`."""
+    """Compute the claims of COSTED timings; ``own`` is the table with `fomkit.prediction.rates.own_times`."""
     count = len(timings)
     time_s = numbers(timings, "time_s")
     printed, harness = time_s + own["_step_s"].to_numpy(), time_s - own["_time_s"].to_numpy()
@@ -145,11 +145,11 @@ def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device:
             most[at] *= _looser(device.peaks[place].rate)
         if not is_own:
             most[at] = UNSTATED_PEAK
-    # Attention that names its op may be another: over a window only, it does less than its sizes say.
+    # Attention with a named op may differ: over a window only, it does less work than its sizes say.
     windowed = are(timings, "kind", "attention") & ~are(timings, "op", "")
     exchanged = np.array([kind == "collective" for (kind,) in kinds], bool)[kind_of]
     byte = np.where(exchanged, numbers(timings, "message_byte"), numbers(timings, "byte"))
-    # What lies in a cache is not read; the rest is, at the bandwidth.
+    # What a cache holds is not read from memory; the rest is, at the bandwidth.
     held = UNCACHED * byte / np.maximum(byte - CACHED_BYTE, 1.0)
     looser = 1.0 if device.byte_per_s is None else _looser(device.byte_per_s)
     launch_s = device.launch_s.low if device.launch_s is not None else np.nan
@@ -170,15 +170,15 @@ def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device:
 
 
 SAMPLE = 200
-"""Rows of a family that are compared with like machines, and with which slips are told apart."""
+"""Rows of a family that are compared with similar machines, and used to compare slips."""
 BAND = 3.0
-"""Times what like machines take within which the median of every family hides no slip by a power of ten."""
+"""If the median of every family is within this factor of similar machines, no slip by a power of ten exists."""
 MUST_EXPLAIN, MUST_GAIN = 0.6, 1.0
-"""Share of what is bad that a slip may leave, and e-folds that it must mend."""
+"""Largest share of the badness that a slip may leave, and the least badness (e-folds) that it must remove."""
 FEW = 3
 """Number of impossible rows from which a family, or a fact, is wrong."""
 SIMILAR_SCORE = 0.7
-"""e-folds by which two slips explain what is bad nearly alike; then both are named."""
+"""Difference in badness (e-folds) up to which two slips explain it nearly equally; then both are named."""
 RIDGES: Mapping[str, tuple[float, float]] = {"vector": (0.1, 1500.0), "matrix": (1.0, 2e4)}
 """flop/byte of peak over bandwidth; shipped machines have 0.6 to 115 (vector) and 9.6 to 848 (matrix)."""
 _FP64_LEAST = 0.03
@@ -198,7 +198,7 @@ class Family(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Where a slip is, what it looks like, how large it is, and what to do about it."""
+    """Text about a slip: where it is, its cause, its size, and the remedy."""
 
     where: str
     cause: str
@@ -210,7 +210,7 @@ Families = Sequence[Family]
 
 
 def families_of(timings: Table) -> list[Family]:
-    """Give the families of a table."""
+    """Return the families of a table."""
     names, numbers_of = same_texts(timings, *_KEY)
     order = np.argsort(numbers_of, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(numbers_of, minlength=len(names)))[:-1])
@@ -218,18 +218,18 @@ def families_of(timings: Table) -> list[Family]:
 
 
 def median(values: Matrix) -> float:
-    """Give the median of the finite values; NaN where there is none."""
+    """Return the median of the finite values; NaN where there is none."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else math.nan
 
 
 def some(at: Places) -> Places:
-    """Choose at most `SAMPLE` rows, evenly."""
+    """Select at most `SAMPLE` rows, evenly."""
     return at[:: -(-len(at) // SAMPLE)] if len(at) else at
 
 
 def utilisation_at(timings: Table, machine: Machine, at: Places) -> Matrix:
-    """Give the utilisation that like machines reach at some rows, 1 where none is like."""
+    """Return the utilisation that similar machines reach at some rows, 1 where none is similar."""
     device, pairs = machine.device, same_texts(timings, "dtype", "engine")[0]
     found = [(dtype, engine, *peak_for(device, dtype, engine)) for dtype, engine in pairs]
     substitute_peaks = [
@@ -243,25 +243,25 @@ def utilisation_at(timings: Table, machine: Machine, at: Places) -> Matrix:
 
 
 def beside_others(seen: Claims, utilisation: Matrix) -> Matrix:
-    """Give how many times as long timings take as the typical utilisation says, launches aside."""
+    """Return the times over those by the typical utilisation, without launches."""
     starts = np.nan_to_num(np.minimum(seen.launch, 0.5))
     slower = (1 - starts) * utilisation / np.fmax(seen.compute, seen.traffic)
     return np.where(seen.exchanged, np.nan, slower)
 
 
 def apart_from_others(timings: Table, seen: Claims, machine: Machine, at: Places) -> Matrix:
-    """Give how many times as long some timings take as like machines do."""
+    """Return some timings over the times on similar machines."""
     return beside_others(seen.take(at), utilisation_at(timings, machine, at))
 
 
 def ridges(peak: Peak) -> tuple[float, float]:
-    """Give the ends of flop per byte between which a peak is plausible."""
+    """Return the bounds of flop per byte between which a peak is plausible."""
     least, most = RIDGES[peak.engine]
     return (min(least, _FP64_LEAST) if peak.dtype == "fp64" else least), most
 
 
 def _penalty(device: Device, slip: Slip) -> float:
-    """Give how far peaks lie beside the bandwidth from those of machines that exist, in e-folds."""
+    """Return how far the ratios of peaks to bandwidth are from those of existing machines, in e-folds."""
     found = [0.0]
     for place, peak in enumerate(device.peaks if device.byte_per_s is not None else ()):
         rate = device.byte_per_s.value if device.byte_per_s is not None else math.nan
@@ -273,7 +273,7 @@ def _penalty(device: Device, slip: Slip) -> float:
 
 
 def _tried(device: Device) -> Iterator[Slip]:
-    """Give the slips to try: of the times, of each peak, of equal peaks, of all peaks, of the bandwidth."""
+    """Yield the slips to try: of the times, of each peak, of equal peaks, of all peaks, of the bandwidth."""
     factors = [10.0**power for power in (*range(-9, 0), *range(1, 10))]
     yield from (Slip("times", factor) for factor in factors)
     every = range(len(device.peaks))
@@ -289,11 +289,11 @@ def _tried(device: Device) -> Iterator[Slip]:
 
 
 def best_slips(timings: Table, seen: Claims, families: Families, machine: Machine, *, wrong: bool) -> list[Slip]:
-    """Find the slip that makes timings and facts fit best, and another that does nearly so; none where none does.
+    """Return the slip that makes timings and facts most consistent, and a second nearly as good; maybe none.
 
-    It is as bad as its shares of impossible rows, as families lie apart from like machines (in e-folds), and as
-    peaks lie apart from those of machines that exist. Where nothing is ``wrong`` and all families lie within the
-    band of like machines, none is tried.
+    The badness of a slip is the sum of the shares of impossible rows, of the distances of families from similar
+    machines (in e-folds), and of the distances of peaks from existing machines. If nothing is ``wrong`` and all
+    families are within `BAND` of similar machines, no slip is tried.
     """
     chosen = [some(family.at) for family in families]
     at, ends = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
@@ -310,13 +310,13 @@ def best_slips(timings: Table, seen: Claims, families: Families, machine: Machin
         impossible = fixed.impossible
         total = _penalty(machine.device, slip) + sum(apart(fixed))
         total += 10 * sum(float(impossible[span].mean()) for span in spans)
-        # Times slip by whole prefixes; facts by any factor, as a format's peak taken for another's.
+        # Times are wrong by whole prefixes; facts by any factor, as with a peak of another format.
         whole = round(math.log10(slip.factor), 6) % 3 == 0
         return total + (0.0 if slip.factor == 1 else 0.2 if whole else 3.0 if slip.of == "times" else 0.5)
 
     if not wrong and max(apart(part), default=0.0) < math.log(BAND):
         return []
-    # Whatever is too low, or too short, shows in rows that cannot be; a fast family alone has a large cache.
+    # Facts too low or times too short show in impossible rows; a family that is merely fast has a large cache.
     fast = int(seen.impossible.sum()) >= FEW
     scores = {slip: badness(slip) for slip in _tried(machine.device) if fast or slip.factor < 1}
     now = badness(Slip("times", 1.0))
@@ -332,7 +332,7 @@ def best_slips(timings: Table, seen: Claims, families: Families, machine: Machin
 
 
 def _least(similar: Sequence[Slip], seen: Claims) -> Slip:
-    """Choose, of the slips of one fact that explain alike, the least that leaves no more impossible rows."""
+    """Return, of equally good slips of one fact, the smallest that leaves no more impossible rows."""
     best = similar[0]
     left = {slip: seen.without(slip).impossible.sum() for slip in similar if slip[::2] == best[::2]}
     least = [slip for slip in left if left[slip] <= left[best]]
@@ -340,7 +340,7 @@ def _least(similar: Sequence[Slip], seen: Claims) -> Slip:
 
 
 def words_of(slip: Slip | None, device: Device) -> Words:
-    """Say where a slip is, what it is, how large, and what to do about it."""
+    """Write where a slip is, its cause, its size, and the remedy."""
     if slip is None:
         remedy = "Correct the rows, or leave them out; they may be of other ops, formats or engines than they say."
         return Words("timings", "timings and facts do not fit, and no single slip explains it", "", remedy)

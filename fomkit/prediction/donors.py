@@ -1,11 +1,11 @@
-"""What other machines know: of ops that few timings here tell of, of the original of a changed machine; and links.
+"""Predict from other machines: ops with few timings here, changed machines, and collectives on stated links.
 
-One Gaussian process serves all machines that timed a family (`condition`). They time the same few ops, so what one
-shows of an op that the others lack holds for those like it. Of convolutions that others timed, left-out rows are
-off by 7 % in the middle instead of 13 (four fifths of a machine's own rows known).
+A Gaussian process over all machines that timed a family is conditioned on a machine's own rows (`condition`): what
+one machine shows of an op holds for similar ops on the others. With convolutions that others timed, the median
+error of left-out rows is 7 % instead of 13 (four fifths of a machine's own rows known).
 
 A machine with changed rates keeps the utilisation of the original (`rescale_answers`). A collective on links that
-the machine states is priced as in a step of many devices (`estimate_collective`).
+the machine states is predicted as in a step of many devices (`estimate_collective`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds, rates, starts_within
 
 START_S = 8e-6
-"""What a call is taken to cost where a process is fitted, in place of a rate [s]."""
+"""Cost of a call [s] to which the coefficient of calls is relative, as the others are to a stated rate."""
 PRIOR = 10.0
-"""Weight of what is usual against the calibrated roofline of one machine's own rows."""
+"""Weight of the typical coefficients as a prior for the calibrated roofline of one machine."""
 SHARES = 2.0 ** np.arange(-12, 5)
-"""A machine's own variance, as a share of what is usual, among which its own rows choose."""
+"""Candidates for a machine's own variance, as a share of the typical one; its own rows select one."""
 LACKING = 0.15
-"""Share of the ops that others timed from which a table that lacks them is told by theirs. Where a shape is timed
-nowhere, a table's own process is as good: left-out weight gradients are off by 10.6 % with it, 12.0 by all."""
+"""Share of others' timed ops that a table must lack for the others to be used. For shapes that no machine timed
+the table's own process is as good: left-out weight gradients are off by 10.6 % with it, by 12.0 with all."""
 OWN_WIDTH = 3.0
-"""Standard deviation of the logarithm of that share, before the rows are seen."""
+"""Prior standard deviation of the logarithm of the share (`SHARES`)."""
 BATCH_FEATURES = (0, 7)
-"""Features of a convolution that its batch enters; shapes that agree in all others are one group."""
+"""Features of a convolution that depend on its batch; shapes with equal other features are one group."""
 ALIKE = 1e-6
 """Difference of features below which two ops are the same."""
 
@@ -50,11 +50,11 @@ class Process(NamedTuple):
     """One Gaussian process over all machines that timed a family: cov = ρ(machine, other)·k(x, x') + offsets.
 
     `length` (p,): of the features.
-    `level`, `offset` (4,): variance that all machines share, those of one vendor, architecture and chip; of the
+    `level`, `offset` (4,): variances shared by all machines, by a vendor, an architecture and a chip; of the
       smooth part and of a constant.
-    `scale`, `own` (machines,): factor on a machine's smooth part, and its own variance beside the levels'.
-    `own_offset`, `noise`: variance of one machine's constant and of what no feature explains.
-    `usual` (q,): coefficients of the roofline that are usual, in `START_S` and the stated rates.
+    `scale`, `own` (machines,): factor on a machine's smooth part, and its own variance besides the levels'.
+    `own_offset`, `noise`: variance of one machine's constant, and of what no feature explains.
+    `usual` (q,): typical coefficients of the roofline, relative to `START_S` and the stated rates.
     `log_mean` (machines, s): ln of each machine's calibrated roofline [s].
     """
 
@@ -70,13 +70,13 @@ class Process(NamedTuple):
 
 
 class Others(NamedTuple):
-    """What other machines' tables tell of one family on a machine.
+    """Other machines' timings of one family, for the prediction of a machine.
 
     `features` (s, p), `log_s` (machines, s): their ops, and ln(time) where a machine timed one, else NaN.
     `fold` (s,): round in which an op is left out; `processes`: fitted without each round, the last to all rounds.
-    `alike` (4, machines), `among` (4, machines, machines): which machines share a level with this one, and with
-      each other.
-    `unit` (q,): what the terms of its roofline cost at the stated rates [s]; None where one is not stated.
+    `alike` (4, machines), `among` (4, machines, machines): which machines share a level with this machine, and
+      with each other.
+    `unit` (q,): cost of the terms of its roofline at the stated rates [s]; None where one is not stated.
     """
 
     features: Matrix
@@ -88,18 +88,18 @@ class Others(NamedTuple):
     unit: Matrix | None
 
     def tell_more(self, features: Matrix) -> bool:
-        """Tell whether machines of the vendor timed ops that a table of these rows lacks."""
+        """Return whether machines of the vendor timed enough ops that a table of these rows lacks."""
         own = np.abs(self.features[:, None] - features[None]).max(2).min(1) < ALIKE
         return bool(self.alike[1].any() and (~own).mean() >= LACKING)
 
     def with_length(self, at: int, length: Matrix) -> Others:
-        """Give the same with other lengths in one of the processes."""
+        """Return the same with other lengths in one of the processes."""
         processes = list(self.processes)
         processes[at] = processes[at]._replace(length=length)
         return self._replace(processes=processes)
 
     def groups(self, features: Matrix) -> Places:
-        """Give each row the first known op of its shape group, -1 where there is none."""
+        """Return for each row the first known op of its shape group, -1 where there is none."""
         conv = features.shape[1] > max(BATCH_FEATURES) + 1
         columns = np.delete(np.arange(features.shape[1]), BATCH_FEATURES) if conv else np.array([0])
         same = np.abs(features[:, None, columns] - self.features[None, :, columns]).max(2) < ALIKE
@@ -107,10 +107,10 @@ class Others(NamedTuple):
 
 
 class Conditioned(NamedTuple):
-    """What a process says of one machine, as a process of that machine alone.
+    """The posterior of one machine, expressed as a process of that machine alone.
 
-    Its mean is the same. Each op has noise that gives the variance there which all rows together leave, since a
-    machine that times the very op tells less than this one would.
+    Its mean is the same. The noise of each op is such that the variance there equals the posterior variance from
+    all rows: another machine's timing of an op is less informative than this machine's would be.
 
     `elsewhere` (e, p): ops that only others timed.
     `target`, `noise` (n + e,): of own rows, then of these.
@@ -124,7 +124,7 @@ class Conditioned(NamedTuple):
 
 
 def levels_of(architectures: Sequence[str], others: Sequence[str]) -> Flags:
-    """Tell which machines share a level (4, m, others): all do; a vendor; an architecture; a chip.
+    """Return which machines share a level (4, m, others): all, the vendor, the architecture, the chip.
 
     >>> levels_of(["NVIDIA Pascal GP100"], ["NVIDIA Pascal GP102", "AMD GCN5 Vega10"])[:, 0].astype(int).tolist()
     [[1, 1], [1, 0], [1, 0], [0, 0]]
@@ -136,7 +136,7 @@ def levels_of(architectures: Sequence[str], others: Sequence[str]) -> Flags:
 
 
 def unit_of(machine: Machine, name: FamilyName) -> Matrix | None:
-    """Give what a call, flop, byte, and flop twice more cost at a machine's rates [s]; None where one is open."""
+    """Return the cost of call, flop, byte, and flop twice more at a machine's rates [s]; None if unknown."""
     known = rates(machine, name.dtype, name.engine)
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
@@ -145,7 +145,7 @@ def unit_of(machine: Machine, name: FamilyName) -> Matrix | None:
 
 
 def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> Others | None:
-    """Read what tables of other machines than this one, and than the one it is a board of, tell of a family."""
+    """Read other machines' timings of a family, without this machine and the one that it is a board of."""
     kept = [at for at, one in enumerate(stored["machines"]) if one not in (machine.name, machine.device_of)]
     if not kept:
         return None
@@ -170,9 +170,9 @@ def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> 
 
 
 def _site_noise(among: Matrix, variance: Matrix) -> Matrix:
-    """Find the noise of each row that gives these variances at the rows.
+    """Return the noise of each row for which these variances are left at the rows.
 
-    `among` (n, n): covariance before anything is known; `variance` (n,): what is left of its diagonal.
+    `among` (n, n): prior covariance; `variance` (n,): the posterior variances.
     """
     from scipy.linalg.lapack import dpotrf, dpotri
 
@@ -181,7 +181,7 @@ def _site_noise(among: Matrix, variance: Matrix) -> Matrix:
     for _ in range(30):
         noise, inner = 1 / precision, among.copy()
         inner[diagonal, diagonal] += noise
-        # What is left, A − A·(A + N)⁻¹·A, has the diagonal of N − N·(A + N)⁻¹·N.
+        # The posterior covariance A − A·(A + N)⁻¹·A has the diagonal of N − N·(A + N)⁻¹·N.
         inner, _ = dpotri(dpotrf(inner.T, overwrite_a=True)[0], overwrite_c=True)
         now = noise - noise * inner[diagonal, diagonal] * noise
         precision = np.clip(precision + 0.7 * (1 / left - 1 / np.maximum(now, 1e-9)), 1e-3, 1e6)
@@ -189,7 +189,7 @@ def _site_noise(among: Matrix, variance: Matrix) -> Matrix:
 
 
 def _own_share(covariance: Callable[[float], Matrix], error: Matrix, usual: float) -> float:
-    """Choose a machine's own variance by its rows: how far it goes its own way is its own, not its likes'."""
+    """Return the most probable variance of a machine's own, by its rows; ``usual`` is the typical one."""
     found = []
     for share in SHARES:
         lower = np.linalg.cholesky(covariance(usual * share))
@@ -198,8 +198,8 @@ def _own_share(covariance: Callable[[float], Matrix], error: Matrix, usual: floa
     return float(usual * SHARES[int(np.argmin(found))])
 
 
-class _Kin(NamedTuple):
-    """How the machines of a process vary together, and this one with them: smooth parts and constants.
+class _Covariances(NamedTuple):
+    """Covariances of the machines of a process, and with the predicted machine: of smooth parts and constants.
 
     `smooth`, `constant` (machines, machines): covariance among them; `to_smooth`, `to_constant` (machines,): with
       this machine.
@@ -213,15 +213,15 @@ class _Kin(NamedTuple):
     scale: float
 
 
-def _kin_of(process: Process, others: Others) -> _Kin:
+def _covariances_of(process: Process, others: Others) -> _Covariances:
     by_level = partial(np.tensordot, axes=1)
     smooth = by_level(process.level, others.among) + np.diag(process.own)
     smooth = smooth * np.outer(process.scale, process.scale)
     constant = by_level(process.offset, others.among) + process.own_offset * np.eye(len(smooth))
-    # Nobody knows its scale: its likes' is the likeliest, and where it is theirs it follows them one to one.
+    # The scale of this machine is unknown; the weighted mean of similar machines is the likeliest.
     scale = float(np.average(process.scale, weights=4.0 ** others.alike.sum(0)))
     to_smooth = scale * by_level(process.level, others.alike) * process.scale
-    return _Kin(smooth, constant, to_smooth, by_level(process.offset, others.alike), scale)
+    return _Covariances(smooth, constant, to_smooth, by_level(process.offset, others.alike), scale)
 
 
 def condition(
@@ -229,13 +229,13 @@ def condition(
 ) -> Conditioned:
     """Condition a process on all machines' rows and on a machine's own.
 
-    `at`: which of the processes; `hidden` (s,): ops of others that must not tell; `features` (n, p), `target`,
-    `noise` (n,): own rows, ln(time / mean), and variance besides what all rows have.
+    `at`: which of the processes; `hidden` (s,): ops of others to ignore; `features` (n, p), `target`, `noise`
+    (n,): own rows, ln(time / mean), and variance besides the common noise.
     """
     from scipy.linalg import solve_triangular
 
     process, known = others.processes[at], ~np.isnan(others.log_s) & ~hidden
-    kin, count = _kin_of(process, others), len(features)
+    kin, count = _covariances_of(process, others), len(features)
 
     def correlation(these: Matrix, those: Matrix) -> Matrix:
         return gp.correlation(gp.distances(these, those, process.length))
@@ -245,7 +245,7 @@ def condition(
     elsewhere = known.any(0) & ~twin.any(0)
     shapes = np.concatenate([features, others.features[elsewhere]])
 
-    # First the timings of others (t): their covariance is L·Lᵀ; `told` is L⁻¹ times theirs with each shape here.
+    # First the timings of others (t): their covariance is L·Lᵀ; `whitened` is L⁻¹ times theirs with each shape.
     machine, op = np.nonzero(known)
     smooth = correlation(others.features, others.features)
     pair, ops = np.ix_(machine, machine), np.ix_(op, op)
@@ -253,29 +253,29 @@ def condition(
     among[np.diag_indices(len(op))] += process.noise
     lower = np.linalg.cholesky(among)
     toward = correlation(shapes, others.features)
-    told = solve_triangular(
+    whitened = solve_triangular(
         lower, (kin.to_smooth[machine] * toward[:, op] + kin.to_constant[machine]).T, lower=True
     )
-    theirs = solve_triangular(lower, (others.log_s - process.log_mean)[known], lower=True)
+    their_error = solve_triangular(lower, (others.log_s - process.log_mean)[known], lower=True)
 
-    # Then the own rows, by what is left of them once the others are known.
-    each, told_own = correlation(shapes, shapes), told[:, :count]
+    # Then the own rows, by their conditional distribution given the others.
+    each, whitened_own = correlation(shapes, shapes), whitened[:, :count]
     level = kin.scale**2 * float(process.level.sum())
     constant = float(process.offset.sum() + process.own_offset)
-    rest = np.diag(process.noise + noise) - told_own.T @ told_own + constant
-    error = target - told_own.T @ theirs
+    rest = np.diag(process.noise + noise) - whitened_own.T @ whitened_own + constant
+    error = target - whitened_own.T @ their_error
     usual = float(np.exp(np.log(process.own).mean()))
     own = _own_share(lambda share: (level + share) * each[:count, :count] + rest, error, usual)
     variance = level + own
     inverse = np.linalg.inv(variance * each[:count, :count] + rest)
     pull = inverse @ error
 
-    # All of it as a process of this machine alone: how much each timing of others, and each shape, weighs.
-    weights = solve_triangular(lower, theirs - told_own @ pull, trans=1, lower=True)
+    # The result as a process of this machine alone: the weight of each timing of others, and of each shape.
+    weights = solve_triangular(lower, their_error - whitened_own @ pull, trans=1, lower=True)
     by_op = np.bincount(op, kin.to_smooth[machine] * weights, len(others.features))
     weight = np.concatenate([variance * pull + twin @ by_op, by_op[elsewhere]])
-    cross = variance * each[:, :count] + constant - told.T @ told_own
-    left = variance + constant - (told * told).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    cross = variance * each[:, :count] + constant - whitened.T @ whitened_own
+    left = variance + constant - (whitened * whitened).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
     sites = _site_noise(variance * each, np.maximum(left, 1e-6))
     mean = (each * variance + np.diag(sites)) @ weight / variance
     moved = float(kin.to_constant[machine] @ weights + constant * pull.sum())
@@ -284,18 +284,18 @@ def condition(
 
 
 ROOFLINE = "roofline"
-"""The time source that names the cost of launches apart; a table's times hold them unseparated."""
+"""The time source that states the cost of launches separately; times from tables include it."""
 FROM_TABLE = ("measured", "interpolated", "extrapolated")
-"""Time sources that become transferred: nobody timed anything on the changed machine."""
+"""Time sources that become transferred, because nothing was timed on the changed machine."""
 
 
 def original(machine: Machine) -> Machine:
-    """Give the machine that timings and utilisations are of; its table is the same object in every call."""
+    """Return the machine as built, which the timings are of; its table is the same object in every call."""
     return cached(machine.timings, machine, "as built", machine.as_built)
 
 
 def stated(machine: Machine) -> Machine:
-    """Give the changed machine with the timings that were stated for it."""
+    """Return the changed machine with only the timings that were stated for it."""
     rows = cached(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
     return replace(machine, timings=rows)
 
@@ -303,14 +303,14 @@ def stated(machine: Machine) -> Machine:
 def factor(
     time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
 ) -> Matrix:
-    """Give the time on the changed machine as a share of the original's.
+    """Return the time on the changed machine as a share of the original's.
 
-    Launches that a time names apart scale with the launch cost. The rest is the kernel, whose utilisation
-    floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel stays. All arguments
-    broadcast. Workbooks compute the same (`fomkit.workbook.records`).
+    Launches that are separate in a time scale with the launch cost. The rest is the kernel, whose utilisation
+    floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel's time stays. All
+    arguments broadcast. Workbooks compute the same (`fomkit.workbook.records`).
 
-    `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where the time does not name
-    it apart; `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
+    `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where it is not separate;
+    `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
 
     >>> ones = np.ones(1)
     >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
@@ -323,7 +323,7 @@ def factor(
 
 
 def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
-    """Carry what is known of the original machine over to the changed one.
+    """Rescale predictions for the original machine to the changed one.
 
     `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
     """
@@ -347,13 +347,13 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
 
 
 AROUND = ("all_reduce", "broadcast", *ONE_WAY)
-"""Collectives that the formulas know."""
+"""Collectives for which there are formulas."""
 
 
 def _group(network: Network, ranks: int, link: str) -> Group | None:
-    """Place the ranks of a row: inside a node, else in filled nodes if the link inside is stated, else one a node.
+    """Place the ranks of a row: in a node, else in filled nodes if the link inside is stated, else one per node.
 
-    None where the machine does not state the row's link, or it is open which.
+    None where the machine does not state the row's link, or several.
     """
     devices = network.machine.node_devices
     if link == "node" or (not link and devices is not None and ranks <= devices):
@@ -377,14 +377,14 @@ def _evidence(collective: str, ranks: int, found: Exchange) -> str:
 
 
 def _exchange(network: Network, collective: str, message_byte: float, ranks: int, link: str) -> Exchange | None:
-    """Give the quickest way of a collective; None where the machine leaves open what it takes."""
+    """Return the fastest way of a collective; None where the machine's link for it is not defined."""
     group = _group(network, ranks, link)
     if group is None:
         return None
     try:
         return network.exchange(cast("Collective", collective), message_byte, group)
     except FomkitError:
-        # Its table has times of several libraries, and a row does not say whose is asked for.
+        # Its table has times of several libraries, and the row does not name one.
         return None
 
 
@@ -394,7 +394,7 @@ def _exchange(network: Network, collective: str, message_byte: float, ranks: int
     )
 )
 def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
-    """Price collectives of two or more ranks whose link the machine states (an `Estimator`)."""
+    """Predict collectives of two or more ranks whose link the machine states (an `Estimator`)."""
     words = {name: rows.text(name).cells() for name in ("collective", "link")}
     message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
     network = Network(machine, level=interval)
@@ -406,7 +406,7 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
             found[at] = one, _evidence(collective, devices, one)
     chosen = np.fromiter(found, np.intp, len(found))
     times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
-    # What a scaling takes from a table of too few timings for a fit is near none of them for sure.
+    # Times from a table with too few timings for a fit count as extrapolated.
     of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
     source, bound = (Words(of_table.astype(np.intp), words)
                      for words in (("alpha_beta", "extrapolated"), ("network", "measured")))  # fmt: skip

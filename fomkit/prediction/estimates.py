@@ -1,7 +1,7 @@
-"""The interface of estimators: the rows that they are asked for, the answers that they give, and shared caches.
+"""The interface of estimators: their input (`Rows`), their output (`Answers`), and a cache of results by table.
 
-`Rows` is a table as plain columns: a column is read when somebody asks for it, and choosing rows copies none.
-`cached` keeps a result while the table that it was made from is in use: profiles never change, so neither do they.
+`Rows` is a table as plain columns: a column is read at its first use, and selecting rows copies no column.
+`cached` keeps a result while the table that it was computed from is in use; tables of profiles never change.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Rows:
-    """Some rows of a table, each of which may stand for several (`repeated`).
+    """Some rows of a table; each row of the table may occur at several sizes (`repeated`).
 
-    `index` (n,): the rows, by their index in the table, which is of whole numbers; of several, by their place.
-    `at`: which rows of the table; None for all of them in order.
-    `read`: columns in place of the table's, of all its rows; what is a function is called when it is asked for.
-    `many`: at how many sizes each op of the table stands.
+    `index` (n,): integer index of the rows in the table; with several sizes, their position.
+    `at`: positions of the rows in the table; None for all of them in order.
+    `read`: columns that replace the table's, for all its rows; a function is called at the first use.
+    `many`: the number of sizes of each op of the table.
     """
 
     def __init__(self, columns: Columns, at: Places | None, given: Mapping[str, Matrix | Words],
@@ -56,7 +56,7 @@ class Rows:
 
     @cached_property
     def _of_table(self) -> Places | slice:
-        """Of which row of the table each is."""
+        """The row of the table for each row."""
         if self.many == 1:
             return slice(None) if self._at is None else self._at
         if self._at is None:
@@ -64,7 +64,7 @@ class Rows:
         return self._at // self.many
 
     def grid(self) -> Places:
-        """Give the places of the rows at the sizes at which all of their ops are, op by op (ops, sizes)."""
+        """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes)."""
         if self.many == 1:
             return NO_GRID
         of, size = np.divmod(self._places, self.many)
@@ -73,18 +73,18 @@ class Rows:
 
     @property
     def index(self) -> Indices:
-        """The rows, by their index in the table."""
+        """The index of each row in the table."""
         return self._columns.index[self._of_table] if self.many == 1 else self._places
 
     def _chosen(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
         return column if self._at is None else column[self._at]
 
     def has(self, column: str) -> bool:
-        """Tell whether there is such a column."""
+        """Return whether there is such a column."""
         return column in self._given or column in self._read or column in self._columns.names
 
     def number(self, column: str) -> Matrix:
-        """Give a column of numbers, NaN where it is empty or absent."""
+        """Return a column of numbers, NaN where it is empty or absent."""
         found = self._given.get(column)
         if isinstance(found, np.ndarray):
             return found
@@ -96,11 +96,11 @@ class Rows:
         return self._chosen(known)
 
     def filled(self, column: str, default: float) -> Matrix:
-        """Give a column of numbers, ``default`` where it is empty or absent."""
+        """Return a column of numbers, ``default`` where it is empty or absent."""
         return self._derived(column, default, NONE_LEAST)
 
     def log2(self, column: str, least: float) -> Matrix:
-        """Give log2 of a column, of ``least`` where it is less; 0 where it is empty or absent."""
+        """Return log2 of a column, bounded below by ``least``; 0 where the column is empty or absent."""
         return self._derived(column, 1.0, least)
 
     def _derived(self, column: str, default: float, least: float) -> Matrix:
@@ -115,7 +115,7 @@ class Rows:
         return self._chosen(self._read[name])
 
     def text(self, column: str) -> Words:
-        """Give a column of words."""
+        """Return a column of words."""
         given = self._given.get(column)
         if isinstance(given, Words):
             return given
@@ -123,13 +123,13 @@ class Rows:
         return found if self._at is None and self.many == 1 else found.taken(self._of_table)
 
     def are(self, column: str, *words: str) -> Flags:
-        """Tell which rows hold one of some words."""
+        """Return which rows hold one of some words."""
         if column in self._given:
             return self.text(column).are(*words)
         return self._columns.are(column, *words)[self._of_table]
 
     def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
-        """Give the distinct combinations of text columns, by first appearance, and each row's number of them."""
+        """Return the distinct combinations of text columns, by first appearance, and each row's number of them."""
         if any(column in self._given for column in columns):
             return combinations([self.text(column) for column in columns])
         every, number = self._columns.same_texts(columns)
@@ -137,7 +137,7 @@ class Rows:
         return [every[one] for one in distinct], numbers_of
 
     def take(self, which: Places | Flags) -> Rows:
-        """Give some of the rows, by place or by a flag for each."""
+        """Select some of the rows, by position or by a flag for each."""
         at = which.nonzero()[0] if which.dtype == bool else np.asarray(which, np.intp)
         given = {
             name: column.taken(at) if isinstance(column, Words) else column[at]
@@ -147,7 +147,7 @@ class Rows:
                     self.many)  # fmt: skip
 
     def assign(self, **columns: Matrix | Words | float | str) -> Rows:
-        """Give the same rows with other columns; one number or word holds for all rows."""
+        """Return the same rows with other columns; a single number or word applies to all rows."""
         given = dict(self._given)
         for name, column in columns.items():
             if isinstance(column, str):
@@ -156,7 +156,7 @@ class Rows:
         return Rows(self._columns, self._at, given, self._read, self.many)
 
     def frame(self, names: Sequence[str]) -> pd.DataFrame:
-        """Give some columns as a table, with the rows' own index."""
+        """Return some columns as a table, with the rows' own index."""
         known = [name for name in names if name in self._columns.names]
         chosen = self._columns.table[known].iloc[self._of_table].set_axis(self.index)
         sized = {name: self.number(name) for name in known if isinstance(self._read.get(name), np.ndarray)}
@@ -172,12 +172,12 @@ Table = Rows | pd.DataFrame
 
 
 def as_rows(table: Table) -> Rows:
-    """Give a table's rows."""
+    """Return a table as `Rows`."""
     return table if isinstance(table, Rows) else Rows(Columns(table), None, {}, {})
 
 
 def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]) -> Rows:
-    """Give each row of a table so many times, one after the other, with columns of their own (rows × many)."""
+    """Repeat each row of a table ``many`` times in turn, with some columns of their own (rows × many)."""
     read: dict[str, Any] = {
         name: column if callable(column) else unchanging(column.ravel()) for name, column in sized.items()
     }
@@ -185,48 +185,48 @@ def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]
 
 
 def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
-    """Give a number column as float64, with ``default`` where it is empty or absent."""
+    """Return a number column as float64, with ``default`` where it is empty or absent."""
     rows = as_rows(rows)
-    # NaN is the one number that is not itself.
+    # NaN is the only number that is not equal to itself.
     return rows.number(column) if default != default else rows.filled(column, default)
 
 
 def are(rows: Table, column: str, *words: str) -> Flags:
-    """Tell in which rows a text column holds one of some words."""
+    """Return in which rows a text column holds one of some words."""
     return as_rows(rows).are(column, *words)
 
 
 def places_of(estimate_chosen: Indices, among: Indices) -> Places:
-    """Give the place of each op among others, both by their index; -1 where it is none of them."""
+    """Return the position of each op among others, both by their index; -1 where it is not among them."""
     places = np.full(max(among.max(initial=-1), estimate_chosen.max(initial=-1)) + 1, -1, np.intp)
     places[among] = np.arange(len(among))
     return places[estimate_chosen]
 
 
 def item_bytes(rows: Table) -> Matrix:
-    """Give the size of one number of each row's format [byte]."""
+    """Return the size of one number of each row's format [byte]."""
     known = as_rows(rows).text("dtype")
     return known.mapped([ITEM_BYTE.get(word, np.nan) for word in known.words], float)
 
 
 def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Places]:
-    """Give the distinct combinations of some text columns, by first appearance, and each row's number of them."""
+    """Return the distinct combinations of text columns, by first appearance, and each row's number of them."""
     return as_rows(rows).same_texts(columns)
 
 
 Result = TypeVar("Result")
 
 TABLES = 32
-"""Tables whose results are kept, those used last; a machine with a short table borrows from a dozen others."""
+"""Tables whose results are cached, the most recently used; a machine with a short table uses a dozen others."""
 
 _CACHE: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
 
 
 def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
-    """Give what was made of a table before, or make it now.
+    """Return a result from the cache, or compute and store it.
 
-    `table`: known by its identity; nobody may change it in place; `also`: what else the result is made from, known
-    by its identity too; None for the table alone; `name`: which of the results.
+    `table`: the key, by identity; it must not be changed in place; `also`: a second object that the result depends
+    on, by identity too, or None; `name`: name of the result; `make`: computes it.
     """
     known, results = _CACHE.setdefault(id(table), (table, {}))
     if known is not table:
@@ -246,7 +246,7 @@ Record = Mapping[str, Any]
 
 
 class Timed(NamedTuple):
-    """What an estimator says of one op: the columns of `fomkit.ops.tables.TIMES`."""
+    """The prediction for one op: the columns of `fomkit.ops.tables.TIMES`."""
 
     time_s: float
     low_s: float
@@ -257,12 +257,12 @@ class Timed(NamedTuple):
 
 
 class Answers(Mapping[int, Timed]):
-    """What an estimator says of many ops, as columns; the words for the evidence are made when asked for.
+    """The predictions of an estimator for many ops, as columns; the evidence is written when it is read.
 
-    `index` (q,): the ops, by their index.
+    `index` (q,): the index of each op.
     `times` (3, q) [s]: ``time_s``, ``low_s`` and ``high_s``.
-    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,); one word holds for all.
-    `evidence`: writes what the answer at one place of the columns rests on.
+    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,), or a single word for all ops.
+    `evidence`: a function from a position in the columns to the text of the evidence.
     """
 
     def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str, limit: Words | Texts | str,
@@ -297,14 +297,14 @@ class Answers(Mapping[int, Timed]):
         return Timed(value, low, high, self.source.at(place), self.limit.at(place), self.evidence(place))
 
     def chosen(self, places: Places) -> Answers:
-        """Give the answers at some places."""
+        """Select the predictions at some positions."""
         sources, bounds = self.source.taken(places), self.limit.taken(places)
         return Answers(
             self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
         )
 
     def noted(self, notes: Mapping[int, str]) -> Answers:
-        """Give the answers with notes before the evidence of some ops, by their index."""
+        """Return the predictions with notes before the evidence of some ops, by their index."""
         if not notes:
             return self
 
@@ -315,7 +315,7 @@ class Answers(Mapping[int, Timed]):
         return Answers(self.index, self.times, self.source, self.limit, evidence)
 
     def timed(self, times: Matrix) -> Answers:
-        """Give the answers with other times (3, q)."""
+        """Return the predictions with other times (3, q)."""
         return Answers(self.index, times, self.source, self.limit, self.evidence)
 
 
@@ -323,7 +323,7 @@ NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
 
 
 def join_answers(found: Sequence[Answers]) -> Answers:
-    """Put the answers of several estimators, about different ops, one after the other."""
+    """Concatenate the predictions of several estimators for different ops."""
     found = [answers for answers in found if len(answers)]
     if len(found) == 1:
         return found[0]
@@ -347,19 +347,19 @@ def join_answers(found: Sequence[Answers]) -> Answers:
 
 
 Estimator = Callable[[Table, Machine, float], Answers]
-"""From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index.
+"""From COSTED rows, a machine and the level of the intervals to predictions for the rows that it can predict.
 
-The level is the share of intervals that should contain the truth. Some estimators are given ``table`` besides,
-which prices other ops that they ask for, from the machine's table alone.
+The level is the share of intervals that should contain the truth. Some estimators also receive ``table``: an
+estimator that predicts other ops from the machine's table alone.
 """
 
 
 def opened_by(
     choose: Callable[[Rows, Machine], Flags],
 ) -> Callable[[Callable[..., Answers]], Callable[..., Answers]]:
-    """Open an `Estimator`: only the rows that are its business reach it, and it is not asked where there are none.
+    """Decorate an `Estimator`: only the rows that it applies to are passed, and without any it is not called.
 
-    `choose`: tells, from all rows and the machine, which are its business.
+    `choose`: selects these rows, from all rows and the machine.
     """
 
     def opened(estimator: Callable[..., Answers]) -> Callable[..., Answers]:
@@ -375,30 +375,30 @@ def opened_by(
 
 
 def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
-    """Walk over the rows of a table with an integer index."""
+    """Iterate over the rows of a table with an integer index."""
     for index, record in zip(rows.index.tolist(), rows.to_dict("records"), strict=True):
         yield index, {str(name): value for name, value in record.items()}
 
 
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
-    """Name the kinds of ops that a table has timings of."""
+    """Return the kinds of ops that a table has timings of."""
     return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
 
 
 UNTIMED = ("roofline", "assumed")
-"""Sources of times that rest on no timing."""
+"""Time sources that do not rest on timings."""
 
 
 def transferred(source: Words) -> Words:
-    """Give the sources of times that are made of others': transferred, where those rest on timings."""
+    """Return the sources of times derived from others': transferred where those rest on timings."""
     return words_of(source.codes, [word if word in UNTIMED else "transferred" for word in source.words])
 
 
 def means(times: Matrix, reach: float) -> Matrix:
-    """Give the mean (n) of log-normal times, of which value and ends (3, n) are known.
+    """Return the mean (n) of log-normal times, given value (the median) and bounds (3, n).
 
-    The mean lies above the middle by half the variance of the logarithm. Of a sum the means add up, the middles
-    do not. `reach`: deviations from the value to an end (`fomkit.core.interval.half_width`).
+    The mean is above the median by half the variance of the logarithm. Means add up in a sum, medians do not.
+    `reach`: standard deviations from the value to a bound (`fomkit.core.interval.half_width`).
 
     >>> means(np.array([[1.0, 1.0], [1.0, 0.5], [1.0, 2.0]]), 1.0).round(6).tolist()
     [1.0, 1.271537]
@@ -408,9 +408,9 @@ def means(times: Matrix, reach: float) -> Matrix:
 
 
 def middle(predictions: Matrix, weight: Matrix) -> Matrix:
-    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
+    """Return the weighted median of the predictions of surfaces (surfaces × q), interpolated between two of them.
 
-    `weight` (surfaces,) or (surfaces × q): sums up to 1.
+    `weight` (surfaces,) or (surfaces × q): sums to 1.
 
     >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
@@ -421,6 +421,6 @@ def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
     below = np.maximum(above - 1, 0)
     first, value = reached[below, at], values[below, at]
-    gap = reached[above, at] - first  # of one and the same no share matters
+    gap = reached[above, at] - first  # 0 where both are the same surface; then the share has no effect
     share = np.minimum(np.maximum((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0), 1.0)
     return np.asarray(value + share * (values[above, at] - value), np.float64)

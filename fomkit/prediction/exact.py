@@ -1,8 +1,8 @@
-"""Estimator: the very same op was timed on this machine.
+"""Estimator: the same op was timed on this machine.
 
-What is the same is settled first: products are turned row-major, so that m and n of a timing mean what m and n of
-an op mean, and where a row asks, by its framework's habit, for an arithmetic unit that the machine does not have,
-it takes the one that it has.
+Ops and timings are first made comparable: products are turned row-major, so that m and n of a timing mean m and n
+of an op (`row_major`); and a row that names an arithmetic unit which the machine does not have gets one that it
+has (`settle_engines`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.rates import own_times
 
 MEASURED = ("", "measured")
-"""The words of ``basis`` in a row that somebody measured; one that names none is such."""
+"""Values of ``basis`` of measured rows; an empty one counts as measured."""
 
 _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
 
@@ -46,14 +46,14 @@ def row_major(table: Rows) -> Rows: ...
 
 
 def row_major(table: Table) -> Table:
-    """Turn products in column-major order around: timings and the ops that are asked alike.
+    """Turn column-major products row-major, in timings as well as in ops.
 
-    A column-major (m×k)·(k×n) is the row-major (n×k)·(k×m) of the same memory, and it is the second that
-    frameworks ask for: their product of a batch of 16 with 1760×1760 weights is the BLAS product m=1760, n=16.
-    Sparse products stay as they are, because which factor is the sparse one is part of the op.
+    A column-major (m×k)·(k×n) is the row-major (n×k)·(k×m) of the same memory, and frameworks call the second:
+    their product of a batch of 16 with 1760×1760 weights is the BLAS product m=1760, n=16. Sparse products stay as
+    they are, because which factor is sparse is part of the op.
 
-    `table`: a table of timings or of ops. Gives a DataFrame: the same rows; m and n, trans_a and trans_b have
-    changed places where ``layout`` was column_major. The layout of products is empty then.
+    `table`: a table of timings or of ops. Returns the same rows; m and n, trans_a and trans_b are exchanged where
+    ``layout`` was column_major. The layout of products is then empty.
 
     >>> import pandas as pd
     >>> blas = {"kind": "gemm", "layout": "column_major", "trans_a": 1.0, "trans_b": 0.0}
@@ -69,7 +69,7 @@ def row_major(table: Table) -> Table:
         layout = table.text("layout")
         cleared = words_of(np.where(stated, len(layout.words), layout.codes), (*layout.words, ""))
         return table.assign(**_turned(table.number, _present(table.has), turned), layout=cleared)
-    # The cells of a table that no one has sized yet are expressions.
+    # Cells of a symbolic table, whose sizes are not yet set, are expressions.
     columns = _turned(lambda name: table.get(name, np.nan), _present(table.columns.__contains__), turned)
     return table.assign(**columns, layout=table["layout"].mask(stated, ""))
 
@@ -90,7 +90,7 @@ def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
 
 
 def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
-    """Do what `settle_engines` does, on plain columns."""
+    """Do the same as `settle_engines`, on plain columns."""
     rows = row_major(rows)
     known: set[tuple[str, ...]] = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
     known |= estimates.cached(
@@ -114,11 +114,11 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
 
 
 def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
-    """Let each arithmetic row run on an engine that the machine is known to have for its number format.
+    """Assign each arithmetic row to an engine that the machine has for its number format.
 
-    A machine is known to have an engine by a stated peak or by a timing. Products are turned row-major, as its
-    timings are before anything is compared with them (`row_major`). Gives the rows, with dtype and engine replaced
-    where the machine knows only an alternative, and what was replaced, by index.
+    A machine has an engine if a peak or a timing states it. Products are turned row-major, like the machine's
+    timings (`row_major`). Returns the rows, with dtype and engine replaced where the machine only has an
+    alternative, and a note on each replacement, by index.
     """
     rows = row_major(rows)
     settled, notes = settle(estimates.as_rows(rows), machine)
@@ -128,7 +128,7 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
 
 
 def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
-    """Add what a hit needs: the op's own time and quartiles, and the clock's step."""
+    """Add the op's own time and quartiles, and the clock step."""
     own = own_times(timings)
     harness_s = (own["time_s"] - own["_time_s"]).to_numpy(np.float64)
     return own.assign(**{f"_{name}": numbers(own, name) - harness_s for name in ("p25_s", "p75_s")})
@@ -140,7 +140,7 @@ def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:
 
 
 def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
-    """Keep the rows of a kind each of whose sizes some timing has; cheaper than to join them all."""
+    """Select the rows of a kind whose sizes each occur in some timing; cheaper than joining all rows."""
     at = np.flatnonzero(are(rows, "kind", kind))
     known = estimates.cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
     for name, values in known.items():
@@ -152,13 +152,13 @@ def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
 
 
 def _cells(rows: Rows, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Walk over some columns row by row; what is empty is NaN or ""."""
+    """Iterate over some columns row by row; empty cells are NaN or ""."""
     columns = [(rows.number(name) if name in _NUMBERS else rows.text(name).cells()).tolist() for name in names]
     return zip(*columns, strict=True)
 
 
 Timing = tuple[int, tuple[Any, ...]]
-"""The place of a timing in its table, and its cells that an op need not state."""
+"""The position of a timing in its table, and the cells that an op may leave empty."""
 
 
 def _by_op(timings: pd.DataFrame, kind: str, keys: Sequence[str], free: Sequence[str]) -> dict[Any, list[Timing]]:
@@ -171,48 +171,48 @@ def _by_op(timings: pd.DataFrame, kind: str, keys: Sequence[str], free: Sequence
 
 
 def _agree(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
-    """Tell whether cells are equal wherever both sides state them."""
+    """Return whether cells are equal wherever both sides state them."""
     pairs = zip(ours, theirs, strict=True)
     return all(one == other or "" in (one, other) or one != one or other != other for one, other in pairs)
 
 
 def _own_names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
-    """Name the ops with timings of their own, where traffic decides: what has no name says nothing of them."""
+    """Return the ops with timings of their own in a kind bound by traffic; these exclude unnamed timings."""
     if kind not in VIEWS or not VIEWS[kind].any_op:
         return frozenset()
     return frozenset(estimates.as_rows(timings).take(are(timings, "kind", kind)).text("op").cells()) - {""}
 
 
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
-    """Find the timings of the same op: their places, for each distinct one, and each row's number among these.
+    """Find the timings of the same op: their positions for each distinct op, and each row's number among these.
 
     `rows`: of one kind.
     """
     rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
-    told = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
+    own_names = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
     first, number = alike(
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )
     distinct, found = rows.take(first), []
     for key, cells in zip(_cells(distinct, keys), _cells(distinct, free), strict=True):
         same = [(place, theirs[-1]) for place, theirs in known.get(key, ()) if _agree(cells, theirs)]
-        # A timing that names the op says more than one for any op of the kind.
+        # A timing that names the op has priority over one for any op of the kind.
         named = [place for place, op in same if op]
-        found.append(tuple(named or [place for place, _ in same if cells[-1] not in told]))
+        found.append(tuple(named or [place for place, _ in same if cells[-1] not in own_names]))
     return found, number
 
 
 def named_ops(rows: Rows) -> tuple[list[tuple[str, float]], Places]:
-    """Give the distinct names of ops with how many inputs they read, and each row's number of them."""
+    """Return the distinct names of ops with the number of their inputs, and each row's number of them."""
     names, inputs = rows.text("op"), rows.filled("inputs", 1.0)
     first, number = alike([names.codes, inputs])
     return [(names.at(at), float(inputs[at])) for at in first.tolist()], number
 
 
 def op_flags(rows: Rows, ops: Sequence[tuple[str, float]]) -> list[Matrix]:
-    """Give a feature for each op that a fit tells apart (`named_ops`); others look like one without a name."""
+    """Return a feature for each of ``ops`` (`named_ops`); all other ops have the features of an unnamed one."""
     if not ops:
         return []
     found, number = named_ops(rows)
@@ -220,7 +220,7 @@ def op_flags(rows: Rows, ops: Sequence[tuple[str, float]]) -> list[Matrix]:
 
 
 def _repeatability(timings: pd.DataFrame, kind: str) -> float:
-    """Spread of ln(time) between timings of one and the same op, as the typical deviation from their median."""
+    """Return the spread of ln(time) between timings of one op: their scaled median deviation from the median."""
     same = timings[timings["kind"] == kind]
     keys = [
         name
@@ -234,7 +234,7 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
 
 
 def _source(first: Rows, count: int) -> str:
-    """Tell where an answer is from: its first row's place in the table, and of how many rows it is the median."""
+    """Describe the source of an answer: the place of its first row in the table, and the number of rows."""
     place = [word for name in ("source_file", "source_sheet") if (word := first.text(name).at(0))]
     row, harness_s = (float(first.number(name)[0]) for name in ("source_row", "harness_s"))
     if not math.isnan(row):
@@ -246,18 +246,18 @@ def _source(first: Rows, count: int) -> str:
 
 
 def is_measured(timings: Table) -> Flags:
-    """Tell which timings somebody measured; a row that names no basis is one."""
+    """Return which timings are measured; a row without basis is."""
     return are(timings, "basis", *MEASURED)
 
 
 def _stated_basis(known: Rows) -> str:
-    """Name basis and party of the first figure, where nobody measured it; "" of a measured one."""
+    """Return basis and party of the first figure if it is not measured; "" of a measured one."""
     basis, party = (known.text(name).at(0) for name in ("basis", "party"))
     return "" if basis in MEASURED else ", ".join(filter(None, (basis, party)))
 
 
 class _Hit(NamedTuple):
-    """What timings of one op say of it: value and ends [s], the first of them, and of how many it is told."""
+    """The result for one op: value and bounds [s], first timing, number of timings, and basis if not measured."""
 
     times: tuple[float, float, float]
     first: int
@@ -266,7 +266,7 @@ class _Hit(NamedTuple):
 
 
 def _numbers_of_hits(known: Rows) -> Matrix:
-    """Give of each timing what a hit needs (5, n): time, quartiles and the clock's step [s], 1 where measured."""
+    """Return figures of each timing (5, n): time, quartiles and clock step [s], and 1 where measured."""
     names = ("_time_s", "_p25_s", "_p75_s", "_step_s")
     return np.stack([*(known.number(name) for name in names), is_measured(known)])
 
@@ -281,7 +281,7 @@ def _hit(places: Places, known: Rows, figures: Matrix, spread: float, interval: 
     if not np.isnan(p25_s + p75_s):
         with np.errstate(divide="ignore"):
             below, above = (max(one, 1.0) ** (z / half_width(0.5)) for one in (time_s / p25_s, p75_s / time_s))
-    # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
+    # Hits may differ in what the row does not state, as a transposition; the interval covers all of them.
     times = (time_s, min(time_s / below, seconds.min()), max(time_s * above, seconds.max()) + step_s.max())
     stated = "" if cells[4, 0] else _stated_basis(known.take(places[:1]))
     return _Hit(times, int(places[0]), len(places), stated)
@@ -290,7 +290,7 @@ def _hit(places: Places, known: Rows, figures: Matrix, spread: float, interval: 
 def _answers(
     rows: Rows, found: list[tuple[int, ...]], number: Places, timings: pd.DataFrame, spread: float, interval: float
 ) -> Answers:
-    """Give the median over each row's hits, one answer for each row that has any."""
+    """Return the median over each row's hits, for each row that has any."""
     met = estimates.cached(timings, None, f"hits at {interval}", dict[tuple[int, ...], _Hit])
     known = estimates.cached(
         timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True))
@@ -315,15 +315,15 @@ def _answers(
 
 @estimates.opened_by(lambda rows, machine: are(rows, "kind", *estimates.timed_kinds(machine.timings)))
 def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
-    """Look each row up among the machine's timings (an `Estimator`).
+    """Look each row up in the machine's timings (an `Estimator`).
 
     A hit has the same kind, number format, engine and required dimensions. Optional dimensions (transposition,
-    layout), the pass and the op count against a hit only where both sides state them and differ; matrix products
-    have no pass. Among several hits the median is taken, verbatim. A figure that somebody only stated (``basis``)
-    gives way to measured ones; alone it is taken, and called assumed.
+    layout), the pass and the op exclude a hit only where both sides state them and differ; matrix products have no
+    pass. The result is the median of the hits, unchanged. A figure that is only stated (``basis``) is used if
+    there is no measured one, and is then called assumed.
 
-    The interval comes from the quartiles of the repeats where the table has them, else from how far duplicate
-    timings of the kind lie apart; the step of the clock is added above, because clocks cut.
+    The interval comes from the quartiles of the repeats where the table has them, else from the spread between
+    duplicate timings of the kind. The clock step is added to the high bound, because clocks truncate.
     """
     found: list[Answers] = []
     for kind in sorted({kind for (kind,) in estimates.same_texts(rows, "kind")[0]}):

@@ -1,7 +1,7 @@
-"""What a collective takes on a machine.
+"""Predict the time of a collective on a machine (`Network.exchange`).
 
-Inside a node the machine's own table of collectives comes first (`table_time`); else its links and the formulas of
-`fomkit.prediction.links` (`Network`).
+Inside a node the machine's own table of collectives has priority (`table_time`); otherwise its links and the
+formulas of `fomkit.prediction.links` are used.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from fomkit.core.job import Algorithm
 
 MEASURED = (0.94, 1.09)
-"""Ends of the interval of a measured collective over its value: deciles of sizes left out one at a time of the
-six NCCL tables that ship with fomkit."""
+"""Bounds of the interval of a measured collective over its value: deciles of the errors of sizes left out one at a
+time, in the six NCCL tables that ship with fomkit."""
 _FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
 def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> pd.DataFrame | None:
-    """Give the timings of a collective over so many ranks of a node, of one library.
+    """Return the timings of a collective over so many ranks of a node, of one library.
 
-    DeepBench has the better of two programs of one library in a row: NCCL 2.0 MPI, NCCL 2.0 Single.
+    A row of DeepBench has the faster of two programs of one library: NCCL 2.0 MPI, NCCL 2.0 Single.
     """
     if "collective" not in timings.columns:
         return None
@@ -53,8 +53,8 @@ def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> p
     return None if rows.empty else rows
 
 
-def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
-    """Give how far low and high are from the value in logarithms: by repeats, and by sizes that nobody timed."""
+def _log_half_widths(ends: tuple[float, float], between: bool) -> tuple[float, float]:
+    """Return the distances of low and high from the value in logarithms, by repeats and by interpolated sizes."""
     off = -log(MEASURED[0]), log(MEASURED[1])
     if any(map(isnan, ends)):
         return off
@@ -63,9 +63,9 @@ def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
 
 
 class _Curve(NamedTuple):
-    """A collective's timings over so many ranks, by rising size; seconds as logarithms.
+    """A collective's timings over so many ranks, by rising size; times as logarithms.
 
-    `below`, `above`: how far the quartiles lie from the middle; NaN where a size has none.
+    `below`, `above`: distance of the quartiles from the mean time; NaN where a size has none.
     """
 
     size: Matrix
@@ -80,7 +80,7 @@ def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channe
         return None
     quartiles = {name: rows[name] if name in rows.columns else np.nan for name in ("p25_s", "p75_s")}
     spans = rows.assign(**quartiles)[["message_byte", "time_s", "p25_s", "p75_s"]]
-    # A mean of floats hangs on their order, which is the file's.
+    # The mean of floats depends on their order, so sort.
     means = spans.sort_values(list(spans.columns)).groupby("message_byte").mean()
     middle, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
     return _Curve(means.index.to_numpy(np.float64), middle, middle - low, high - middle)
@@ -89,14 +89,14 @@ def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channe
 def table_time(
     timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = ""
 ) -> Taken | None:
-    """Give a collective's time from a table of such inside a node; None where it has none of so many ranks.
+    """Return a collective's time from a table of timings inside a node; None without timings of so many ranks.
 
-    Between two sizes time goes straight; above the largest its rate holds, below the least its time. The
-    interval is that of the repeats where the table has their quartiles, with that of sizes left out where the
-    size itself was not timed.
+    Time is linear between two sizes; above the largest its rate applies, below the smallest its time. The interval
+    is that of the repeats where the table has their quartiles, combined with that of left-out sizes where the size
+    itself was not timed.
 
-    `timings`: a TIMINGS table; `channel`: the library; "" takes the only one. Raises FomkitError when no channel
-    was asked for and the times are of several libraries, whose mean would be of none.
+    `timings`: a TIMINGS table; `channel`: the library; "" means the only one. Raises FomkitError if no channel is
+    given and the times are of several libraries, whose mean would be meaningless.
     """
     name = f"collective {collective} {ranks} {channel}"
     curve = cached(timings, None, name, partial(_collective_curve, timings, collective, ranks, channel))
@@ -106,35 +106,35 @@ def table_time(
     below, above = (float(np.interp(at, known, ends)) for ends in (curve.below, curve.above))
     value = float(np.interp(message_byte, curve.size, np.exp(curve.middle)))
     value *= max(1.0, message_byte / float(curve.size[-1]))
-    ends = _apart((below, above), between=not bool((curve.size == message_byte).any()))
+    ends = _log_half_widths((below, above), between=not bool((curve.size == message_byte).any()))
     return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 
 
 NOTHING = Taken(0.0, 0.0, 0.0, "measured")
-"""Of one rank; it hides no source of what it is added to."""
+"""For one rank; the source is measured, so that it does not change the source of a sum."""
 
 
 class Group(NamedTuple):
-    """Devices that work together: so many inside each of so many nodes."""
+    """Devices that communicate: ``inner`` in each of ``outer`` nodes."""
 
     inner: int
     outer: int
 
     @property
     def ranks(self) -> int:
-        """All of them."""
+        """The number of devices."""
         return self.inner * self.outer
 
     @property
     def tier(self) -> Tier:
-        """The links that join all of them."""
+        """The tier of links that joins all devices."""
         return "node" if self.outer == 1 else "system"
 
 
 class Exchange(NamedTuple):
-    """Time of an exchange [s], and where it is from: measured, or alpha_beta where a formula has a part in it.
+    """Time of an exchange [s], and its source: measured, or alpha_beta where a formula is part of it.
 
-    ``way`` is how it goes, in words, and ``links`` what a formula has of it goes by.
+    ``way`` describes the algorithm; ``links`` are those that a formula uses.
     """
 
     time: Span
@@ -145,9 +145,9 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """A machine's links and its table of collectives, seen through one transport.
+    """A machine's links and its table of collectives, for one transport.
 
-    `channel`: transport; "" takes the links that name none, else those of the only one.
+    `channel`: transport; "" means links without a name, else those of the only transport.
     `level`: of the intervals.
     """
 
@@ -157,21 +157,21 @@ class Network:
     _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def ends(self, tier: Tier, message_byte: float) -> Ends:
-        """Give the link of a tier that a message of a size takes, with the ends of its interval."""
+        """Return the link of a tier for a message size, with its interval."""
         return links.ends_of(self._link(tier, message_byte))
 
     def states(self, tier: Tier) -> bool:
-        """Tell whether the profile states a link of a tier, and it is clear which."""
+        """Return whether the profile states a link of a tier unambiguously."""
         return links.clear_channel(self.machine, tier, self.channel) is not None
 
     def _link(self, tier: Tier, message_byte: float) -> Link:
         return links.link_of(self.machine, tier, self.channel, message_byte)
 
     def at_rate(self, tier: Tier, byte_per_s: float, *, starts: bool = True) -> Network:
-        """Give the network with links of a tier at another rate, by formulas alone where a table is of that tier.
+        """Return the network with links of a tier at another rate; a table of that tier is not used then.
 
-        `byte_per_s`: as a link states it: each direction's, or that of both together [byte/s]; `starts`: false
-        takes the start-up of its messages away.
+        `byte_per_s`: as stated by a link: of each direction, or of both together [byte/s]; `starts`: false removes
+        the start-up of its messages.
         """
         machine = self.machine
         channel = links.channel_of(machine, tier, self.channel)
@@ -182,14 +182,14 @@ class Network:
         )
         timings = machine.timings
         if tier == "node" and "kind" in timings.columns:
-            # One table for all rates that are tried: what is read of it is then read once.
+            # The same table object for every rate that is tried, so that its cached results are reused.
             table = machine.timings
             timings = cached(table, None, "no collectives", lambda: table[table["kind"] != "collective"])
         return replace(self, machine=replace(machine, links=others, timings=timings))
 
     @property
     def node_devices(self) -> int:
-        """Devices in a node."""
+        """Number of devices in a node."""
         if self.machine.node_devices is None:
             raise FomkitError(
                 self.machine.name,
@@ -198,9 +198,9 @@ class Network:
         return self.machine.node_devices
 
     def check_joined(self, devices: int) -> None:
-        """Refuse so many devices where the links between nodes say that they join fewer.
+        """Check that the links between nodes join so many devices.
 
-        Raises FomkitError at ``layout``: no link that the profile states takes their messages.
+        Raises FomkitError at ``layout`` where no stated link joins them.
         """
         if devices == 1 or devices <= self.node_devices or not self.states("system"):
             return
@@ -214,7 +214,7 @@ class Network:
             )
 
     def group(self, ranks: int, apart: int = 1) -> Group:
-        """Place a group whose members are so many devices apart; nodes are filled one after the other."""
+        """Place a group whose members are ``apart`` devices apart; nodes are filled in turn."""
         inside = max(1, self.node_devices // apart)
         inner = min(ranks, inside)
         while ranks % inner:
@@ -222,7 +222,7 @@ class Network:
         return Group(inner, ranks // inner)
 
     def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Taken:
-        # Around a ring goes a rank's share at a time.
+        # The messages on a ring are a rank's share.
         return links.around(self._link(tier, message_byte / ranks), collective, message_byte, ranks)
 
     def _tree(self, message_byte: float, group: Group) -> Taken:
@@ -230,7 +230,7 @@ class Network:
         return links.taken_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
 
     def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Taken:
-        """Give a collective inside a node: as the machine's own table has it, else around a ring."""
+        """Predict a collective inside a node: from the machine's own table, else on a ring."""
         if ranks == 1:
             return NOTHING
         found = table_time(self.machine.timings, collective, message_byte, ranks, self.channel)
@@ -241,7 +241,7 @@ class Network:
     def _staged(
         self, collective: Collective, message_byte: float, group: Group, *, by_table: bool = True
     ) -> Taken:
-        """Give a collective between nodes, and its part inside them by the table there or by formulas alone."""
+        """Predict a collective in stages: between nodes, and inside them by the table or by formulas alone."""
         inside = self._inside if by_table else partial(self._ring, "node")
         outside = self._ring("system", collective, message_byte / group.inner, group.outer)
         stages: tuple[Collective, ...] = (
@@ -252,7 +252,7 @@ class Network:
         return links.total(outside, *found)._replace(way=way)
 
     def _both_tiers(self, message_byte: float, group: Group) -> Taken:
-        """Give an exchange of all with all whose parts inside a node and between nodes go at the same time."""
+        """Predict an all-to-all whose parts inside a node and between nodes run at the same time."""
         outside = self._ring("system", "all_to_all", message_byte, group.outer)
         inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
         way = f"between nodes and inside them at once, {group.inner} in each of {group.outer}"
@@ -284,9 +284,9 @@ class Network:
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
         servers: int = 1,
     ) -> Exchange:  # fmt: skip
-        """Give the time of a collective and its source; nothing for a group of one.
+        """Return the time of a collective and its source; 0 for a group of one.
 
-        `message_byte`: bytes of the whole on each rank; `algorithm`: see `Layout`; `servers`: for
+        `message_byte`: bytes of the whole message on each rank; `algorithm`: see `Layout`; `servers`: for
         ``parameter_server``.
         """
         if group.ranks == 1 or not message_byte:
@@ -312,10 +312,10 @@ class Network:
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
         servers: int = 1,
     ) -> Span:  # fmt: skip
-        """Give the time of a collective alone [s]."""
+        """Return the time of a collective [s]."""
         return self.exchange(collective, message_byte, group, algorithm, servers).time
 
     def send(self, message_byte: float, tier: Tier) -> Span:
-        """Give the time of one message from a device to another [s]."""
+        """Return the time of one message from a device to another [s]."""
         ends = self.ends(tier, message_byte)
         return self._span(ends.taken(lambda line: line.alpha_s + message_byte / line.byte_per_s))

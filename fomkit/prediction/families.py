@@ -1,17 +1,17 @@
-"""Families of timings that one fit serves: which rows belong together, and how a fit looks at an op.
+"""Families of timings that one fit serves, and the features and roofline terms of their ops.
 
-What views of several kinds are made of: logarithms of sizes, flags, and the terms of a roofline.
+A family has one kind, number format, engine and pass (`FamilyName`). `VIEWS` defines for each kind the features
+and terms; `training_rows` selects the timings of a family.
 
-How well sizes fill the tiles of a library's kernels: what only a large table of timings can tell. A kernel works
-on whole tiles and loads 16 bytes at once, so time rises in steps where a size passes a multiple. A table of a
-hundred products of round sizes cannot tell these steps from its other jumps, one of thousands can: with these
-features left-out products of NeuSight's tables are off by 5.1 % instead of 6.1 (V100) and 5.1 instead of 7.3
-(A100), convolutions by 10.2 instead of 12.1 (V100) and 12.6 instead of 15.0 (P100), all medians.
+Tile features (`product_tiles`, `conv_tiles`) are used for large tables only. A kernel computes whole tiles and
+loads 16 bytes at once, so time rises in steps where a size passes a multiple. A table of a hundred products of
+round sizes cannot separate these steps from its other jumps, one of thousands can: with these features left-out
+products of NeuSight's tables are off by 5.1 % instead of 6.1 (V100) and 5.1 instead of 7.3 (A100), convolutions by
+10.2 instead of 12.1 (V100) and 12.6 instead of 15.0 (P100), all medians.
 
-How a fit looks at convolutions: the features of their shapes, and the terms of their calibrated roofline.
-
-Chosen on DeepBench's eleven training sheets, in three ways of leaving shape groups out: with padding, both aspect
-ratios, small images and tiles, what is usual for the forward pass falls from 11.7 % to 9.9 (mean: 19.6 to 15.0).
+The features of convolutions were chosen on DeepBench's eleven training sheets, with shape groups left out in three
+ways: padding, both aspect ratios, small images and tiles lower the median error of the forward pass from 11.7 % to
+9.9 (mean: 19.6 to 15.0).
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from fomkit.prediction.rates import own_times
 
 
 def log_sizes(rows: Table, *columns: str, least: float = 0.0) -> list[Matrix]:
-    """Give log2 of each column, of ``least`` where it is less; 0 where it is empty."""
+    """Return log2 of each column, bounded below by ``least``; 0 where it is empty."""
     return [as_rows(rows).log2(column, least) for column in columns]
 
 
 def log_product(rows: Table, *columns: str, least: float = 0.0) -> Matrix:
-    """Give log2 of the product of the columns."""
+    """Return log2 of the product of the columns."""
     return np.asarray(sum(log_sizes(rows, *columns, least=least)), np.float64)
 
 
 def flag(condition: Matrix | Flags) -> Matrix:
-    """Give a feature that is 0 or 2: a flag weighs as much as a factor of four in a size."""
+    """Return a feature that is 0 or 2: a flag weighs as much as a factor of four in a size."""
     return 2.0 * np.asarray(condition, np.float64)
 
 
 def roofline_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 3) of the plain roofline: one call, its flop and its byte."""
+    """Return the terms (n × 3) of the plain roofline: one call, its flop and its byte."""
     return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), numbers(rows, "byte")])
 
 
 PRODUCT_TILE = 128.0
-"""Rows and columns of a usual tile of a product (cuBLAS: 128×128)."""
+"""Rows and columns of a typical tile of a product (cuBLAS: 128×128)."""
 OUTPUT_TILES = (4.0, 8.0)
-"""Rows and columns of usual tiles of a convolution's output (Winograd's 2×2 to 4×4, in pairs)."""
+"""Rows and columns of typical tiles of a convolution's output (Winograd's 2×2 to 4×4, in pairs)."""
 LOAD_BYTE = 16.0
 SPLIT_DEPTH = 8192.0
-"""Depth k from which libraries surely split a product's sum over k among units."""
+"""Depth k from which libraries certainly split a product's sum over k among units."""
 
 
 def fill(sizes: Matrix, tile: float) -> Matrix:
-    """Give log2 of the share of the tiles that a size fills: 0 for a whole number of tiles.
+    """Return log2 of the share of its tiles that a size fills: 0 for a whole number of tiles.
 
     >>> fill(np.array([128.0, 64.0, 256.0]), 128.0).tolist()
     [0.0, -1.0, 0.0]
@@ -70,19 +70,19 @@ def fill(sizes: Matrix, tile: float) -> Matrix:
 
 
 def aligned(rows: Table, column: str) -> Matrix:
-    """Tell where a row of this many elements is a whole number of loads."""
+    """Return 1 where a row of this many elements is a whole number of loads, else 0."""
     elements = LOAD_BYTE / tiles.digit_bytes(rows)
     return np.asarray(np.mod(numbers(rows, column), elements) == 0, np.float64)
 
 
 def product_tiles(rows: Table) -> Matrix:
-    """Give the features of products (n × 5)."""
+    """Return the tile features of products (n × 5)."""
     filled = [fill(numbers(rows, name), PRODUCT_TILE) for name in ("m", "n")]
     return np.column_stack([*filled, *(aligned(rows, name) for name in ("m", "n", "k"))])
 
 
 def depth_in_turn(rows: Table) -> Matrix:
-    """Count the steps over k that one unit walks through in turn, however few rows and columns there are (n).
+    """Return the depth k that one unit sums up sequentially, however few rows and columns there are (n).
 
     >>> import pandas as pd
     >>> depth_in_turn(pd.DataFrame({"k": [512.0, 500_000.0]})).tolist()
@@ -92,17 +92,17 @@ def depth_in_turn(rows: Table) -> Matrix:
 
 
 def whole_depth(rows: Table) -> Flags:
-    """Tell which products have a depth k of a power of two, for which libraries choose other kernels (n).
+    """Return which products have a depth k that is a power of two, for which libraries choose other kernels (n).
 
-    Some ran up to twice as fast as products of other depths beside them, first seen on the Titan X Pascal. With it
-    and `depth_in_turn` its left-out products are off by 4.4 % instead of 9.1, five sheets that it was chosen on by
-    6.0 instead of 6.9, and the other five by 4.2 instead of 4.3 (means of medians; the V100's fp32 is worse).
+    Some ran up to twice as fast as products of neighbouring depths, first seen on the Titan X Pascal. With this
+    and `depth_in_turn` its left-out products are off by 4.4 % instead of 9.1, the five sheets used for the choice
+    by 6.0 instead of 6.9, and the other five by 4.2 instead of 4.3 (means of medians; the V100's fp32 is worse).
     """
     return np.asarray(np.mod(np.log2(numbers(rows, "k")), 1.0) == 0)
 
 
 def conv_output(rows: Table, size: str, axis: str) -> Matrix:
-    """Give the depth, height or width of a convolution's output; at least 1, for a transposed one its input's.
+    """Return the depth, height or width of a convolution's output, at least 1; for a transposed one its input's.
 
     `size`, `axis`: the column of the input's size, and the letter of its axis: d, h or w.
     """
@@ -114,7 +114,7 @@ def conv_output(rows: Table, size: str, axis: str) -> Matrix:
 
 
 def conv_tiles(rows: Table) -> Matrix:
-    """Give the features of convolutions (n × 3)."""
+    """Return the tile features of convolutions (n × 3)."""
     height, width = conv_output(rows, "height", "h"), conv_output(rows, "width", "w")
     filled = [(fill(height, tile) + fill(width, tile)) / 2 for tile in OUTPUT_TILES]
     return np.column_stack([*filled, aligned(rows, "in_channels")])
@@ -123,7 +123,7 @@ def conv_tiles(rows: Table) -> Matrix:
 CHANNEL_BYTE = 16.0
 """Matrix engines pad the input channels of a convolution to this many bytes (cuDNN: 8 channels of fp16)."""
 CHANNEL_TILE = 64.0
-"""Channels of the result that a usual tile holds (implicit products of cuDNN: 64 or 128)."""
+"""Output channels of a typical tile (implicit products of cuDNN: 64 or 128)."""
 SMALL = 8.0
 """Height up to which an image is one tile of a fast algorithm (two of Winograd's 4×4), and few blocks of any."""
 _AXES = (("depth", "d"), ("height", "h"), ("width", "w"))
@@ -131,39 +131,39 @@ _KERNEL, _STRIDE = (tuple(f"{name}_{axis}" for _, axis in _AXES) for name in ("k
 
 
 def winograd(rows: Table) -> Flags:
-    """Tell which convolutions Winograd's algorithm usually serves: 3×3 at stride 1."""
+    """Return which convolutions usually run by Winograd's algorithm: 3×3 at stride 1."""
     kernel = log_product(rows, *_KERNEL)
     return np.asarray((kernel == 2 * np.log2(3.0)) & (log_product(rows, *_STRIDE) == 0))
 
 
 def conv_features(rows: Table) -> Matrix:
-    """Give the features of convolutions (n × 19): logarithms of sizes, ratios and flags."""
+    """Return the features of convolutions (n × 19): logarithms of sizes, ratios and flags."""
     batch, inputs, outputs, groups = log_sizes(rows, "batch", "in_channels", "out_channels", "groups")
     kernel = log_product(rows, *_KERNEL)
     stride = log_product(rows, *_STRIDE)
     positions = np.log2(np.prod([conv_output(rows, size, axis) for size, axis in _AXES], axis=0))
     height, width, kernel_h, kernel_w = log_sizes(rows, "height", "width", "kernel_h", "kernel_w")
     sizes = [batch, inputs, outputs, kernel, positions, stride, height, batch + positions, inputs + kernel]
-    # Long images and kernels are of other networks, and of other tiles, than square ones of as many elements.
+    # Long images and kernels occur in other networks, with other tiles, than square ones of as many elements.
     aspects = [width - height, kernel_w - kernel_h]
     padded = numbers(rows, "pad_h") > 0
     small = numbers(rows, "height") <= SMALL
-    # The usual fast algorithms: Winograd for 3×3 at stride 1, a plain product for 1×1.
+    # The typical fast algorithms: Winograd for 3×3 at stride 1, a plain product for 1×1.
     flags = [flag(one) for one in (winograd(rows), kernel == 0, padded, small)]
     dilation = log_product(rows, "dilation_d", "dilation_h", "dilation_w")
     odd = [groups, dilation, flag(numbers(rows, "transposed") > 0)]
-    # A pass is a product with as many rows as what it computes has channels.
+    # A pass is a product with as many rows as its result has channels.
     back = are(rows, "pass_name", "backward_input")
     channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
     return beside([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
 
 
 def conv_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 5): call, flop, byte, and the flop of gradients that fast algorithms do not serve.
+    """Return the terms (n × 5): call, flop, byte, and the flop of two sorts of gradients without a fast algorithm.
 
-    A gradient that is not 3×3 at stride 1 goes without Winograd's saving. The gradient of the input of a strided
-    convolution scatters, or multiplies zeros: libraries take up to four times as long as for the forward pass. In
-    the forward pass a rate of its own helps nobody: there is a good algorithm for every shape.
+    A gradient that is not 3×3 at stride 1 does not profit from Winograd. The gradient of the input of a strided
+    convolution scatters, or multiplies zeros: libraries take up to four times as long as for the forward pass. The
+    forward pass gets no such term: there is a good algorithm for every shape.
     """
     terms = roofline_terms(rows)
     multiple = CHANNEL_BYTE / tiles.digit_bytes(rows)
@@ -177,16 +177,16 @@ def conv_terms(rows: Table) -> Matrix:
 
 
 ONE_WAY = ("all_gather", "reduce_scatter", "all_to_all")
-"""Collectives in which no part of the message travels twice, as it does in an all-reduce."""
+"""Collectives in which each part of the message is sent once; in an all-reduce it is sent twice."""
 RANK_POWERS = np.arange(1.0, 13.0)
-"""Powers of two of ranks that have a rate of their own in a fit of collectives: 2 to 4,096."""
+"""log2 of the numbers of ranks that have their own rate in a fit of collectives: 2 to 4,096."""
 
 
 class FamilyName(NamedTuple):
-    """What the rows of one fit share.
+    """The common properties of the rows of one fit.
 
-    `pass_name`: "" for kinds that have no pass.
-    `part`: what `View.parts` calls them.
+    `pass_name`: "" for kinds without passes.
+    `part`: the value of `View.parts`.
     """
 
     kind: str
@@ -200,19 +200,19 @@ class FamilyName(NamedTuple):
 
 
 class View(NamedTuple):
-    """How a fit looks at the ops of one kind.
+    """How the ops of one kind are described to a fit.
 
-    `features`: rows to features (n × p), mostly log2 of sizes. It takes dimensions only, since timings carry no
+    `features`: from rows to features (n × p), mostly log2 of sizes; from dimensions only, as timings have no
       costs.
-    `terms`: COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per call, or
-      per step of it.
-    `groups`: columns that rows of one shape group share, which are left out together when the fit is judged.
-    `exact`: columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
-    `tiles`: more features, for a table of more than `LIMIT` rows; `waves`: there, those of so many processors. A
-      kind of both has `tiles.Form` in place of the terms.
-    `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
-    `parts`: names what other kernels run, of which a fit of the rest tells nothing; "" for the rest.
-    `along`: the size along which time goes straight between two timed ops that share the columns of ``exact``.
+    `terms`: from COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per
+      call, or per step of it.
+    `groups`: columns that define a shape group; a group is left out as a whole in cross-validation.
+    `exact`: columns that are not interpolated: rows with values that are not in the training rows are not served.
+    `tiles`: further features for a table of more than `LIMIT` rows; `waves`: those for such a table that depend on
+      the number of processors. A kind with both has `tiles.Form` in place of the terms.
+    `any_op`: true where traffic determines the time, so that timings of one op predict another.
+    `parts`: names ops that run by other kernels, which have fits of their own; "" for the rest.
+    `along`: the size in which time is linear between two timed ops that share the columns of ``exact``.
     """
 
     features: Callable[[Table], Matrix]
@@ -260,16 +260,16 @@ def _update_features(rows: Table) -> Matrix:
 
 def _collective_features(rows: Table) -> Matrix:
     message, ranks = log_sizes(rows, "message_byte", "ranks")
-    # Libraries change their algorithm between two sizes, so what one size tells of the next reaches less far.
+    # Libraries change their algorithm between two sizes, so neighbouring sizes correlate less.
     others = [flag(are(rows, "collective", name)) for name in ONE_WAY]
     return np.column_stack([4 * message, ranks, flag(are(rows, "link", "system")), *others])
 
 
 def _collective_terms(rows: Table) -> Matrix:
     # A ring of p ranks reduces in 2·(p − 1) steps, each of which sends 1/p of the message (Patarasuk & Yuan,
-    # Journal of Parallel and Distributed Computing 69, 2009); to gather, scatter or exchange takes half. How
-    # fast depends on the links that so many ranks have, so there is a rate for each power of two of them; between
-    # two, the share of each falls in a straight line.
+    # Journal of Parallel and Distributed Computing 69, 2009); to gather, scatter or exchange takes half. The rate
+    # depends on the links of so many ranks, so each power of two has a rate; in between, the shares of both are
+    # linear in log2(ranks).
     ranks, message = numbers(rows, "ranks"), numbers(rows, "message_byte")
     steps = np.where(are(rows, "collective", *ONE_WAY), 1.0, 2.0) * (ranks - 1)
     power = np.minimum(np.log2(ranks), RANK_POWERS[-1])
@@ -282,14 +282,14 @@ def _gemm_terms(rows: Table) -> Matrix:
 
 
 def _rnn_terms(rows: Table) -> Matrix:
-    # Half the flop of one step of one sample is the number of weights; they are read again in every step. What a
-    # call costs besides its steps is about as much as a step: a cost of its own would only be fitted to cells and
-    # widths, which come with few or many steps, and made a single step 13 times too long.
+    # Half the flop per step and sample is the number of weights, which are read again in every step. The fixed
+    # cost of a call is about that of a step: with a coefficient of its own it would be fitted to cells and widths
+    # that have few or many steps, and made a single step 13 times too long.
     steps = numbers(rows, "steps")
     weights = numbers(rows, "flop") / (2 * numbers(rows, "batch") * steps)
     item_byte = item_bytes(rows)
     in_steps = np.column_stack([steps + 1, numbers(rows, "flop"), steps * weights * item_byte])
-    # The weight gradient waits for no step: it is one product over all of them.
+    # The gradient of the weights is one product over all steps.
     at_once = are(rows, "pass_name", "backward_weight")[:, None]
     return np.where(at_once, roofline_terms(rows), in_steps)
 
@@ -324,19 +324,19 @@ VIEWS: Mapping[str, View] = {
 
 
 def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
-    """Give the features of rows, as a fit of so many training rows looks at them."""
+    """Return the features of rows for a fit of so many training rows."""
     rows = as_rows(rows)
     return with_tiles(VIEWS[kind].features(rows), rows, kind, row_count)
 
 
 def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matrix:
-    """Add to the features of rows what only a fit of more than `LIMIT` training rows looks at."""
+    """Add the features that only a fit of more than `LIMIT` training rows has."""
     more = VIEWS[kind].tiles
     return np.column_stack([features, more(rows)]) if more and row_count > LIMIT else features
 
 
 def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
-    """Find the families in a table: name and row positions, in order of first appearance."""
+    """Yield the families in a table: name and row positions, in order of first appearance."""
     found, codes = same_texts(rows, *FamilyName._fields[:4])
     merged: dict[FamilyName, int] = {}
     number = np.full(len(found), -1)
@@ -356,9 +356,9 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
 
 
 def servable(rows: Table, kind: str) -> Flags:
-    """Tell which rows a fit may serve or learn from.
+    """Return which rows a fit may serve or be trained on.
 
-    A recurrent timing with an input projection, more layers or directions is another op; so are packed weights.
+    Recurrent timings with an input projection, more layers or directions are other ops; so are packed weights.
     """
     good = ~(numbers(rows, "weight_share") < 1)
     if kind == "rnn":
@@ -369,9 +369,9 @@ def servable(rows: Table, kind: str) -> Flags:
 
 
 def fitted(rows: Table, training: pd.DataFrame, kind: str) -> Flags:
-    """Tell which rows have values that their fit has met, in the columns where no value lies between two others.
+    """Return which rows have values of the training rows, in the columns that are not interpolated (`View.exact`).
 
-    An all-reduce over 64 ranks says nothing of the machine's 8: it runs over other links by another algorithm.
+    An all-reduce over 64 ranks does not predict the machine's 8: it uses other links and another algorithm.
     """
     good = np.ones(len(rows), bool)
     if exact := list(VIEWS[kind].exact):
@@ -381,8 +381,8 @@ def fitted(rows: Table, training: pd.DataFrame, kind: str) -> Flags:
 
 
 def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
-    """Give each row the position of the first row that has the same values; empty cells are alike."""
-    # Bytes of numbers compare faster than a group of a dozen columns, and this is done for every family of a step.
+    """Return for each row the position of the first row with the same values; empty cells are equal."""
+    # Comparing bytes is faster than grouping a dozen columns, and this runs for every family of a step.
     cells = rows[list(keys)]
     sizes = [key for key, dtype in zip(keys, cells.dtypes, strict=True) if dtype.kind == "f"]
     texts = [pd.factorize(cells[key].to_numpy(object))[0] for key in keys if key not in sizes]
@@ -405,37 +405,37 @@ def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
 
 
 def _op_ids(rows: pd.DataFrame, name: FamilyName) -> Places:
-    """Give each of a family's rows the position of the first that is the same op."""
-    # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
+    """Return for each row of a family the position of the first row of the same op."""
+    # Ops of equal traffic stay distinct: their differences are part of the uncertainty of the next op.
     more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
     keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
     return same_ops(rows, [key for key in keys if key in rows.columns])
 
 
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
-    """Collect what a family's fit learns from: one row per distinct op, shuffled alike whatever the table's order.
+    """Return the training rows of a family: one per distinct op, shuffled alike whatever the table's order.
 
-    Timings that name an op speak for that op alone and stay out, except in kinds that are decided by traffic;
-    those of machines' odd cases (`servable`) stay out too.
+    Timings that name an op are valid for that op only and are left out, except in kinds whose traffic determines
+    the time; special cases (`servable`) are left out too.
 
-    Gives a DataFrame: the timings with ``_time_s``, the median over duplicates less the harness [s], and
-    ``_step_s``, the step of the clock [s].
+    Returns the timings with ``_time_s``, the median over duplicates less the harness [s], and ``_step_s``, the
+    step of the clock [s].
     """
     rows = in_order(_rows_of(timings, name))
-    # Tables are grids: every tenth row of a sorted one may have one and the same width. So parts of it are drawn.
+    # Tables are grids: every tenth row of a sorted one may have the same width. So rows are shuffled.
     rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
     ids = _op_ids(rows, name)
     places = np.unique(ids)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)
     median = rows["_time_s"].groupby(ids).median().reindex(places)
-    # Of equals the first of the table's order.
+    # Of duplicates the first in the table's order is kept.
     earliest = rows.index.to_series().groupby(ids).min().reindex(places)
     return rows.loc[earliest].assign(_time_s=median.to_numpy()).reset_index(drop=True)
 
 
 def training_key(rows: pd.DataFrame, kind: str) -> str:
-    """Hash what a fit learnt from, sizes and times of `training_rows`, so that it is served with these only."""
+    """Hash the sizes and times of `training_rows`, so that a fit is used only with the rows it was fitted to."""
     names = ("_time_s", "_step_s", *KINDS[kind].dimensions, *("op",) * VIEWS[kind].any_op)
     digest = sha256()
     for name in filter(rows.columns.__contains__, names):

@@ -1,6 +1,6 @@
 """Gaussian-process regression with one length per feature, in numpy: exact up to `LIMIT` rows, local above.
 
-From `Line` on: what share of its rates each timed machine reached, as surfaces over features of its ops.
+From `SURFACE_VARIANCE` on: surfaces, the fits of the utilisation of each timed machine over features of its ops.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from fomkit.ops.columns import Places as Places
 from fomkit.ops.columns import Texts as Texts
 
 LIMIT = 500
-"""Rows up to which all are used at once; a larger matrix is slow to invert and gains little."""
+"""Rows up to which all are used at once; a larger matrix is slow to invert and gains little accuracy."""
 
 NEIGHBOURS = 32
-"""Nearest rows used for one query of a larger table. With 200 the errors are the same within a fiftieth (products
-of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
+"""Nearest rows used for one query of a larger table. With 200 the errors agree within 2 % (products of 20,000 to
+36,000 rows, convolutions), at ten times the cost or more."""
 
 WHOLE = 3000
-"""Rows up to which a fit may keep the weight of each: then all tell the mean, and near ones how sure it is."""
+"""Rows up to which a fit may store the weight of each: then the mean uses all, the variance the nearest rows."""
 
 BLOCK = 384
-"""Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
+"""Queries per block; bounds the memory by this many times the rows of the table, and fits a cache."""
 
 STRIP, STRIPS = 16, 16
-"""Rows of a strip of a triangular matrix, and most strips, else rows are several times as many: strips leave out
-most of the products of which a triangle needs none, and libraries multiply sixteen rows at once."""
+"""Rows of a strip of a triangular matrix, and the most strips: with more rows a strip gets a multiple of 16.
+Strips skip most of the products with zeros of a triangle, and libraries multiply sixteen rows at once."""
 
 NONE, NO_GRID = np.empty(0), np.empty((0, 0), np.intp)
 
@@ -49,7 +49,7 @@ class Hyper(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What is predicted of each query: mean, variance, and the nearest row with its distance in lengths."""
+    """The prediction for each query: mean, variance, and the nearest row with its distance in lengths."""
 
     mean: Matrix
     variance: Matrix
@@ -58,13 +58,13 @@ class Posterior(NamedTuple):
 
 
 class Precomputed(NamedTuple):
-    """Rows of a table made ready for queries.
+    """Rows of a table prepared for queries.
 
-    `scaled` (n, p): features in lengths; `lifted` (p + 2, n): the same as `apart` takes them.
+    `scaled` (n, p): features in lengths; `lifted` (p + 2, n): the same as `apart` requires them.
     `target`, `noise` (n,).
-    `strips`: inverse of the lower Cholesky factor of the rows' covariance, times the variance, in strips of rows:
-      each as its columns up to the diagonal, beyond which all are 0, times its rows; none above `LIMIT` rows.
-    `weights` (n,): the covariance's inverse times the target, times the variance; empty where only near rows tell.
+    `strips`: inverse of the lower Cholesky factor of the rows' covariance, times the variance, as strips of rows;
+      each is stored transposed and only up to the diagonal, beyond which all are 0. None above `LIMIT` rows.
+    `weights` (n,): inverse covariance times target, times the variance; empty where only near rows are used.
     """
 
     scaled: Matrix
@@ -77,22 +77,22 @@ class Precomputed(NamedTuple):
 
 
 def distances(left: Matrix, right: Matrix, length: Matrix) -> Matrix:
-    """Distances (n × m) between two sets of features, each feature measured in its own length."""
+    """Return distances (n × m) between two sets of features, each feature measured in its own length."""
     a, b = left / length, right / length
     squares = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
 def correlation(distance: Matrix | float, memory: tuple[Matrix, Matrix] | None = None) -> Matrix:
-    """Matérn-3/2 correlation (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 4.17).
+    """Return the Matérn-3/2 correlation (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 4.17).
 
-    Rough enough for times that jump where a library changes its kernel. `memory`: two matrices to work in, of
-    which the second becomes the answer.
+    It is rough enough for times that jump where a library changes its kernel. `memory`: two work arrays, the
+    second of which receives the result.
 
     >>> float(correlation(0.0)), round(float(correlation(1.0)), 4)
     (1.0, 0.4834)
     """
-    # In as few passes over a large matrix as there may be.
+    # Few passes over the large matrix, all in place.
     scaled, shared = memory or (None, None)
     scaled = np.asarray(np.multiply(distance, -np.sqrt(3.0), out=scaled))
     shared = np.asarray(np.exp(scaled, out=shared))
@@ -102,7 +102,7 @@ def correlation(distance: Matrix | float, memory: tuple[Matrix, Matrix] | None =
 
 
 def _exact(distance: Matrix, precomputed: Precomputed, memory: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
-    """Predict from all rows; the distances stay as they are."""
+    """Predict from all rows; the distances are not overwritten."""
     half, shared = (one[: len(distance)] for one in memory)
     correlation(distance, (half, shared))
     hyper, start = precomputed.hyper, 0
@@ -115,7 +115,7 @@ def _exact(distance: Matrix, precomputed: Precomputed, memory: tuple[Matrix, Mat
 
 
 def _local(distance: Matrix, precomputed: Precomputed, memory: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
-    """Predict each query from its nearest rows, all queries at once; the mean from all where they have weights."""
+    """Predict queries from their nearest rows, all at once; the mean from all rows if these have weights."""
     hyper = precomputed.hyper
     near = np.argpartition(distance, NEIGHBOURS, 1)[:, :NEIGHBOURS]
     scaled = precomputed.scaled[near]
@@ -138,7 +138,7 @@ def precompute(
 ) -> Precomputed:
     """Prepare the rows of a table for queries.
 
-    `noise` (n,): variance that each row's target has besides the common noise, for example from a coarse clock;
+    `noise` (n,): variance of each row's target besides the common noise, for example from a coarse clock;
     `weights`: those of more than `LIMIT` rows, if they are known.
     """
     scaled = features / hyper.length
@@ -154,17 +154,17 @@ def precompute(
 
 
 def beside(columns: Sequence[Matrix]) -> Matrix:
-    """Put columns (n,) beside each other, each in one piece of memory."""
+    """Return columns (n,) as a matrix in which each column is contiguous."""
     return np.array(columns).T
 
 
 def lifted(scaled: Matrix) -> Matrix:
-    """Give rows (n, p) such that squares of distances to them are one product of matrices (p + 2, n)."""
+    """Return rows (n, p) as (p + 2, n), such that one matrix product gives squared distances to them."""
     return np.concatenate([-2 * scaled.T, (scaled * scaled).sum(1)[None], np.ones((1, len(scaled)))])
 
 
 def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
-    """Give the distances from queries (q, p) to rows that are `lifted`, a block of queries at a time.
+    """Yield the distances from queries (q, p) to rows that are `lifted`, for a block of queries at a time.
 
     Both are in lengths. The next block overwrites the distances.
     """
@@ -180,18 +180,18 @@ def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
 
 
 def nearest_rows(distance: Matrix, count: int) -> Places:
-    """Give the cells of the rows of least distance of each query (q, count), in the order of the rows.
+    """Return the flat indices of the ``count`` nearest rows of each query (q, count), in the order of the rows.
 
-    Of several that are alike to seven digits the first: more hang on the order of sums, and a table of round sizes
-    has many rows as far from an op as another.
+    Of rows that are equally far to seven digits the first count: more digits depend on the order of summation, and
+    a table of round sizes has many rows at equal distances.
     """
     if count == 1:
         own = np.arange(0, distance.size, distance.shape[1])
         return np.asarray(distance.astype(np.float32).argmin(1) + own)[:, None]
     with np.errstate(over="ignore"):
         short = distance.astype(np.float32)
-    # The bits of numbers from 0 on are in the order of the numbers. A partition of them is several times as fast
-    # as one of places.
+    # Bits of non-negative numbers sort like the numbers. Partitioning them is several times as fast as
+    # argpartition.
     bits = short.view(np.int32)
     last = np.partition(bits, count - 1, 1)[:, count - 1, None]
     near = bits <= last
@@ -203,30 +203,30 @@ def nearest_rows(distance: Matrix, count: int) -> Places:
 
 
 def nearest_of(distance: Matrix, rows: Places) -> tuple[Places, Matrix]:
-    """Give the nearest of some rows of each query (q, count), by their distances, and how far it is (q)."""
+    """Return the nearest of some rows of each query (q, count) by their distances, and its distance (q)."""
     cell = np.arange(len(rows)), distance.astype(np.float32).argmin(1)
     return rows[cell], distance[cell]
 
 
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
-    """Predict the target at each query (q, p): give distances to the rows, mean and variance, block by block.
+    """Predict the target at each query (q, p): yield distances to the rows, mean and variance, block by block.
 
     The next block overwrites the distances.
     """
     count = len(precomputed.target)
     rows = min(BLOCK, len(query)) if len(precomputed.weights) else 0
-    tell = _exact if precomputed.strips else _local
+    predict = _exact if precomputed.strips else _local
     memory = np.empty((rows, count)), np.empty((rows, count))
     for _, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
-        mean, variance = tell(distance, precomputed, memory)
+        mean, variance = predict(distance, precomputed, memory)
         yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
 
 
 class Part(NamedTuple):
-    """What is predicted of some queries, and the distances from them to rows among which their nearest are.
+    """Predictions for some queries, and distances to candidate rows that include their nearest.
 
-    `at`, `mean`, `variance` (q,): places of the queries, and what is predicted of them.
-    `distance` (q, c): to ``rows`` (q, c), which rise; where these are None, to all rows in order.
+    `at`, `mean`, `variance` (q,): positions of the queries, and their predictions.
+    `distance` (q, c): to the rows ``rows`` (q, c), which are in order; where this is None, to all rows in order.
     """
 
     at: Places
@@ -236,7 +236,7 @@ class Part(NamedTuple):
     rows: Places | None
 
     def nearest(self, count: int) -> tuple[Matrix, Places]:
-        """Give the distances to the nearest rows, and these rows (q, count)."""
+        """Return the distances to the nearest rows, and these rows (q, count)."""
         cells = nearest_rows(self.distance, count)
         if self.rows is not None:
             return self.distance.take(cells), self.rows.take(cells)
@@ -244,25 +244,25 @@ class Part(NamedTuple):
 
 
 OCTAVE, NODES = 48, 16
-"""Sizes of an op within a power of two from which it is told by a polynomial, and the degree of that."""
+"""Fewest sizes of an op within a power of two for which a polynomial is used, and its degree."""
 STRAIGHT = SMOOTH = 1e-13
-"""How far features may lie off a line; the most of a polynomial's last coefficients, as much as sums round to."""
+"""Largest deviation of features from a line; largest last coefficients of a polynomial, about rounding error."""
 FARTHER = 1 + 1e-6
-"""How much farther rows are that are never among the nearest, not even by seven digits."""
+"""Factor on the distance beyond which rows are never among the nearest, not even to seven digits."""
 _ORDERS = np.arange(NODES + 1)
 _ENDS = np.where(_ORDERS % NODES, 1.0, 0.5)
 _SERIES = np.cos(np.pi / NODES * np.outer(_ORDERS, _ORDERS)) * np.outer(_ENDS, _ENDS) * 2 / NODES
 _SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
-"""Coefficients of Chebyshev's polynomials by the values at their extrema, and where these lie between 0 and 1."""
+"""Matrix from values at Chebyshev extrema to coefficients, and the positions of the extrema between 0 and 1."""
 
 
 def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -> Part:
-    """Predict ops at the sizes of a power of two (n, q, p), each by a polynomial along the line on which it lies.
+    """Predict ops at the sizes within a power of two (n, q, p), by a polynomial along the line of their features.
 
-    All rows are asked at `NODES` + 1 places of a line alone (Trefethen, Approximation Theory and Approximation
-    Practice, ch. 3 and 8). Where a timed op lies beside the line, so that no polynomial is `SMOOTH`, and where a
-    feature leaves the line, nothing is said. Squares of distances from a line to two rows differ by what is linear
-    along it: a row that is farther at both ends than ``count`` others is not among the nearest in between.
+    Posteriors are computed at `NODES` + 1 points of a line only (Trefethen, Approximation Theory and Approximation
+    Practice, ch. 3 and 8). Queries are left out where a polynomial is not `SMOOTH`, because a timed op is close to
+    the line, and where a feature leaves the line. Squared distances to two rows differ by a linear function along
+    the line: a row that is farther than ``count`` others at both ends is not among the nearest in between.
     """
     ends = query[:, [0, -1]]
     step = (ends[:, 1] - ends[:, 0])[:, None]
@@ -271,29 +271,29 @@ def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -
     off = query - ends[:, :1]
     off -= share[:, None] * step
     straight = (np.abs(off, out=off) <= STRAIGHT).all(2)
-    asked = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
-    told = [(apart.copy(), *of) for apart, *of in posterior_blocks(precomputed, asked)]
+    points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
+    exact = [(distance.copy(), *of) for distance, *of in posterior_blocks(precomputed, points)]
     shape = (len(query), len(_SHARES), -1)
-    apart, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*told, strict=True))
+    distance, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*exact, strict=True))
     series = np.stack([mean[..., 0], variance[..., 0]]) @ _SERIES
     smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(query)), variance[..., 0].min(1)])
     good = straight & smooth.all(0)[:, None]
     mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
-    near = np.argpartition(apart[:, NODES // 2], count - 1, 1)[:, None, :count]
-    apart = apart[:, [0, -1]]
-    among = (apart <= FARTHER * np.take_along_axis(apart, near, 2).max(2, keepdims=True)).any(1)
+    near = np.argpartition(distance[:, NODES // 2], count - 1, 1)[:, None, :count]
+    distance = distance[:, [0, -1]]
+    among = (distance <= FARTHER * np.take_along_axis(distance, near, 2).max(2, keepdims=True)).any(1)
     rows = np.argsort(~among, 1, kind="stable")[:, None, : among.sum(1).max()]
-    first, last = np.moveaxis(np.take_along_axis(apart, rows, 2) ** 2, 1, 0)[:, :, None]
+    first, last = np.moveaxis(np.take_along_axis(distance, rows, 2) ** 2, 1, 0)[:, :, None]
     square, share = ((step / precomputed.hyper.length) ** 2).sum(2, keepdims=True), share[:, None]
-    apart = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
-    return Part(at[good], mean[good], variance[good], apart[good], np.broadcast_to(rows, apart.shape)[good])
+    distance = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
+    return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
 def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
-    """Predict the target at each query (q, p), a part of them at a time; see `posterior`.
+    """Predict the target at each query (q, p), in parts; see `posterior`.
 
-    `grid` (ops, sizes): places of queries that may lie on a line for each op; `count`: of rows whose nearest are
-    asked for.
+    `grid` (ops, sizes): positions of the queries that may be on one line per op; `count`: of nearest rows that
+    each part must contain.
     """
     rest = np.ones(len(query), bool)
     if grid.shape[1] >= OCTAVE and precomputed.strips:
@@ -313,7 +313,7 @@ def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count
 
 
 def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
-    """Predict the target at each query (q, p); the variance is that of a new observation, its noise included."""
+    """Predict the target at each query (q, p); the variance is that of a new observation, including its noise."""
     parts = [
         (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
         for part in posterior_parts(precomputed, query, NO_GRID, 1)
@@ -322,7 +322,7 @@ def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
 
 
 def in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
-    """Put columns of parts, of which the first are places, after each other by these; these are left out."""
+    """Concatenate the columns of parts in the order of their positions, the first column, which is dropped."""
     if len(parts) == 1:
         return list(parts[0][1:])
     at, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -333,28 +333,28 @@ def in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
 
 
 SURFACE_VARIANCE, SURFACE_NOISE = 0.3, 0.02
-"""Of ln(utilisation) over the shapes of one machine: a factor of 1.7, and 14 % that no feature explains."""
+"""Variances of ln(utilisation) over one machine's shapes: a factor of 1.7, and 14 % that no feature explains."""
 
 FEATURE_DIGITS, WEIGHT_DIGITS = 100.0, 1000.0
-"""Features are kept in hundredths of a power of two, weights in thousandths."""
+"""Features are stored in hundredths of a power of two, weights in thousandths."""
 
 
 class Line(NamedTuple):
-    """Surfaces over a single feature: what lies below a place and what lies above it, each as two numbers.
+    """Surfaces over a single feature, with precomputed sums over the rows below and above each gap between rows.
 
-    The correlation of two places u apart, in lengths over √3, is (1 + u)·exp(−u). So the sum over all rows below a
-    knot is, d above it, exp(−d)·((1 + d)·A + B), and whatever is asked for takes two exponentials, not one a row.
+    Points at distance u, in lengths over √3, correlate by (1 + u)·exp(−u). So the sum over all rows below a knot
+    is, at distance d above it, exp(−d)·((1 + d)·A + B): a query takes two exponentials, not one per row.
 
-    `knots` (k,): places of all rows, rising.
-    `sums` (k + 1, 2, 2, surfaces): A and B of the rows below each gap between knots, by the knot before it, and of
-      those above it, by the knot after it.
+    `knots` (k,): distinct positions of all rows, rising.
+    `sums` (k + 1, 2, 2, surfaces): A and B of the rows below each gap, relative to the knot before it, and of the
+      rows above it, relative to the knot after it.
     """
 
     knots: Matrix
     sums: Matrix
 
     def at(self, places: Matrix) -> Matrix:
-        """Give the sums of all surfaces at some places (surfaces × q)."""
+        """Return the sums of all surfaces at some points (surfaces × q)."""
         found = np.empty((self.sums.shape[3], len(places)))
         for start in range(0, len(places), LINE_BLOCK):
             here = places[start : start + LINE_BLOCK]
@@ -368,7 +368,7 @@ class Line(NamedTuple):
 
 
 LINE_BLOCK = 2048
-"""Places on a line that are looked at at once."""
+"""Points on a line per block."""
 
 
 def line_of(scaled: Matrix, weight: Matrix, starts: Places) -> Line:
@@ -386,13 +386,13 @@ def line_of(scaled: Matrix, weight: Matrix, starts: Places) -> Line:
 
 
 class Surfaces(NamedTuple):
-    """All machines' surfaces of one kind of work, side by side.
+    """All machines' surfaces of one kind of work, in one matrix.
 
     `length` (p,): of the features.
-    `lifted` (p + 2, n): features in lengths as `apart` takes them: rows of all surfaces one after the other.
+    `lifted` (p + 2, n): features in lengths as `apart` requires them: the rows of all surfaces in turn.
     `weights` (n, surfaces): the weight of each row times the variance, 0 in the columns of other surfaces.
     `mean` (surfaces, 1).
-    `line`: the same where there is one feature.
+    `line`: the same for a single feature.
     """
 
     length: Matrix
@@ -404,7 +404,7 @@ class Surfaces(NamedTuple):
 
 
 def weights_of(features: Matrix, log_utilisation: Matrix, length: Matrix) -> Matrix:
-    """Give each row of one machine its weight in the surface through them all (n).
+    """Return the weight of each row of one machine in the surface through them all (n).
 
     Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.25.
     """
@@ -413,13 +413,13 @@ def weights_of(features: Matrix, log_utilisation: Matrix, length: Matrix) -> Mat
 
 
 def surface_rows(features: Matrix, weight: Matrix) -> NDArray[np.int32]:
-    """Give rows as the whole numbers of `fomkit.core.machine.Surface`, the weight first."""
+    """Return rows as the integers of `fomkit.core.measurement.Surface`, the weight first."""
     table = np.column_stack([weight * WEIGHT_DIGITS, features * FEATURE_DIGITS])
     return np.rint(table).astype(np.int32)
 
 
 def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
-    """Put surfaces of one kind of work side by side, in lengths."""
+    """Combine surfaces of one kind of work into one matrix, in lengths."""
     counts = [len(one.rows) for one in known]
     rows = np.concatenate([one.rows for one in known]).astype(np.float64)
     scaled = rows[:, 1:] / FEATURE_DIGITS / length
@@ -432,7 +432,7 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
 
 @lru_cache(maxsize=64)
 def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -> Surfaces | None:
-    """Give the surfaces of a kind of work, some architectures' and machines' left out; None where none is left."""
+    """Return the surfaces of a kind of work without excluded architectures and machines; None if none is left."""
     if (found := tables.of.get(work)) is None:
         return None
     known = [one for one in found.known if one.architecture not in excluded and one.machine not in excluded]
@@ -440,7 +440,7 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
 
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:
-    """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
+    """Return ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
     if found.line is not None:
         places = np.sqrt(3.0) * features[:, 0] / found.length[0]
         return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)

@@ -1,4 +1,4 @@
-"""Estimator: a calibrated roofline, corrected by what similar ops of the machine's table did."""
+"""Predict times from the machine's own table: a calibrated roofline, corrected by a Gaussian process."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ if TYPE_CHECKING:
 LEVELS = np.array(
     (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
 )
-"""Probabilities at which a fit stores the quantiles of its left-out errors."""
+"""Probabilities at which a fit stores the quantiles of its cross-validation errors."""
 
 ENOUGH = 5 * ERRORS
-"""Scored ops from which eight are a neighbourhood."""
+"""Fewest scored ops for which the eight nearest count as a neighbourhood."""
 
 STRAIGHT, SERIES = 4.0, 10
-"""How many times as large the next timed size may be for time to go straight in between (`View.along`), and the
-fewest timed sizes: of fewer, the process hears from other numbers of ranks as well."""
+"""Largest ratio of neighbouring timed sizes between which time is linear (`View.along`), and the fewest timed
+sizes: with fewer, the process also uses timings with other numbers of ranks."""
 
 NONE = gp.NONE
 OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
-"""What is stored of a fit that other machines' tables enter."""
+"""What is stored only for fits that use other machines' tables."""
 
 
 class Fit(NamedTuple):
@@ -71,15 +71,15 @@ class Fit(NamedTuple):
 
     `mean` (q,): coefficients of the terms, in seconds per unit of the term.
     `residual` (n,): ln(time / mean) of the training rows, in their order.
-    `quantiles`: of left-out errors in standard deviations, at `LEVELS`.
+    `quantiles`: of cross-validation errors in standard deviations, at `LEVELS`.
     `errors`: ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
-    `spread`: the process's standard deviation of each of these; empty where other machines tell nothing.
+    `spread`: the process's standard deviation of each of these; empty where no other machine is used.
     `elsewhere` (e, p): features of ops that only others timed; their ``residual`` follows that of the own rows.
-    `row_noise` (n + e,): variance of each of all these rows; empty where there is only what the clock gives.
-    `form`: of many ops on a chip of stated processors (`View.waves`) the fields of `Chip`, and of products those
-      of the `Form` that takes the mean's place (12,); else empty.
-    `ops`: names and inputs of ops that are told apart (`calibration.told_apart`).
-    `weights` (n,): `gp.Precomputed.weights` of more than `gp.LIMIT` rows; empty where only near ones tell.
+    `row_noise` (n + e,): variance of each of all these rows; empty where it is the clock's alone.
+    `form`: of many ops on a chip that states its processors (`View.waves`) the fields of `Chip`, then for products
+      those of the `Form` that replaces the mean (12,); else empty.
+    `ops`: names and inputs of ops that have a feature of their own (`calibration.told_apart`).
+    `weights` (n,): `gp.Precomputed.weights` of more than `gp.LIMIT` rows; empty where only near rows are used.
     """
 
     mean: Matrix
@@ -108,23 +108,23 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
 
 
 def cross_validated_rows(count: int) -> Places:
-    """Name the training rows that are left out to score a fit: all up to `LIMIT`, an even part of more."""
+    """Return the training rows that are left out to score a fit: all up to `LIMIT`, every k-th of more."""
     return np.arange(0, count, -(-count // gp.LIMIT))
 
 
 def row_noise(training: Rows) -> Matrix:
-    """Variance of ln(time) from the step of the clock, uniform within one step."""
+    """Return the variance of ln(time) from the clock step, uniform within one step."""
     return np.asarray((training.number("_step_s") / training.number("_time_s")) ** 2 / 12, np.float64)
 
 
 class Family(NamedTuple):
-    """A fit with what it learnt from, ready for queries.
+    """A fit with its training rows, prepared for queries.
 
     `rows`: those of ``training``.
-    `alike`: the value of each size that all timed ops share.
-    `describe`: writes the sizes of a timed op, by its place.
-    `falls`: finds the falls that its timings of products show.
-    `rungs`: what was told of products before, by what else it depends on, with the device that this names.
+    `alike`: the value of each size that is the same in all timed ops.
+    `describe`: writes the sizes of a timed op, by its position.
+    `falls`: finds pairs of timed products of which the larger is faster.
+    `rungs`: cache of predictions of products by device, excluded machines and interval, with the device itself.
     """
 
     fit: Fit
@@ -147,7 +147,7 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
 
 
 def see(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
-    """Give the features of rows, as this fit of so many training rows looks at them."""
+    """Return the features of rows for this fit of so many training rows."""
     return _seen(fit, look_at(rows, kind, row_count), as_rows(rows), kind)
 
 
@@ -159,7 +159,7 @@ def _seen(fit: Fit, features: Matrix, rows: Rows, kind: str) -> Matrix:
 
 
 def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
-    """Give ln(time) of COSTED rows of these terms, which the process corrects."""
+    """Return ln(time) of COSTED rows by the mean (terms or form), before the correction by the process."""
     if not len(fit.form) > len(Chip._fields):
         return np.asarray(np.log(terms @ fit.mean), np.float64)
     chip, form = Chip(*fit.form[:4].tolist()), Form(*fit.form[4:].tolist())
@@ -167,7 +167,7 @@ def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
 
 
 def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None) -> Family:
-    """Prepare a fit for queries; ``rows``: those of ``training``, where their columns are known."""
+    """Prepare a fit for queries; ``rows``: those of ``training``, if their columns have been read."""
     rows = as_rows(training) if rows is None else rows
     known = see(fit, rows, kind, len(training))
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
@@ -193,10 +193,10 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
 
 
 def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
-    """Give ln(time) (n) by straight lines between timed sizes that lie near each other, elsewhere ``log_s``.
+    """Return ln(time) (n), linear in size between neighbouring timed sizes; ``log_s`` elsewhere.
 
-    Where a library stays with its algorithm, a start and a rate hold from one size to the next. Below the least
-    size its time holds, above the largest the line of the last two.
+    While a library keeps its algorithm, time is a start plus size over a rate. Below the smallest size its time
+    applies, above the largest the line through the last two.
     """
     view = VIEWS[kind]
     if not view.along:
@@ -223,7 +223,7 @@ def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
 
 
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
-    """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
+    """Predict ln(time) of rows; also return the correction that it includes, with its variance."""
     query = see(family.fit, rows, kind, len(family.training))
     correction = gp.posterior(family.fitted, query)
     rows = as_rows(rows)
@@ -232,17 +232,17 @@ def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp
 
 
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
-    """Give the standard deviation of ln(time), up to the factors that `Fit.quantiles` hold.
+    """Return the standard deviation of ln(time), up to the factors in `Fit.quantiles`.
 
-    A geometric mean of the process's own deviation and, with two thirds, of `errors_nearby`: the process thinks
-    every region as rough as all of the table, the errors know better. Beyond one length from the nearest timed op
-    they count for less with the distance, and the process's variance grows with it, as a random walk's does,
-    because nothing in the table says how the machine behaves out there.
+    It is a weighted geometric mean of the process's own deviation and `errors_nearby`, which has two thirds of the
+    weight: the process assumes the same roughness everywhere, the errors do not. Beyond one length from the
+    nearest timed op the weight of the errors falls with distance and the process's variance grows with it, like a
+    random walk's, because the table has no information there.
 
     `correction`: of q queries; `apart` (q, n): distances in lengths from the queries to the scored ops; `errors`
-    (n,): left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place; `spread` (n,): the
-    process's own deviation of these, where it knows ops that other machines timed much better than others: then it
-    is told how many of its deviations the errors near by were.
+    (n,): cross-validation errors of the scored ops, not used if fewer than `ENOUGH`; `spread` (n,): the process's
+    own deviation of these, given where ops that other machines timed are known much better than others: errors
+    nearby then count in units of this deviation.
     """
     if len(errors) < ENOUGH:
         return _deviation(correction, None, share_of_own=False)
@@ -251,7 +251,7 @@ def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: M
 
 
 def _deviation(correction: gp.Posterior, typical: Matrix | None, *, share_of_own: bool) -> Matrix:
-    """Do what `deviation` does, from the typical size of the errors near by, if that is known."""
+    """Do the same as `deviation`, from the typical size of the errors nearby, if it is known."""
     beyond = np.maximum(correction.distance, 1.0)
     own = np.sqrt(correction.variance * beyond)
     if typical is None:
@@ -261,10 +261,10 @@ def _deviation(correction: gp.Posterior, typical: Matrix | None, *, share_of_own
 
 
 def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
-    """Give how far the ends of an interval lie from ln(time), below and above, for ops of this standard deviation.
+    """Return the distances of an interval's bounds from ln(time), below and above, for ops of this deviation.
 
-    Beyond `DEFAULT_LEVEL` they grow as those of all ops do: the outermost quantiles of a table are one or two of
-    its errors, of twenty rows the largest holds 95 % at best, and one strange op of a hundred is no tail.
+    Beyond `DEFAULT_LEVEL` they grow as those of all ops do. The outermost quantiles of a table are one or two of
+    its errors: of twenty rows the largest covers 95 % at best, and one outlier in a hundred is no tail.
     """
     level = min(interval, DEFAULT_LEVEL)
     farther = op_half_width(interval) / op_half_width(level)
@@ -272,8 +272,8 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     return min(below, 0.0) * farther * spread, max(above, 0.0) * farther * spread
 
 
-def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
-    """Tell which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
+def _differs(rows: Rows, alike: Mapping[str, float]) -> Flags:
+    """Return which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
     found = np.zeros(len(rows), bool)
     for name, value in alike.items():
         found |= rows.number(name) != value
@@ -283,33 +283,33 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
 def _corrected(
     rows: Rows, query: Matrix, family: Family
 ) -> tuple[gp.Posterior, tuple[Places, Matrix], Matrix | None]:
-    """Give what the process says of rows, their nearest own timings with the distances, and `errors_nearby`."""
+    """Return the posterior of rows, their nearest own timings with distances, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
     sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
-    every, told = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
-    count, grid, parts = ERRORS if every and told else 1, rows.grid() if every else gp.NO_GRID, []
+    every, scored = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
+    count, grid, parts = ERRORS if every and scored else 1, rows.grid() if every else gp.NO_GRID, []
     for part in gp.posterior_parts(family.fitted, query, grid, count):
         distance, near = part.nearest(count)
-        tried, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
-        own, usual = (tried.argmin(1), tried.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
-        if told and every:
+        to_scored, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
+        own, usual = (to_scored.argmin(1), to_scored.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
+        if scored and every:
             usual = typical_error(distance, sizes.take(near), float(sizes.mean()))
-        elif told:
-            usual = errors_nearby(tried, sizes)
+        elif scored:
+            usual = errors_nearby(to_scored, sizes)
         parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
     *found, own_nearest, own_distance, typical = gp.in_order(parts)
-    return gp.Posterior._make(found), (own_nearest, own_distance), typical if told else None
+    return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
 def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
-    """Predict rows by a fit: ``query`` is what the fit sees of them (`see`)."""
+    """Predict rows by a fit; ``query``: their features (`see`)."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
     spread = _deviation(found, typical, share_of_own=bool(len(fit.spread)))
     anywhere = found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
-    far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
-    told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
+    far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
+    by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:
         words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
@@ -317,12 +317,12 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
         return words + (other if anywhere[place] < apart[place] else "")
 
     low, high = ends_of(fit, spread, interval)
-    source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
+    source = Words(far.astype(np.intp) + by_other, ("interpolated", "extrapolated", "transferred"))
     return Answers(rows.index, np.exp([log_s, log_s + low, log_s + high]), source, "measured", evidence)
 
 
 def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
-    """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
+    """Predict products by a fit, far from timed ones by typical values, without falls that no timing shows."""
 
     def mean(query: Rows) -> Matrix:
         return log_mean(family.fit, query, VIEWS["gemm"].terms(query))
@@ -345,7 +345,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         apart = gp.distances(scaled, family.fitted.scaled, np.ones(scaled.shape[1]))
         return np.asarray(1 / (1 - gp.correlation(apart.min(1)) ** 2 + hyper.noise / hyper.variance), np.float64)
 
-    # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
+    # A large table shows what partly filled tiles cost; few of its pairs differ in one size alone.
     if len(family.training) > gp.LIMIT:
         return predict(rows)
     if len(family.rungs) > ERRORS:
@@ -373,7 +373,7 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
 
 
 def family_of(machine: Machine, name: FamilyName) -> Family | None:
-    """Give a machine's fit of a family, prepared once for all queries; None where there is no such fit."""
+    """Return a machine's fit of a family, prepared once for all queries; None where there is no such fit."""
     stored = machine.fits.get(str(name))
     if not isinstance(stored, Mapping):
         return None
@@ -381,7 +381,7 @@ def family_of(machine: Machine, name: FamilyName) -> Family | None:
 
 
 def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
-    """Ask each fit for the rows that it may serve; how those of one kind look is worked out at once."""
+    """Yield the predictions of each fit for its rows; features are computed once per kind."""
     of_kinds: dict[str, list[tuple[FamilyName, Places]]] = {}
     for name, at in families(rows):
         if str(name) in machine.fits:
@@ -411,7 +411,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
 
 @cache
 def _threads() -> ThreadpoolController | None:
-    """Find the libraries that start threads, which takes milliseconds; None where there are none."""
+    """Return the controller of libraries that start threads (takes milliseconds); None where there are none."""
     if all(os.environ.get(f"{library}_NUM_THREADS") == "1" for library in ("OMP", "OPENBLAS", "MKL")):
         return None
     from threadpoolctl import ThreadpoolController
@@ -421,29 +421,29 @@ def _threads() -> ThreadpoolController | None:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Keep libraries from starting threads."""
+    """Limit libraries to one thread."""
     threads = _threads()
     limited: AbstractContextManager[object] = nullcontext() if threads is None else threads.limit(limits=1)
     return limited
 
 
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
-    """Predict rows from the machine's fits, which `fomkit.prediction.calibration.fit_timings` makes.
+    """Predict rows from the machine's fits, which `fomkit.prediction.calibration.fit_timings` computes.
 
     The time is t0 + a·flop + b·byte, fitted per family of kind, number format, engine and pass, times the
-    exponential of a Gaussian process in the log sizes. Far from every timed op the process falls back to the
-    calibrated roofline with its full spread.
+    exponential of a Gaussian process in the log sizes. Far from every timed op it approaches the calibrated
+    roofline, with the full spread of the process.
 
-    An `Estimator` of the rows of fitted families, of none without fits; ``time_source`` is interpolated where the
-    nearest timed op correlates by `MIN_CORRELATION` or more, else extrapolated. Quantiles are those of left-out
-    shape groups.
+    An `Estimator` for the rows of fitted families; ``time_source`` is interpolated where the correlation with the
+    nearest timed op is at least `MIN_CORRELATION`, transferred where only an op of another machine is that near,
+    else extrapolated. Intervals come from the errors of shape groups that were left out.
     """
     rows = as_rows(rows)
-    # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
+    # Matrices have a few hundred rows: on a busy machine threads wait for each other, a hundred times as long.
     with one_thread():
         found = join_answers(list(_served(rows, machine, interval)))
         times, unsure = rounded(found.times)
-        if rows.many >= gp.OCTAVE and unsure.any():  # a polynomial's last bits may round otherwise
+        if rows.many >= gp.OCTAVE and unsure.any():  # the last bits of a polynomial may round differently
             again = rows.take(places_of(found.index[unsure.any(0)], rows.index))
             few = join_answers(list(_served(again, machine, interval)))
             times[:, places_of(few.index, found.index)] = significant(few.times)

@@ -1,10 +1,9 @@
-"""A machine's links as an exchange meets them: of a tier and a transport, for a message of its size, with ends.
+"""The link that an exchange uses, and the textbook formulas for the time of a collective on it, with intervals.
 
-What a collective takes on a link of start-up time alpha and rate: the textbook formulas.
-
+`link_of` selects the link of a tier and transport for a message size, `ends_of` its interval. Sources of formulas:
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005; Sanders,
 Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009; Li et al., "Scaling
-distributed machine learning with the parameter server", 2014. One rank adds nothing.
+distributed machine learning with the parameter server", 2014.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Line(NamedTuple):
 
 
 def bus_factor(collective: Collective, ranks: int) -> float:
-    """Give the bytes that each rank sends, per byte of the message (nccl-tests, PERFORMANCE.md).
+    """Return the bytes that each rank sends, per byte of the message (nccl-tests, PERFORMANCE.md).
 
     >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 8), bus_factor("broadcast", 8)
     (1.75, 0.875, 1.0)
@@ -40,9 +39,9 @@ def bus_factor(collective: Collective, ranks: int) -> float:
 
 
 def ring_s(collective: Collective, message_byte: float, ranks: int, line: Line) -> float:
-    """Give the time around a ring [s].
+    """Return the time of a ring algorithm [s].
 
-    `message_byte`: bytes of the whole: what each rank has before an all_reduce and after an all_gather.
+    `message_byte`: bytes of the whole message: of each rank before an all_reduce and after an all_gather.
 
     >>> round(1e3 * ring_s("all_reduce", 102_228_128, 8, Line(0.0, 10e9)), 4)
     17.8899
@@ -52,7 +51,7 @@ def ring_s(collective: Collective, message_byte: float, ranks: int, line: Line) 
 
 
 def tree_s(message_byte: float, ranks: int, line: Line) -> float:
-    """Give the time of an all_reduce up and down two trees that share the link [s].
+    """Return the time of an all_reduce over two trees that share the link [s].
 
     >>> tree_s(1e9, 1, Line(1e-6, 1e9)), tree_s(1e9, 8, Line(0.0, 1e9))
     (0.0, 2.0)
@@ -63,21 +62,21 @@ def tree_s(message_byte: float, ranks: int, line: Line) -> float:
 
 
 SHARE = 0.85
-"""What NCCL makes of a rate that a datasheet states for one direction of the links inside a node."""
+"""Share of a datasheet's rate, for one direction of the links inside a node, that NCCL reaches."""
 HOP = 0.14
-"""Start-up of a further step inside a collective over that of a message alone, which holds the launch."""
+"""Start-up of each further step of a collective over that of a single message, which includes the launch."""
 OWN = 0.6
-"""Of its own share of the message, what a rank moves as well as what it sends."""
+"""Traffic of a rank's own share of the message, per byte of that share, in addition to what it sends."""
 
 
 def pipelined_s(
     collective: Collective, message_byte: float, ranks: int, line: Line, *, hop: float = HOP, own: float = OWN
 ) -> float:
-    """Give the time around a ring whose steps follow each other in one kernel, as NCCL's inside a node [s].
+    """Return the time of a ring whose steps are pipelined in one kernel, as NCCL's inside a node [s].
 
-    The rate is what is made of the stated one. Between first steps and full rate a message goes in pieces, which
-    the middle term stands for. The constants are those of four generations of links, three of which the
-    others tell to 4 to 14 %, the oldest to 26 (``benchmarks/stated_links.py``).
+    The rate is the reached one (`SHARE`). Between start-up and full rate a message is sent in pieces; the middle
+    term models this. The constants are fitted to four generations of links; three are predicted by the others to 4
+    to 14 %, the oldest to 26 (``benchmarks/stated_links.py``).
 
     >>> round(1e6 * pipelined_s("all_gather", 0.0, 2, Line(8e-6, 3e11)), 3)
     8.0
@@ -88,14 +87,14 @@ def pipelined_s(
         return 0.0
     steps = (2 if collective == "all_reduce" else 1) * (ranks - 1)
     starts = line.alpha_s * (1 + hop * (steps - 1))
-    # A broadcast, which no table times, has no rank's own share.
+    # No table times broadcasts; they have no own share.
     kept = 0.0 if collective == "broadcast" else own / ranks
     moved = (bus_factor(collective, ranks) + kept) * message_byte / line.byte_per_s
     return starts + sqrt(starts * moved) + moved
 
 
 def ingress_byte(message_byte: float, workers: int, servers: int = 1) -> float:
-    """Give the bytes that one parameter server takes in for each step [byte].
+    """Return the bytes that one parameter server receives in each step [byte].
 
     >>> ingress_byte(240_771_232, 11) / 1e9
     2.648483552
@@ -104,35 +103,35 @@ def ingress_byte(message_byte: float, workers: int, servers: int = 1) -> float:
 
 
 def parameter_server_s(message_byte: float, workers: int, servers: int, line: Line) -> float:
-    """Give the time of gradients in and parameters out over the servers' links, one after the other [s].
+    """Return the time of gradients in and parameters out over the servers' links, one after the other [s].
 
-    A single worker keeps its parameters: nothing is sent.
+    A single worker keeps its parameters and sends nothing.
     """
     if workers == 1:
         return 0.0
-    # A worker's own link carries one message; the servers' carry those of all workers.
+    # A worker's own link carries one message; a server's link carries its part of all workers' messages.
     each_way = max(ingress_byte(message_byte, workers, servers), message_byte) / line.byte_per_s
     return 2 * (line.alpha_s + each_way)
 
 
 DECILES = 0.8
-"""Level of the intervals of links and of the two that follow from tables."""
+"""Level of the intervals of links and of the two intervals from tables below."""
 FORMULA = (0.7, 2.3)
-"""Ends of a textbook formula over its value: deciles of measured over ring at a datasheet's rate, from 1 MiB, in
-the tables of a100-sxm and h200-sxm."""
+"""Bounds of a textbook formula over its value: deciles of measured time over ring at a datasheet's rate, from 1
+MiB, in the tables of a100-sxm and h200-sxm."""
 STATED = (0.8, 1.3)
-"""Ends of `pipelined_s` over its value: deciles of measured over it, four generations of links counting alike,
-rounded outwards."""
+"""Bounds of `pipelined_s` over its value: deciles of measured time over it, with equal weight for four generations
+of links, rounded outwards."""
 BRIDGED = 21
-"""Times as long that more than two ranks on a host's bridge took (l40s, at most): these are to be measured."""
+"""Factor by which more than two ranks on a host's bridge were slower (l40s, at most): such links need timings."""
 BUS = 128e9
-"""Rate of 16 lanes of PCIe 6.0, one way [byte/s]: adapters between nodes are no quicker."""
+"""Rate of 16 lanes of PCIe 6.0, one way [byte/s]: no adapter between nodes is faster."""
 TIERS: tuple[Tier, ...] = ("node", "system")
-"""Those that collectives use."""
+"""Tiers that collectives use."""
 
 
 class Taken(NamedTuple):
-    """What an exchange takes, the ends of its interval [s], the time source, its way and its links."""
+    """The time of an exchange and the bounds of its interval [s], its time source, algorithm and links."""
 
     value: float
     low: float
@@ -143,20 +142,20 @@ class Taken(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """A link as it is taken to be, and at both ends of its interval: ``low`` is the quickest."""
+    """A link at its value and at both bounds of its interval; ``low`` is the fastest."""
 
     value: Line
     low: Line
     high: Line
 
     def taken(self, formula: Callable[[Line], float]) -> Taken:
-        """Put the link into a formula of one of them."""
+        """Evaluate a formula at the value and the bounds."""
         value, low, high = map(formula, self)
         return Taken(value, low, high)
 
 
 def total(*parts: Taken) -> Taken:
-    """Add exchanges that follow each other; measured only where all are."""
+    """Add exchanges that follow each other; the source is measured only if all are."""
     measured = all(part.source == "measured" for part in parts)
     return Taken(
         sum(part.value for part in parts), sum(part.low for part in parts), sum(part.high for part in parts),
@@ -166,12 +165,12 @@ def total(*parts: Taken) -> Taken:
 
 
 def _channels(machine: Machine, tier: Tier) -> list[str]:
-    """Name the transports of a tier, "" for links that name none."""
+    """Return the transports of a tier, "" for links that name none."""
     return sorted({link.channel for link in machine.links if link.tier == tier})
 
 
 def clear_channel(machine: Machine, tier: Tier, wanted: str) -> str | None:
-    """Choose as `channel_of` does; None where there is none, or it is open which."""
+    """Select as `channel_of` does; None where there is none, or several."""
     known = _channels(machine, tier)
     if wanted in known:
         return wanted
@@ -179,7 +178,7 @@ def clear_channel(machine: Machine, tier: Tier, wanted: str) -> str | None:
 
 
 def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
-    """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is."""
+    """Return the transport of a tier: the wanted one, else that of links without a name, else the only one."""
     clear = clear_channel(machine, tier, wanted)
     if clear is not None:
         return clear
@@ -200,8 +199,8 @@ def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
     )
 
 
-def _off(link: Link, message_byte: float) -> float:
-    """Tell how far a message is from the sizes that a link holds for, in logarithms; 0 within."""
+def _log_distance(link: Link, message_byte: float) -> float:
+    """Return the distance of a message from a link's range of sizes, in logarithms; 0 within it."""
     least, most = link.least_byte or 0.0, link.most_byte or inf
     if least <= message_byte <= most:
         return 0.0
@@ -209,19 +208,19 @@ def _off(link: Link, message_byte: float) -> float:
 
 
 def link_for(links: Sequence[Link], message_byte: float) -> Link:
-    """Give the link of the class of sizes that a message is in, the first of several; else the nearest class.
+    """Return the link for the size class of a message, the first of several; else that of the nearest class.
 
     >>> short, long = (Link("node", 1e-5, 1e9, "each", "", "gloo", *ends) for ends in ((16, 4096), (4096, 2**20)))
     >>> [link_for([long, short], byte) is long for byte in (100, 4096, 1e9)]
     [False, True, True]
     """
-    return min(links, key=lambda link: _off(link, max(message_byte, 1.0)))
+    return min(links, key=lambda link: _log_distance(link, max(message_byte, 1.0)))
 
 
 def is_stated(link: Link) -> bool:
-    """Tell whether of a link inside a node, or of a rack's switches, a sheet alone states the rate.
+    """Return whether the rate of a link inside a node, or of a rack's switches, comes from a datasheet alone.
 
-    What was measured or simulated has its losses in it, and NCCL's tables tell nothing of other transports.
+    Measured or simulated rates include their losses, and NCCL's tables do not predict other transports.
     """
     of_sheet = link.basis not in ("measured", "simulated", "modelled") and link.range_byte_per_s is None
     way = link.byte_per_s / (2 if link.direction == "both" else 1)
@@ -230,16 +229,16 @@ def is_stated(link: Link) -> bool:
 
 
 def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
-    """Give a link as one device sees it, with what packing a message costs."""
+    """Return a link as one device sees it, with the cost of packing a message."""
     rate = byte_per_s * (SHARE if is_stated(link) else 1.0) / (2 if link.direction == "both" else 1)
     packed = 0.0 if link.serialise_byte_per_s is None else 1 / link.serialise_byte_per_s
     return Line(alpha_s, 1 / (1 / rate + packed))
 
 
-def _wider(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) -> tuple[float, float]:
-    """Give the ends of a formula over its value, where what goes into it has ends of its own: independent errors.
+def _combined_ends(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) -> tuple[float, float]:
+    """Return the bounds of a formula over its value, combined with those of its input as independent errors.
 
-    >>> [round(end, 3) for end in _wider((0.5, 1.0))]
+    >>> [round(end, 3) for end in _combined_ends((0.5, 1.0))]
     [0.459, 2.3]
     """
     low, high = ratios
@@ -248,9 +247,9 @@ def _wider(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) 
 
 
 def ends_of(link: Link) -> Ends:
-    """Give a link with the ends of what a formula makes of it: the formula's, and its own where it has them.
+    """Return a link with its interval: the formula's, combined with the link's own where it has one.
 
-    A packing rate has no interval of its own.
+    A packing rate has no interval.
 
     >>> slowest = ends_of(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9))).high
     >>> round(slowest.alpha_s * 1e6, 3), round(slowest.byte_per_s / 1e6, 3)
@@ -259,10 +258,10 @@ def ends_of(link: Link) -> Ends:
     formula = STATED if is_stated(link) else FORMULA
     value = _line(link, link.alpha_s, link.byte_per_s)
     low, high = link.alpha_range_s or (link.alpha_s, link.alpha_s)
-    starts = _wider((low / link.alpha_s, high / link.alpha_s), formula) if link.alpha_s else formula
+    starts = _combined_ends((low / link.alpha_s, high / link.alpha_s), formula) if link.alpha_s else formula
     alphas = tuple(link.alpha_s * end for end in starts)
     slow, quick = link.range_byte_per_s or (link.byte_per_s, link.byte_per_s)
-    below, above = _wider((link.byte_per_s / quick, link.byte_per_s / slow), formula)
+    below, above = _combined_ends((link.byte_per_s / quick, link.byte_per_s / slow), formula)
     if link.range_byte_per_s is None:
         rates = value.byte_per_s / below, value.byte_per_s / above
         return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
@@ -272,7 +271,7 @@ def ends_of(link: Link) -> Ends:
 
 
 def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
-    """Give a link at another rate, its interval with it; without start-up where none is wanted.
+    """Return a link at another rate, with its interval scaled; without start-up if ``starts`` is false.
 
     >>> link_at(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9)), 1e10).range_byte_per_s
     (5000000000.0, 20000000000.0)
@@ -285,25 +284,25 @@ def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
 
 
 def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> Link:
-    """Give the link that a message of a size takes."""
+    """Return the link for a message of a size."""
     channel = channel_of(machine, tier, wanted)
     links = [link for link in machine.links if (link.tier, link.channel) == (tier, channel)]
     return link_for(links, message_byte)
 
 
 def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
-    """Give what a formula says of a way on a link."""
+    """Evaluate a formula for an algorithm on a link."""
     return ends_of(link).taken(formula)._replace(way=way, links=(link,))
 
 
 def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Taken:
-    """Give a collective around a ring of links: of stated ones as NCCL's tables have it, else by the textbook."""
+    """Predict a collective on a ring of links: stated ones by `pipelined_s`, others by `ring_s`."""
     formula = pipelined_s if is_stated(link) else ring_s
     return taken_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
 
 
 def link_notes(machine: Machine, wanted: str) -> list[str]:
-    """Say which transport was taken where none was asked for, and how links of size classes are read."""
+    """Write which transport is used if none is wanted, and how far links of size classes apply."""
     found = []
     for tier in TIERS:
         known = _channels(machine, tier)

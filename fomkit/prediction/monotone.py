@@ -1,10 +1,10 @@
-"""Products on machines with timings: one with more rows takes no less time, unless two timings show that it does.
+"""Make predictions of products monotone: more rows take no less time, unless two timings show that they do.
 
-A fit of timings goes up and down between them, and what other machines reach of the bandwidth does too. So each
-product is set beside the same product of fewer and of more rows: of other depth, where it is a gradient of
-weights, and of other height, where products are stacked, for these are what a batch makes larger. Where the fit
-says that the larger takes less time, one of the two is wrong, rather the one that lies farther from what was
-timed: both are moved, each the less the nearer it is (isotonic regression, weighted).
+A fit goes up and down between timings, and so does the share of the bandwidth that other machines reach. So each
+product is compared with the same product at other sizes of the side that a batch makes larger (`growing_axes`).
+Where the fit predicts less time for the larger, one of both is wrong, more likely the one farther from the
+timings. Both are moved, the nearer one less (weighted isotonic regression). A *rung* is a size at which a product
+is predicted, a *ladder* the rungs of one octave of a product.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
 """Sides that grow with a batch (`growing_axes`)."""
 STEPS = 8
-"""Rungs in an octave; below as many rows each number of them is one."""
+"""Rungs in an octave; below this size every integer is a rung."""
 CACHE_SIZE = 100_000
-"""Rungs, ladders and lines that are kept for the next batch."""
+"""Rungs, ladders and lines that are cached for the next batch."""
 MOVED = 1e-3
-"""Change of a time that is told in its evidence."""
+"""Smallest change of a time that its evidence mentions."""
 
 
 class Falls(NamedTuple):
-    """Pairs of timings of one product in a table, next to each other in size, of which the larger took less time.
+    """Pairs of timings of one product in a table, neighbours in size, of which the larger took less time.
 
-    `first`, `second` (n,): their places in the table, the smaller first.
-    `axis` (n,): the side in which they differ, by its place in `SIDES`.
-    `start`, `end` (n,): ln of its sizes.
-    `log_ratio` (n,): ln of the larger's time / the smaller's, below 0.
+    `first`, `second` (n,): their positions in the table, the smaller first.
+    `axis` (n,): the side in which they differ, as a position in `SIDES`.
+    `start`, `end` (n,): ln of its two sizes.
+    `log_ratio` (n,): ln(the larger's time / the smaller's), below 0.
     """
 
     first: Places
@@ -48,7 +48,7 @@ class Falls(NamedTuple):
 
 
 def timed_falls(timed: Rows) -> Falls:
-    """Find the falls that timings of products show along any of their sides."""
+    """Find the pairs in which timings of products fall, along each growing side."""
     log_s = np.log(timed.number("_time_s"))
     found: list[tuple[Places, Places, Places]] = []
     for axis in map(SIDES.index, GROWING):
@@ -64,13 +64,13 @@ def timed_falls(timed: Rows) -> Falls:
 
 
 class Surroundings(NamedTuple):
-    """What a fit knows of products.
+    """The fit of products, as this module uses it.
 
-    `timed`: what it learnt from.
-    `predict`: what it says of rows.
-    `trust`: 1 over the variance of what it says of rows, up to a factor.
-    `is_covered`: tells which rows lie near the timings at these places.
-    `found`: what was told of rungs, ladders and lines before, kept for the next batch.
+    `timed`: its training rows.
+    `predict`: predicts rows.
+    `trust`: 1 over the variance of a prediction, up to a factor.
+    `is_covered`: returns which rows are near the timings at these positions.
+    `found`: cache of rungs, ladders and lines for the next batch.
     """
 
     timed: Rows
@@ -82,9 +82,9 @@ class Surroundings(NamedTuple):
 
 
 def growing_axes(rows: Rows) -> Places:
-    """Give the side of each product that grows with a batch: a stack's height, a weight gradient's depth.
+    """Return the side of each product that grows with a batch: a stack's b, a weight gradient's k, else m.
 
-    Where both gradients are called backward, that of weights is the one that reads its first operand turned.
+    Where both gradients have the pass backward, the weights' is the one that reads its first operand transposed.
     """
     b, m, k = map(SIDES.index, GROWING)
     deep = are(rows, "pass_name", "backward_weight") | (
@@ -94,12 +94,12 @@ def growing_axes(rows: Rows) -> Places:
 
 
 def sizes_along(rows: Rows, axes: Places) -> Matrix:
-    """Give the size of each product along its axis."""
+    """Return the size of each product along its axis."""
     return np.asarray(np.choose(axes, [numbers(rows, name) for name in SIDES]), np.float64)
 
 
 def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
-    """Give products with another size along their axes, and the flop and byte that go with it."""
+    """Return products with another size along their axes, and with flop and byte scaled to it."""
     before = {name: numbers(rows, name) for name in SIDES}
     after = {name: np.where(axes == at, sizes, before[name]) for at, name in enumerate(SIDES)}
     flop, numel = [], []
@@ -112,10 +112,10 @@ def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
 
 
 def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
-    """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
+    """Group products that differ along their axis alone into lines: first product of each, line of each, names."""
     cells = [numbers(rows, name) for name in (*SIDES, "trans_a", "trans_b")]
     cells = [np.where(axes == at, np.nan, column) for at, column in enumerate(cells)]
-    # Times of one number format and engine say nothing of another's.
+    # Timings of one number format and engine do not limit those of another.
     texts = (rows.text(name) for name in ("pass_name", "dtype", "engine") if rows.has(name))
     cells += [one.mapped([crc32(word.encode()) for word in one.words], float) for one in texts]
     first, line = alike(cells)
@@ -123,10 +123,10 @@ def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
 
 
 def _shown(rows: Rows, axes: Places, known: Surroundings) -> list[tuple[Matrix, Matrix]]:
-    """Give, for each product, how far its time may fall with its size: ln of sizes, and ln of the fall up to each.
+    """Return how far the time of each product may fall with size: ln of sizes, and ln of the fall up to each.
 
-    A fall counts where the product lies near both timings when it has their sizes. Of several over the same sizes
-    the steepest counts.
+    A timed fall counts where the product, resized to both sizes, is near both timings. Of several over the same
+    sizes the steepest counts.
     """
     falls, nothing = known.falls, (np.zeros(1), np.zeros(1))
     of, pair = np.nonzero(falls.axis[None, :] == axes[:, None])
@@ -152,12 +152,12 @@ def _shown(rows: Rows, axes: Places, known: Surroundings) -> list[tuple[Matrix, 
 
 
 def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, Places]:
-    """Give the sizes of each product's rungs: powers of two as far as timings go, and the steps of its octave.
+    """Return each product's rungs: powers of two up to the largest timing, and the steps of its octave.
 
-    Were there fewer rungs for a smaller size, times of two sizes would not fit together.
+    With fewer rungs for a smaller size, the times of two sizes would not be consistent.
 
-    Gives an array (n, rungs): NaN where a product needs none; and the place of the last power of two that is no
-    larger.
+    Returns an array (n, rungs), NaN where a product needs none, and the position of the last power of two that is
+    not larger than the size.
     """
     octave = np.floor(np.log2(np.maximum(size, 1.0)))
     start = (2.0**octave)[:, None]
@@ -171,10 +171,10 @@ def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, Places]:
 
 
 def _pooled(values: Matrix, weight: Matrix) -> Matrix:
-    """Give the rising values nearest to some by weighted squares: neighbours that fall share their mean.
+    """Return the rising values with the least weighted squared change: neighbours that fall share their mean.
 
-    Pool adjacent violators (Best & Chakravarti 1990), as `scipy.optimize.isotonic_regression`, whose import takes
-    longer than to price a model.
+    Pool adjacent violators (Best & Chakravarti 1990), as in `scipy.optimize.isotonic_regression`, whose import
+    takes longer than pricing a model.
     """
     blocks: list[tuple[float, float, int]] = []
     for value, own in zip(values.tolist(), weight.tolist(), strict=True):
@@ -187,7 +187,7 @@ def _pooled(values: Matrix, weight: Matrix) -> Matrix:
 
 
 def _rising(logs: Matrix, weight: Matrix) -> Matrix:
-    """Give the rising values nearest to those of each line (n, rungs), NaN where a line has no such rung."""
+    """Return the rising values nearest to those of each line (n, rungs), NaN where a line has no such rung."""
     found = logs.copy()
     has = ~np.isnan(logs)
     falling = (logs < np.fmax.accumulate(logs, 1)).any(1)
@@ -198,9 +198,9 @@ def _rising(logs: Matrix, weight: Matrix) -> Matrix:
 
 
 def _climbed(log_s: Matrix, weight: Matrix, most: Matrix, octave: Places) -> Matrix:
-    """Give the times at the steps of each octave (n, `STEPS` + 1) by ln of what was told of its rungs."""
+    """Return the times at the steps of each octave (n, `STEPS` + 1), from ln of the predictions for its rungs."""
     powers = 1 - STEPS
-    # Beyond what was timed a rung may not move those before it: how far the rungs go is the query's doing there.
+    # Rungs beyond the timings must not move those below: their number depends on the query.
     timed = np.arange(log_s.shape[1] + powers)[None, :] <= np.ceil(np.log2(most))[:, None]
     risen = _rising(np.where(timed, log_s[:, :powers], np.nan), weight[:, :powers])
     risen = np.fmax.accumulate(np.where(timed, risen, log_s[:, :powers]), 1)
@@ -212,7 +212,7 @@ def _climbed(log_s: Matrix, weight: Matrix, most: Matrix, octave: Places) -> Mat
 
 
 def _between_steps(times: Matrix, of: Places, size: Matrix) -> Matrix:
-    """Give the time of each product on the straight line between two of the steps (`_climbed`) of its octave."""
+    """Interpolate the time of each product linearly between two steps (`_climbed`) of its octave."""
     start = 2.0 ** np.floor(np.log2(size))
     steps = np.minimum(start, STEPS)
     place = (size / start - 1) * steps
@@ -222,9 +222,9 @@ def _between_steps(times: Matrix, of: Places, size: Matrix) -> Matrix:
 
 
 def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix) -> Matrix:
-    """Hold times of one product between the timings of it with fewer rows, and those of it with more.
+    """Clip times of one product to its timings: no less than any with fewer rows, no more than any with more.
 
-    Where a timing of more rows is the shorter, that fall is shown, and anything between the two may be so.
+    Where a timing of more rows is the shorter, the fall is shown, and any time between both is allowed.
     """
     order = np.argsort(sizes, kind="stable")
     sizes, timed_s = sizes[order], timed_s[order]
@@ -235,7 +235,7 @@ def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix
 
 
 def _timed_on_a_line(query: Rows, axis: str, timed: Rows) -> tuple[Matrix, Matrix] | None:
-    """Give sizes and times of the timings that differ from a product along its axis alone; None without any."""
+    """Return sizes and times of the timings that differ from a product along its axis alone; None without any."""
     names = [name for name in (*SIDES, "trans_a", "trans_b") if name != axis and timed.has(name)]
     same = np.logical_and.reduce([timed.number(name) == query.number(name)[0] for name in names])
     return (timed.number(axis)[same], timed.number("_time_s")[same]) if same.any() else None
@@ -244,7 +244,7 @@ def _timed_on_a_line(query: Rows, axis: str, timed: Rows) -> tuple[Matrix, Matri
 def _cached_values(
     keys: Sequence[tuple[Any, ...]], known: Surroundings, make: Callable[[Any], Iterable[Any]]
 ) -> list[Any]:
-    """Give what is known by each key, asking for the places of those that are not kept yet."""
+    """Return the cached values of keys; ``make`` computes the missing ones from their positions."""
     if len(known.found) > CACHE_SIZE:
         known.found.clear()
     places = np.array([place for place, key in enumerate(keys) if key not in known.found], np.intp)
@@ -256,7 +256,7 @@ def _cached_values(
 def _ladders(
     rows: Rows, axes: Places, size: Matrix, shown: Sequence[tuple[Matrix, Matrix]], known: Surroundings
 ) -> Matrix:
-    """Give the times at the steps of each product's octave, less what ``shown`` timings let its line fall."""
+    """Return the times at the steps of each product's octave, without the falls that timings show (``shown``)."""
     most = np.array([numbers(known.timed, name).max() for name in SIDES])[axes]
     sizes, octaves = _rungs(size, most)
     needed = ~np.isnan(sizes)
@@ -278,7 +278,7 @@ def _ladders(
 
 
 def _times(rows: Rows, axes: Places, size: Matrix, known: Surroundings) -> Matrix:
-    """Give the times of products by the ladders that they climb; those of one octave of a line share theirs."""
+    """Return the times of products from their ladders; products in one octave of a line share a ladder."""
     first, line, names = lines(rows, axes)
     start = 2.0 ** np.floor(np.log2(size))
     one, ladder = alike([line, start, size > start])
@@ -307,13 +307,13 @@ def _times(rows: Rows, axes: Places, size: Matrix, known: Surroundings) -> Matri
 
 
 def never_falling(rows: Rows, known: Surroundings) -> Answers:
-    """Price products so that one with more rows takes no less time, unless two timings show that it does.
+    """Predict products so that one with more rows takes no less time, unless two timings show that it does.
 
-    What the fit says of the same product with other sizes, at the powers of two as far as any timing goes, is made
-    to rise; so is what it says of the steps of the octave asked for, between the two powers. Between two steps the
-    time follows the straight line. Beyond the largest timing a product takes the longest of the smaller ones. Two
-    timings of one product show a fall to others near them, between their sizes and as far as their own times fell.
-    A timing of the same product bounds those of fewer and of more rows.
+    The fit's predictions of the same product at powers of two, up to the largest timing, are made to rise; so are
+    those at the steps of the product's octave, between its two powers. Time is linear between two steps. Beyond
+    the largest timing a product takes at least the longest of the smaller ones. A fall between two timings of a
+    product applies to products near both, between their sizes and by their ratio at most. A timing of the same
+    product bounds the times of fewer and of more rows.
 
     `rows`: COSTED products.
     """

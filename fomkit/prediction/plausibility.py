@@ -1,9 +1,9 @@
-"""Whether a machine's timings and facts can be: each family held against peaks, bandwidth and like machines.
+"""Check whether a machine's timings and facts are plausible, by peaks, bandwidth and similar machines.
 
-What a timing claims (`claims`) above its limits no algorithm, cache or clock explains; hundreds of
-times slower than what other timed machines reach at such ops is no machine either. Single rows are quarantined by
-name. A family that is wrong as a whole is refused, and the slip that explains it best is named: the times, peaks
-or the bandwidth, by a power of ten.
+`check_timings` compares each timing with its limits (`claims`), which no algorithm, cache or clock exceeds; a time
+hundreds of times longer than other timed machines need for such ops is impossible too. Single rows are quarantined
+by name. A family that is wrong as a whole is refused, with the slip that explains it best: of the times, peaks or
+the bandwidth, by a power of ten. `check_facts` compares the facts with each other.
 
 All limits are judgements, beyond the most extreme of the 69,000 timings of the shipped machines: products at
 1.07 × the peak, Winograd at 4.42 ×, attention at 1.35 ×, caches at 2.5 × the bandwidth (3.5 × elsewhere),
@@ -30,31 +30,31 @@ from fomkit.prediction.gp import Flags
 from fomkit.prediction.rates import own_times
 
 SLOW = 350.0
-"""Times what like machines take from which timings cannot be: single kernels of large tables reach 212 ×."""
+"""Multiple of similar machines' times from which timings are impossible: kernels of large tables reach 212."""
 SLOW_IN_FAMILY = 30.0
-"""And from its own family's median."""
+"""The same, over the family's own median."""
 LOOK = 50.0
-"""Times the floor from which a family's median is compared with like machines."""
+"""Multiple of the floor from which a family's median is compared with similar machines."""
 LOOK_AT_ROW = 200.0
 FAST, FAST_IN_FAMILY = 0.05, 0.01
-"""Share of what like machines take, and of its family's median, below which a single timing cannot be."""
+"""Share of similar machines' times, and of its family's median, below which a single timing is impossible."""
 BULK = 0.2
-"""Share of impossible rows, `FEW` at least, from which a family, not single rows, is wrong."""
+"""Share of impossible rows, with at least `FEW`, from which the family as a whole is wrong, not single rows."""
 SOME, SOME_FEW = 0.02, 10
-"""Share and number of impossible rows of a table from which a fact that explains them is wrong, not they."""
+"""Share and number of impossible rows of a table from which a fact that explains them is wrong, not the rows."""
 SLOW_FEW = 5
 """Rows from which a slow family is wrong as a whole; fewer are left out by name, unless all families are slow."""
 SLOW_SMALL = 150.0
-"""Times like machines from which so few rows are suspected."""
+"""Multiple of similar machines' times from which families of fewer rows are suspected."""
 SLOW_EXCHANGE_S, SLOW_EXCHANGE = 3e-3, 1e9
-"""An exchange that never takes less [s] nor ever moves more [byte/s] is of a slow network, or in milliseconds."""
+"""Exchanges that all take longer [s] and move less [byte/s] are of a slow network, or in milliseconds."""
 SLOWEST_PRODUCT, FASTEST_PRODUCT = 1e7, 1e17
-"""Rates [flop/s] of a device's fastest product beyond which nothing was ever timed; for tables without facts."""
+"""Bounds [flop/s] of a device's fastest product in all known timings; for tables without facts."""
 
 _IMPOSSIBLE_RIDGE = 1000.0
-"""Beyond the limits of `RIDGES` by so much, a fact is refused without any timing."""
+"""Factor beyond the limits of `RIDGES` from which a fact is refused without any timing."""
 _FILL_S = (1e-4, 15.0)
-"""Time to read all memory once [s]; shipped machines take 19 ms to 0.3 s."""
+"""Bounds of the time to read all memory once [s]; shipped machines take 19 ms to 0.3 s."""
 _ON_CHIP = 5e12
 """Bandwidth [byte/s] from which small memories are on the chip."""
 _LAUNCH_S = (2e-8, 1e-3)
@@ -62,21 +62,21 @@ _FASTEST: Mapping[str, tuple[float, str]] = {
     "vector": (163.4e12, "mi300x"), "matrix": (15e15, "gb300"), "memory": (8e12, "b200-sxm"),
     "links": (9 * 1e11, "b200-sxm"),
 }  # fmt: skip
-"""The highest peaks [flop/s], bandwidth and rate of a link [byte/s] of shipped machines, and one that has it."""
+"""The highest peaks [flop/s], bandwidth and rate of a link [byte/s] of shipped machines, and one with each."""
 _UNLIKE_ANY = 10.0
-"""Times these from which a rate is unlike any: a device's bandwidth grew tenfold in nine years (P100, B200)."""
+"""Multiple of these from which a rate is suspected: device bandwidth grew tenfold in nine years (P100, B200)."""
 _NO_DEVICE = {"flop_per_s": 1e19, "byte_per_s": 1e18}
-"""Rates that no device can have: 100 kW of it, at a tenth of the energy of today's narrowest formats (0.1 pJ a
-flop) and of memories on the chip (1 pJ a byte)."""
+"""Rates that no device can have: 100 kW at a tenth of the energy of today's narrowest formats (0.1 pJ/flop) and of
+memories on the chip (1 pJ/byte)."""
 
 Rate = Fact | Link
 
 Slow = Sequence[tuple[Family, float]]
-"""Each family with how many times as long as like machines it takes where it is slow, else NaN."""
+"""Each family with its time over similar machines' if it is slow, else NaN."""
 
 
 class Verdict(NamedTuple):
-    """Which timings cannot be, by position, each with its name and why; and what hardly can be."""
+    """Text on each impossible timing, by position, and suspicions."""
 
     why: Mapping[int, str]
     suspicions: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def _times(factor: float) -> str:
 
 
 def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str:
-    """Say what is wrong with a family: it is slow, or rows of it cannot be."""
+    """Describe what is wrong with a family: it is slow, or rows of it are impossible."""
     count, own = len(family.at), family.at
     if slow is not None:
         return f"{family}: {_times(slow)} as long as on like machines"
@@ -104,7 +104,7 @@ def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str
 
 
 def _finding(found: Sequence[str], slips: Sequence[Slip], machine: Machine) -> tuple[str, str]:
-    """Say where the likely slip is, and what: cause, size and an example, remedy."""
+    """Write where the likely slip is, and a text of cause, size, example and remedy."""
     words = claims.words_of(slips[0] if slips else None, machine.device)
     several = f"{len(found)} families, for example " if len(found) > 1 else ""
     size = "; ".join(part for part in (words.size, f"{several}{found[0]}" if found else "") if part)
@@ -116,7 +116,7 @@ def _finding(found: Sequence[str], slips: Sequence[Slip], machine: Machine) -> t
 
 
 def _reason(seen: Claims, place: int) -> str:
-    """Say why one timing cannot be."""
+    """Write why one timing is impossible."""
     if math.isnan(seen.seconds[place]):
         return "is no more than its harness adds"
     if seen.compute[place] > seen.most_compute[place]:
@@ -127,7 +127,7 @@ def _reason(seen: Claims, place: int) -> str:
 
 
 def _named(timings: pd.DataFrame, place: int, why: str) -> str:
-    """Name a timing by its row, sizes and source."""
+    """Describe a timing by its row, sizes and source."""
     row = {str(name): cell for name, cell in timings.iloc[place].items()}
     places = (row.get(name) for name in ("source_file", "source_sheet"))
     source, line = [str(one) for one in places if one and one == one], row.get("source_row")
@@ -141,7 +141,7 @@ def _named(timings: pd.DataFrame, place: int, why: str) -> str:
 
 
 def _without_facts(timings: Table, seen: Claims, families: Families) -> Iterator[str]:
-    """Find families of products without peak and bandwidth that nothing ever computed so slowly or fast."""
+    """Find families of products, on devices without peak and bandwidth, with a rate outside all known timings."""
     flop = numbers(timings, "flop")
     slowness = seen.slowness
     for family in families:
@@ -155,7 +155,7 @@ def _without_facts(timings: Table, seen: Claims, families: Families) -> Iterator
 
 
 def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Families) -> Slow:
-    """Find slow families, by the median of their times beside like machines'."""
+    """Find slow families, by the median of their times over similar machines'."""
     found, slowness = list[tuple[Family, float]](), seen.slowness
     for family in families:
         middle, least = math.nan, SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL
@@ -166,7 +166,7 @@ def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Fam
 
 
 def _odd_rows(timings: Table, seen: Claims, machine: Machine, families: Families) -> Iterator[tuple[int, str]]:
-    """Find single rows that are far slower, or faster, than their family and than like machines."""
+    """Find single rows that are far slower, or faster, than their family and than similar machines."""
     slowness = seen.slowness
     for family in families:
         own = slowness[family.at]
@@ -193,14 +193,14 @@ def _slow_exchanges(timings: Table, seen: Claims) -> Iterator[str]:
 
 
 def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str = "") -> Verdict:
-    """Tell which timings of a machine cannot be.
+    """Return the impossible timings of a machine.
 
-    `timings`: COSTED timings, checked; `machine`: its facts are those that the timings are of; `kind_of_device`:
-    gpu, cpu, or "" where nobody knows. Gives a Verdict: single rows to leave out, and suspicions. Raises
-    FomkitError when a family cannot be as a whole, or a fact cannot beside the timings, with the likely slip.
+    `timings`: COSTED timings, checked; `machine`: with the facts of these timings; `kind_of_device`: gpu, cpu, or
+    "" if unknown. Returns single rows to leave out, and suspicions. Raises FomkitError with the likely slip where
+    a family as a whole, or a fact, is inconsistent with the other figures.
     """
     with np.errstate(all="ignore"):
-        rows = as_rows(timings)  # its texts are read once
+        rows = as_rows(timings)  # so that its text columns are read once
         seen = claims.claims_of(rows, own_times(timings), machine.device, kind_of_device)
         families = claims.families_of(rows)
         slow, impossible = _slow_families(rows, seen, machine, families), seen.impossible
@@ -215,8 +215,8 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
             raise FomkitError(f"{machine.name}: {where}", what)
         suspicions = [*_slow_exchanges(rows, seen), *_slow_few(slow)]
         if is_fact:
-            # Rows that one fact makes impossible stay: it is wrong, not they.
-            suspicions.append(_finding(_apart(rows, seen, machine, families) or affected, slips, machine)[1])
+            # Rows that are impossible because of one wrong fact stay in the table.
+            suspicions.append(_finding(_different(rows, seen, machine, families) or affected, slips, machine)[1])
             seen = seen.without(slips[0])
         suspicions += _above_peak(seen, families)
         why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(slow))
@@ -226,7 +226,7 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
 
 
 def _wrong_families(seen: Claims, slow: Slow) -> Iterator[str]:
-    """Say of each family that cannot be as a whole why."""
+    """Describe each family that is wrong as a whole."""
     impossible = seen.impossible
     most = impossible.sum() >= claims.FEW and impossible.mean() >= 0.5
     lone = all(times > SLOW for _, times in slow)
@@ -240,14 +240,14 @@ def _wrong_families(seen: Claims, slow: Slow) -> Iterator[str]:
 
 
 def _few_rows(slow: Slow) -> Iterator[tuple[int, str]]:
-    """Name the rows of small families that are too slow."""
+    """Return the rows of small families that are too slow."""
     for family, times in slow:
         why = f"is of {family}, {_times(times)} as long as on like machines"
         yield from ((place, why) for place in (family.at.tolist() if times > SLOW else ()))
 
 
 def _slow_few(slow: Slow) -> Iterator[str]:
-    """Suspect small families that are slow, not beyond what can be."""
+    """Describe small families that are suspiciously slow, but possible."""
     for family, times in slow:
         if times <= SLOW:
             yield (
@@ -257,7 +257,7 @@ def _slow_few(slow: Slow) -> Iterator[str]:
 
 
 def _above_peak(seen: Claims, families: Families) -> Iterator[str]:
-    """Suspect products above their peak by more than clocks explain, not beyond what can be."""
+    """Describe products above their peak by more than clocks explain, but possible."""
     for family in families:
         own = family.at[~seen.impossible[family.at]]
         above = seen.compute[own] > claims.BOOST / claims.LIMITS["gemm"] * seen.most_compute[own]
@@ -270,8 +270,8 @@ def _above_peak(seen: Claims, families: Families) -> Iterator[str]:
             )
 
 
-def _apart(timings: Table, seen: Claims, machine: Machine, families: Families) -> list[str]:
-    """Say which families lie apart from like machines, the farthest first."""
+def _different(timings: Table, seen: Claims, machine: Machine, families: Families) -> list[str]:
+    """Describe the families that differ from similar machines, the most different first."""
     found = {}
     for family in families:
         middle = claims.median(claims.apart_from_others(timings, seen, machine, claims.some(family.at)))
@@ -281,14 +281,14 @@ def _apart(timings: Table, seen: Claims, machine: Machine, families: Families) -
 
 
 def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse: bool = True) -> tuple[str, ...]:
-    """Give the facts that can hardly be together, as sentences; those of what-ifs are not to be refused."""
+    """Return suspicions about facts; impossible facts raise FomkitError if ``refuse`` (false for what-ifs)."""
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
-    beside = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
-    # What is told of peaks beside the bandwidth names the slip better.
-    alone = () if beside else _stated_rates(device)
+    ratios = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
+    # A message on peaks relative to the bandwidth describes the slip better.
+    alone = () if ratios else _stated_rates(device)
     ends = {(link.tier, link.byte_per_s): (f"the link of tier {link.tier}", "links", link) for link in links}
-    messages = [*beside, *_unlike_any((*alone, *ends.values()), name, refuse=refuse)]
+    messages = [*ratios, *_unlike_any((*alone, *ends.values()), name, refuse=refuse)]
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(
@@ -303,7 +303,7 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
 
 
 def _stated_rates(device: Device) -> Iterator[tuple[str, str, Rate]]:
-    """List the rates of a device: what each is, what of `_FASTEST` it is, and the fact."""
+    """Yield the rates of a device: description, key in `_FASTEST`, and fact."""
     for peak in device.peaks:
         yield f"the peak of {peak.dtype} on the {peak.engine} engine", peak.engine, peak.rate
     if device.byte_per_s is not None:
@@ -314,7 +314,7 @@ _KEYS = {"memory": "device.memory.bandwidth", "links": "links"}
 
 
 def _unlike_any(rates: Iterable[tuple[str, str, Rate]], name: str, *, refuse: bool) -> Iterator[str]:
-    """Compare each rate with the highest of shipped machines, however it lies beside the other facts."""
+    """Compare each rate with the highest of shipped machines, independent of the other facts."""
     for what, of, rate in rates:
         value = rate.byte_per_s if isinstance(rate, Link) else rate.value
         unit, key = "byte_per_s" if of in _KEYS else "flop_per_s", _KEYS.get(of, "device.peak")
@@ -330,14 +330,14 @@ def _unlike_any(rates: Iterable[tuple[str, str, Rate]], name: str, *, refuse: bo
 
 
 def _positive(fact: Fact | None) -> float:
-    """Give a fact's value; 0 where nobody stated it, and where others refuse it."""
+    """Return a fact's value; 0 where it is not stated, or is refused elsewhere."""
     return fact.value if fact is not None and 0 < fact.value < math.inf else 0.0
 
 
 def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: bool) -> Iterator[str]:
-    """Compare each peak with the bandwidth; where all lie off the same way, the bandwidth does."""
+    """Compare each peak with the bandwidth; if all deviate in the same direction, the bandwidth may be wrong."""
     shown = format_quantity(rate, "byte_per_s")
-    off = [_off(peak, peak.rate.value / rate) for peak in peaks]
+    off = [_excess(peak, peak.rate.value / rate) for peak in peaks]
     together = len(off) > 1 and all(off) and len({by > 0 for by in off}) == 1
     if together:
         peaks_look, rate_looks = ("low", "high") if off[0] < 0 else ("high", "low")
@@ -361,7 +361,7 @@ def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: boo
             yield text
 
 
-def _off(peak: Peak, ridge: float) -> float:
-    """Give how many times a ridge point lies above what is plausible, below as a negative number; 0 within."""
+def _excess(peak: Peak, ridge: float) -> float:
+    """Return the factor by which a ridge point is above the plausible range, negative if it is below; 0 within."""
     least, most = claims.ridges(peak)
     return ridge / most if ridge > most else -least / ridge if ridge < least else 0.0

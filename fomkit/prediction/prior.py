@@ -1,16 +1,15 @@
-"""Estimator: the longer of arithmetic and traffic at the machine's rates and the kind's typical utilisation.
+"""Predict times from facts alone: the floor at the machine's rates over the typical utilisation of the kind.
 
-What limits a timed op, and why it may be faster than the datasheet allows. What usual libraries make of images
-on a device known by its facts: convolutions of a matrix engine, and norms.
+`estimate` is the estimator. `utilisation_of` adds to `typical_utilisation` two rules for devices known by their
+facts: convolutions of a matrix engine, and norms of long rows. `name_bounds` names what bounds each time.
 
-A convolution is computed as a product without being one (implicit GEMM): its rows are positions of images, its
-columns channels, its depth the channels and the kernel that a result is summed over. Tiles and waves are those
-of `fomkit.prediction.tiles`; the traffic is that of the images and the kernel alone. Matrix engines take images
-pixel by pixel, so one that lies channel by channel is turned on the way in, and on the way out.
+A convolution is computed as a product (implicit GEMM): rows are image positions, columns are channels, depth is
+channels × kernel size. Tiles and waves are those of `fomkit.prediction.tiles`; traffic is that of images and
+kernel alone. Matrix engines read images channels-last, so a channels-first image is transposed before and after.
 
-Where each channel has a kernel of its own there is no product: vector units do it. The gradient of such a kernel
-is summed by a block of threads for each of its weights, which reads both images anew; where they lie pixel by
-pixel another library's kernel reads them once.
+A convolution with a kernel per channel is no product; vector units compute it. The gradient of such a kernel is
+summed by a block of threads per weight, and each block reads both images again. For channels-last images another
+library's kernel reads them once.
 """
 
 from __future__ import annotations
@@ -43,38 +42,37 @@ from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, 
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
-"""The depth among a product's sides, and numbers of it that are read at once."""
+"""Position of the depth among a product's sides, and numbers along the depth that are loaded at once."""
 PRODUCTS_AT_ONCE = 40_000
-"""Products whose smaller batches are priced together; each may have some ten, with all their columns."""
+"""Most products priced together in `_never_falling`; each may have some ten smaller sizes, with all columns."""
 
 
 ARITHMETIC = 1.5
-"""Time of a convolution's tiles over that at the stated peak. DeepBench's fp16 convolutions on a V100 take 1.47 to
-1.58 by pass. A board whose engine is held back (`tiles.spare_of`) takes no longer than its stated peak says."""
+"""Time of a convolution's tiles over their time at the stated peak. DeepBench's fp16 convolutions on a V100 take
+1.47 to 1.58, by pass. For a board whose engine is held back it is divided by `tiles.spare_of`, down to 1."""
 TRAFFIC = 1.25
-"""Time of the traffic over that at the stated bandwidth, as the forms of six machines' products have it (1.15 to
-1.37)."""
+"""Time of the traffic over that at the stated bandwidth: 1.15 to 1.37 in the `tiles.Form` of six machines."""
 TURNING = 1.6
-"""Time of turning an image over that of its traffic; half of it where a kernel of 1 allows a product as they lie.
-This and the next figures: steps of image networks on an RTX 3090 (docs/adr/0051)."""
+"""Time of transposing an image over the time of its traffic; half of it for kernels of 1, some of whose products
+run on images as stored. This and the next figures: steps of image networks on an RTX 3090 (docs/adr/0051)."""
 GROUPED = 1.5
-"""How much longer tiles and traffic of a convolution in groups take."""
+"""Factor on the time of tiles and traffic of a grouped convolution."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Parts into which a gradient's sum over all positions may be cut."""
+"""Parts into which the sum over all positions of a gradient may be split."""
 LOAD_BYTE = 16.0
-"""Channels of a pixel are filled up to a multiple of this many bytes."""
+"""Channels are padded to a multiple of this many bytes per pixel."""
 VECTOR_SHARE = 1 / 3
-"""Share of the vector units' peak at which kernels of single channels calculate, beside their traffic."""
+"""Share of the vector units' peak that depthwise kernels reach; this time adds to that of their traffic."""
 GRADIENT_SLOWER = 1.15
-"""How much longer gradients take that read both images once."""
+"""Factor on the time of gradients that read both images once."""
 BLOCKS = 8.0
-"""Blocks of threads on a processor that are needed to keep memory busy."""
+"""Blocks of threads per processor that are needed to keep memory busy."""
 HELD_NUMBERS = 16_384
-"""Numbers of a row that a processor holds: 1024 threads of 16 registers each."""
+"""Numbers of a row that fit in a processor: 1024 threads of 16 registers each."""
 PASSES = {True: 3 / 2, False: 5 / 3}  # (reads twice, writes), (reads two tensors twice, writes)
-"""Bytes moved over the least, forward and back."""
+"""Bytes moved over compulsory bytes, for the forward and the backward pass."""
 APART_SPREAD = 0.4
-"""Standard deviation of ln(time) of convolutions in groups, of which no table tells."""
+"""Standard deviation of ln(time) of grouped convolutions, for which no table has timings."""
 
 
 def _volume(rows: Table, *names: str) -> Matrix:
@@ -82,7 +80,7 @@ def _volume(rows: Table, *names: str) -> Matrix:
 
 
 class _Sizes:
-    """A convolution's sizes (n); of a transposed one, those of the plain one whose gradient it is."""
+    """A convolution's sizes (n); for a transposed one, those of the plain convolution whose gradient it is."""
 
     def __init__(self, rows: Table) -> None:
         batch, transposed = numbers(rows, "batch"), numbers(rows, "transposed") > 0
@@ -104,7 +102,7 @@ class _Sizes:
         self.byte = item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
 
     def product(self, rows: Table) -> pd.DataFrame:
-        """Give the products that they are: the few channels as rows, so that narrow tiles serve them."""
+        """Return the equivalent products, with the few channels as rows so that narrow tiles fit them."""
         step = LOAD_BYTE / item_bytes(rows)
         wide, narrow = (np.ceil(one / self.groups / step) * step for one in (self.wide, self.narrow))
         m = np.where(self.gathers, narrow, np.where(self.scatters, wide, narrow))
@@ -118,13 +116,13 @@ class _Sizes:
 
 
 def _by_pixel(rows: Rows) -> Flags:
-    """Tell which convolutions' images lie pixel by pixel."""
+    """Return which convolutions have channels-last images."""
     layout = rows.text("layout")
     return np.asarray(layout.mapped([word.endswith("c") for word in layout.words], bool))
 
 
 def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip, spare: float) -> Matrix:
-    """Give how long convolutions of several channels take [s]."""
+    """Predict the time of convolutions that are computed as products [s]."""
     product = tiles.tiled(sizes.product(rows), chip, SPLITS, spare)
     slower = np.where(sizes.groups > 1, GROUPED, 1.0)
     arithmetic_s = product.arithmetic_s * max(ARITHMETIC / spare, 1.0)
@@ -135,9 +133,9 @@ def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip, spare: float) -> M
 
 
 def _of_single_channels(rows: Rows, sizes: _Sizes, chip: tiles.Chip, vector_flop_per_s: float) -> Matrix:
-    """Give how long convolutions of single channels take [s]."""
-    beside = numbers(rows, "flop") / (VECTOR_SHARE * vector_flop_per_s)
-    through = (numbers(rows, "byte") / chip.byte_per_s + beside) * np.where(sizes.gathers, 1.0, GRADIENT_SLOWER)
+    """Predict the time of depthwise convolutions [s]."""
+    flop_s = numbers(rows, "flop") / (VECTOR_SHARE * vector_flop_per_s)
+    through = (numbers(rows, "byte") / chip.byte_per_s + flop_s) * np.where(sizes.gathers, 1.0, GRADIENT_SLOWER)
     weights = sizes.narrow * sizes.kernel
     read = 2 * item_bytes(rows) * sizes.positions * np.maximum(weights, BLOCKS * chip.units)
     in_one_pass = sizes.gathers | sizes.scatters | _by_pixel(rows)
@@ -145,7 +143,7 @@ def _of_single_channels(rows: Rows, sizes: _Sizes, chip: tiles.Chip, vector_flop
 
 
 def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> tuple[Matrix, Texts] | None:
-    """Give utilisation with its ends (3, q) and sources of a matrix engine's convolutions in a number format."""
+    """Return utilisation with bounds (3, q) and sources of a matrix engine's convolutions in a number format."""
     known, device = rates(machine, dtype, "matrix"), machine.device
     vector = device.peak("fp32", "vector")
     if known.flop_per_s is None or known.byte_per_s is None or vector is None:
@@ -173,23 +171,23 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
 
 
 def long_norms(rows: Table) -> Flags:
-    """Tell which norms have rows that no processor holds."""
+    """Return which norms have rows that do not fit in a processor."""
     return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
 
 
 def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
-    """Take some norms for ops on single elements that move their tensors so many times; 1 of all others."""
+    """Return long norms as pointwise ops with the bytes they move, and the factors on the bytes."""
     times = np.where(are(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
     times = np.where(twice, times, 1.0)
     kinds, ops = (choose_words(twice, word, rows.text(name)) for name, word in (("kind", "pointwise"), ("op", "")))
-    # Their names do not say that they load vectors, as those of ops on single elements do (`rates.narrower`).
+    # Without a name these rows do not count as kernels that load vectors (`rates.narrower`).
     return rows.assign(kind=kinds, op=ops, byte=numbers(rows, "byte") * times), times
 
 
 def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
-    """Give what `typical_utilisation` does, with convolutions in tiles and norms that read twice.
+    """Return `typical_utilisation`, but convolutions in tiles and long norms as ops that read their rows twice.
 
-    Convolutions of a matrix engine go by tiles where processors and cache are stated, else as others are usual.
+    Convolutions of a matrix engine are computed in tiles where processors and cache are stated.
     """
     rows = as_rows(rows)
     conv = are(rows, "kind", "conv") & are(rows, "engine", "matrix") & ~are(rows, "pass_name", "backward")
@@ -230,7 +228,7 @@ def _evidence(
 
 
 def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine) -> Matrix:
-    """Give value, ends, and the value without launches (4, q) [s], by the floors and the typical utilisation."""
+    """Return value, bounds, and value without launches (4, q) [s], from floors and typical utilisation."""
     kernel_s = found.floor_s / utilisation.value
     # The typical utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
@@ -246,25 +244,24 @@ def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine:
 def _starts(
     rows: Rows, utilisation: TypicalUtilisations, launch: Fact | None
 ) -> tuple[Matrix, tuple[float, float, float]]:
-    """Give the launches that are added to each row, and what one costs with its ends [s]."""
+    """Return the launches that are added to each row, and the cost of one with its bounds [s]."""
     ends = (0.0, 0.0, 0.0) if launch is None else (launch.value, launch.low, launch.high)
     return np.where(utilisation.started, 0.0, numbers(rows, "launches")), ends
 
 
 def _never_falling(rows: Rows, places: Places, machine: Machine, interval: float, stepped: bool) -> Matrix:
-    """Do what `_running_maxima` does for some rows, so many at once that memory stays bounded."""
+    """Run `_running_maxima` in parts, to bound the memory."""
     parts = (places[at : at + PRODUCTS_AT_ONCE] for at in range(0, len(places), PRODUCTS_AT_ONCE))
     return np.concatenate([_running_maxima(rows.take(part), machine, interval, stepped) for part in parts], 1)
 
 
 def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool) -> Matrix:
-    """Give what `_times` does (4, q) [s] of products, which take no longer with a smaller batch.
+    """Return `_times` (4, q) [s] of products, made monotone: no product takes longer with a smaller batch.
 
-    What other machines reach rises and falls with the size: their kernels like multiples of some numbers, and the
-    floor of a few rows stays where it is while more of it is reached. Whether this machine's library does so too,
-    nobody knows. So the times at the powers of two up to the size, each at least the one before, are joined by
-    straight lines. Products in tiles (`stepped`) begin another row of tiles with one row more than a power of two:
-    these sizes count too.
+    The utilisations of other machines rise and fall with the size: their kernels favour multiples of some numbers,
+    and the floor of a few rows is constant while utilisation rises. Whether this machine's library behaves alike
+    is unknown. So the times at powers of two up to the size, as a running maximum, are joined by straight lines.
+    Products in tiles (`stepped`) begin another row of tiles one row above a power of two: these sizes are added.
     """
     axes = growing_axes(rows)
     size = sizes_along(rows, axes)
@@ -275,7 +272,7 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
     last = np.maximum(np.searchsorted(rungs, size), 0)
     below = np.maximum(last - (rungs[last] > size), 0)
     base, sizes = np.repeat(first, len(rungs)), np.tile(rungs, len(first))
-    # A depth of one more begins no row of tiles, and is read otherwise than one of whole vectors.
+    # One more along the depth begins no row of tiles, and prevents vector loads; so depths are whole vectors.
     sizes = np.where((axes[base] == DEPTH) & (sizes > VECTOR), np.floor(sizes / VECTOR) * VECTOR, sizes)
     smaller = resized(rows.take(base), axes[base], sizes)
     utilisation = typical_utilisation(smaller, machine, interval)
@@ -317,10 +314,10 @@ def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
     return _answers(rows.take(known), found.chosen(known), utilisation.chosen(known), machine, interval)
 
 
-def _sooner(found: Answers, others: Answers) -> Answers:
-    """Take from others what takes less."""
+def _faster_of(found: Answers, others: Answers) -> Answers:
+    """Replace predictions by others that are shorter."""
     at = places_of(found.index, others.index)
-    both = np.flatnonzero(at >= 0)  # others may know none of them
+    both = np.flatnonzero(at >= 0)  # others may contain none of them
     less = both[others.time_s[at[both]] < found.time_s[both]]
     times = found.times.copy()
     times[:, less] = others.times[:, at[less]]
@@ -335,51 +332,54 @@ def _sooner(found: Answers, others: Answers) -> Answers:
 
 
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
-    """Predict rows from rates alone.
+    """Predict rows from rates alone (an `Estimator`).
 
-    time = max(flop / peak, byte / bandwidth) / utilisation + what launches show (`rates.SHOWN`). The peak
-    is what a limit of power lets the machine hold (`rates.held`). The utilisation is what other, timed machines
-    would reach (`typical`), and their disagreement gives the interval, together with the spread of the facts. A
-    product takes no longer with a smaller batch. Products in tiles were timed with their start, so no launch is
-    added to theirs. Where fp32 may be rounded to tf32 it need not be: what the vector units do sooner they do.
+    time = max(flop / peak, byte / bandwidth) / utilisation + visible launch cost (`rates.SHOWN`). The peak is the
+    one that the power limit sustains (`rates.held`). The utilisation is what other, timed machines would reach
+    (`typical`); their disagreement and the spread of the facts make the interval. A product takes no longer with a
+    smaller batch. Timings of products in tiles include their start, so no launch is added to these. Ops in tf32
+    may also run in fp32; they get the shorter of both times.
 
-    An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
-    the machine's table.
+    Returns the rows for which every rate that their kind needs is known: stated, else fitted to the machine's
+    table.
     """
     rows, machine = as_rows(rows), held(machine)
     found, wide = _in_format(rows, machine, interval), np.flatnonzero(are(rows, "dtype", "tf32"))
     if not len(wide):
         return found
-    return _sooner(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
+    return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
 
 
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
-"""Why a kind beats its binding rate; other kinds beat arithmetic by boost clocks and traffic by caches."""
+"""Why a kind is faster than its bounding rate; other kinds exceed the peak by boost clocks, bandwidth by
+caches."""
 LESS_ARITHMETIC = "Winograd or FFT need less arithmetic"
 UNEXPLAINED = "more than boost clocks explain, also"
-"""Of 434 convolutions above the peak in DeepBench's training sheets these are 20, all of the P100 in fp16."""
+"""In DeepBench's training sheets this applies to 20 of 434 convolutions above the peak, all of the P100 in
+fp16."""
 
 AT_MOST: Mapping[str, float] = {
     "a fused kernel skips the masked half": 2.0,
     "boost clocks": 1.0,
     "caches hold part of the data": 3.5,
 }
-"""How many times faster each reason can make an op, `BOOST` aside; beyond it nothing is explained away."""
+"""Most that each reason can speed up an op, apart from `BOOST`; beyond that the evidence names no reason."""
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 BOOST = 1.1
-"""How far boost clocks carried matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
+"""Factor by which boost clocks raised matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
 STARTED = "the start of a kernel"
 REACHED = 0.95
-"""Most of a stated bandwidth that is believed of a machine that nobody timed: the fastest hundredth of each kind
-on ten timed boards reaches 0.52 to 0.96 of it (5,200 products, attentions and streams larger than any cache)."""
+"""Highest share of a stated bandwidth that is predicted for a machine without timings: the fastest hundredth of
+each kind on ten timed boards reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any
+cache)."""
 CACHED_BYTE = 2.7e8
-"""Operands [byte] up to this size may lie in a cache; the largest last level known is 256 MiB (AMD MI300X)."""
+"""Largest operands [byte] that a cache may hold; the largest known last level is 256 MiB (AMD MI300X)."""
 
 _OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 
 
 def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> str:
-    """Say why a time is a share of the floor, where the cheapest known algorithm needs a share of the flop."""
+    """Return why a time is this share of the floor; the cheapest algorithm needs the share ``least`` of flop."""
     if bound == "memory" and byte > CACHED_BYTE:
         return "no cache holds so much; the table or the stated bandwidth is off"
     if kind == "conv" and bound == "compute" and share * BOOST < least:
@@ -393,12 +393,12 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
 
 
 def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matrix:
-    """Give the least time, and the least ends of its interval (3, n), that a machine of these rates takes [s].
+    """Return the shortest possible times on a machine of these rates, of value and bounds (3, n) [s].
 
-    0 where nothing bounds it: what was timed itself, kinds with short cuts, and traffic that a cache may hold. The
-    arithmetic of a masked half may be skipped. Nothing makes memory faster than its rate; a machine that was not
-    timed is not believed to come nearer to it than `REACHED`. Experts that a table tells of may be fewer. What is
-    told of longer kernels takes the start of one, ``start_s`` (3, 1), at least.
+    0 where nothing limits them: measured times, kinds with cheaper algorithms, and traffic that a cache may hold.
+    The arithmetic of a masked half may be skipped. Memory is never faster than its rate, and predictions from
+    facts alone do not come nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times
+    derived from longer kernels take at least a kernel's start, ``start_s`` (3, 1).
     """
     attention = are(rows, "kind", "attention")
     experts = are(rows, "kind", "experts") & answers.source.are("roofline")
@@ -416,10 +416,10 @@ def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matr
 def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     """Name the bound of times that come from the table, and the reason of every time below the stated floor.
 
-    The ends of a plain product that no machine of these rates could reach are lifted. Only stated rates count:
+    Values and bounds of plain products below what these rates allow are raised to it. Only stated rates count:
     fitted ones come from the same table and would prove nothing.
 
-    `rows`: COSTED rows; `times`: what is known of them, given back with bounds and longer evidence.
+    `rows`: COSTED rows; `times`: predictions, which are returned with bounds and longer evidence.
     """
     rows = rows.take(places_of(times.index, rows.index))
     found = bounds(rows, machine)

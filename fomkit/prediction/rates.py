@@ -1,11 +1,12 @@
-"""The rates that bound an op on a machine, and what in a timing is not the op itself.
+"""Peak rates that bound an op on a machine, and the parts of a timing that are not the op itself.
 
-Rates are stated peaks and bandwidth, else what the machine's table sustained. A timing holds the fixed cost of its
-harness, and is cut to the step of its clock.
+`rates` returns a machine's peak and bandwidth: the stated facts, else the best rates that its timing table
+sustained. `bounds` computes the floor of each op from them. A timing includes its harness's fixed cost and is
+truncated to the step of its clock; `own_times` separates both.
 
-Fresh pages: above a size (glibc: 32 MiB at most) freed memory goes back to the system, so each new tensor is
-handed out page by page. What that takes is a figure of the machine; timings of such ops are kept without it
-(``harness_s``), and it is added where a time is given, whichever rule gave it.
+Fresh pages: above a size (glibc: 32 MiB at most) freed memory returns to the system, so each new tensor is mapped
+page by page. The rate of this is a fact of the machine. Timings of such ops are stored without this time
+(``harness_s``); `with_fresh` adds it to every predicted time, whichever estimator predicted it.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
 UNSEEN = 2.0
-"""A machine may move bytes up to so many times faster than the best that its table shows: products reuse data."""
+"""Upper bound of a fitted bandwidth over the best rate that the table shows: products reuse data."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What one number format runs at on one engine; None where neither a fact nor the table tells."""
+    """Peak and bandwidth for a number format on an engine; None where neither a fact nor the table has one."""
 
     flop_per_s: Fact | None
     byte_per_s: Fact | None
 
     def describe(self) -> str:
-        """Write the rates, and that they are fitted where no source states them."""
+        """Write the rates, with a note where they are fitted because no source states them."""
         pairs = ((self.flop_per_s, "flop_per_s"), (self.byte_per_s, "byte_per_s"))
         known = [(fact, dimension) for fact, dimension in pairs if fact is not None]
         words = [
@@ -55,10 +56,10 @@ def _fitted(value: object, unseen: float = 1.0) -> Fact | None:
 
 
 def rates(machine: Machine, dtype: str, engine: str) -> Rates:
-    """Find the rates of a number format on an engine.
+    """Return the rates of a number format on an engine.
 
-    A stated fact comes first. Else the best rates that any product of the table sustained, which
-    `fomkit.prediction.calibration` keeps; that of bytes is a lower bound, so its spread is one-sided.
+    A stated fact has priority. The fallback is the best rate that any product of the table sustained
+    (`fomkit.prediction.calibration` stores it). A fitted bandwidth is a lower bound: its interval is one-sided.
     """
     fitted = machine.fits.get("rates")
     stored: Mapping[str, object] = fitted if isinstance(fitted, Mapping) else {}
@@ -73,21 +74,21 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
 
 
 HELD = "held by"
-"""How the source of a rate begins that a limit of power lowers."""
+"""First words of the source of a rate that a power limit lowers."""
 HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 73e9, 12e-9, 1.5
-"""Flop of fp32 that a joule pays for in long products of a chip of 12 nm, and the power of the process by which it
-falls. Four timed boards ask for more of their limit than others do. What their long products reach, over the usual
-utilisation of 0.85, says 65 (T4), 70 (P4, inside models), 76 (M40) and 81 (TITAN X of 2015): chips of three
-processes. Their mean is taken; that of any three tells the fourth within a sixth."""
+"""Flop of fp32 per joule in long products of a 12 nm chip, and the exponent with which this falls with the process
+size. Four timed boards need more than their power limit. The rate of their long products over the typical
+utilisation of 0.85 gives 65 (T4), 70 (P4, inside models), 76 (M40) and 81 (TITAN X of 2015), for three process
+sizes. The value is their mean; the mean of any three predicts the fourth within a sixth."""
 HELD_SPREAD = 1.25
-"""How far the rate that is held may be off, as a factor: the clock follows temperature and what ran before."""
+"""Uncertainty factor of the power-limited rate: the clock follows the temperature and the preceding load."""
 
 
 def power_shortfall(machine: Machine) -> float:
-    """Give how far a chip falls behind its fp32 peak for want of power, as ln of the ratio; 0 where nobody knows.
+    """Return ln(fp32 peak / rate that the power limit sustains); 0 where they are unknown or power suffices.
 
-    A peak counts on the boost clock. A board that states more flop per joule than chips of its process take is
-    throttled as soon as it calculates for long: a T4 holds half its peak in 70 W.
+    A stated peak assumes the boost clock. A board whose peak needs more power than its limit is throttled in long
+    computations: a T4 sustains half its peak in 70 W.
     """
     energy, peak = machine.energy, machine.device.peak("fp32", "vector")
     if energy is None or peak is None or energy.limit_w is None or energy.process_m is None:
@@ -97,10 +98,10 @@ def power_shortfall(machine: Machine) -> float:
 
 
 def held(machine: Machine) -> Machine:
-    """Give a machine whose fp32 peak is the rate that its limit of power lets it hold, where that is less.
+    """Return the machine with its fp32 peak lowered to the rate that its power limit sustains, where that is less.
 
-    Peaks of its matrix engines, whose arithmetic takes less power, stay; their lower end reaches as far down as
-    the fp32 peak goes. This is for times from facts; what a table says is measured.
+    Peaks of its matrix engines stay, because their arithmetic takes less power; their low bounds fall to the same
+    share. Only times predicted from facts use this machine: timings already include the throttling.
     """
     short = power_shortfall(machine)
     if not short or machine.energy is None or machine.energy.limit_w is None:
@@ -122,7 +123,7 @@ def held(machine: Machine) -> Machine:
 
 
 class Bound(NamedTuple):
-    """The floor of an op [s] by the rate that binds it, and that rate with its spread."""
+    """The floor of an op [s], the name of the rate that bounds it, and that rate with its interval."""
 
     name: str
     floor_s: float
@@ -130,13 +131,13 @@ class Bound(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The floors of many ops, by the rate that binds each.
+    """The floors of many ops and the rate that bounds each.
 
-    `floor_s` (q,): NaN where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the
+    `floor_s` (q,): [s]; NaN where a required rate is unknown: product kinds require the peak, all require the
       bandwidth.
-    `compute` (q,): true where arithmetic binds, False where traffic does.
-    `low`, `high` (q,): ends of the rate that binds, as shares of its value.
-    `fitted` (q,): true where no source states that rate.
+    `compute` (q,): true where arithmetic bounds the op, false where traffic does.
+    `low`, `high` (q,): bounds of the interval of that rate, as shares of its value.
+    `fitted` (q,): true where that rate is fitted to the table, not stated.
     """
 
     floor_s: Matrix
@@ -146,12 +147,12 @@ class Bounds(NamedTuple):
     fitted: Flags
 
     def chosen(self, which: Flags) -> Bounds:
-        """Give those of some of the ops."""
+        """Select some of the ops."""
         return Bounds._make(column[which] for column in self)
 
     @property
     def names(self) -> Words:
-        """Compute or memory."""
+        """The name of each bound: compute or memory."""
         return Words(self.compute.astype(np.intp), ("memory", "compute"))
 
 
@@ -162,7 +163,7 @@ def floors(
     flop_per_s: Matrix | float,
     byte_per_s: Matrix | float,
 ) -> tuple[Matrix, Flags]:
-    """Give the longer of flop / peak and byte / bandwidth [s], and where it is the first; NaN where unknown."""
+    """Return max(flop / peak, byte / bandwidth) [s], NaN where unknown, and where the first is the maximum."""
     compute_s, memory_s = np.asarray(flop / flop_per_s), np.asarray(byte / byte_per_s)
     compute = compute_s >= memory_s
     floor_s = np.where(compute, compute_s, memory_s)
@@ -170,15 +171,15 @@ def floors(
 
 
 SHOWN = 0.4
-"""Share of a launch, as the host pays for it, that a kernel shows on the device: 2 of 5 µs. The shortest kernels
-in tables of replayed graphs take 1.7 to 2.5. While one runs the host launches the next, so the rest is the host's,
-which a step counts beside the device (`fomkit.plan.step`). What others reach is told from times less as much."""
+"""Share of the host's launch cost that is visible in a kernel's time on the device: 2 of 5 µs. The shortest
+kernels in tables of replayed graphs take 1.7 to 2.5 µs. The host launches the next kernel while one runs, so a
+step counts the rest as host time (`fomkit.plan.step`). Utilisations are fitted to times less this share."""
 
 
 def starts_within(time_s: Matrix, starts_s: Matrix) -> Matrix:
-    """Give the part of times by rates that launches are [s]; 0 of a time too short for it.
+    """Return the part of each time that is visible launch cost [s]; 0 where the time is shorter than that.
 
-    `time_s`: with launches; `starts_s`: what these cost the host.
+    `time_s`: with launches; `starts_s`: the host's cost of these launches.
 
     >>> starts_within(np.array([1.0, 50.0]), np.full(2, 5.0)).tolist()
     [0.0, 2.0]
@@ -187,17 +188,17 @@ def starts_within(time_s: Matrix, starts_s: Matrix) -> Matrix:
 
 
 def kernel_start(device: Device) -> Matrix:
-    """Give what of a launch a kernel shows, and its ends (3, 1) [s]; 0 where nobody says what a launch takes."""
+    """Return the visible launch cost of a kernel, and its bounds (3, 1) [s]; 0 where it is unknown."""
     launch = device.launch_s if device.units is not None else None
     return np.zeros((3, 1)) if launch is None else SHOWN * np.array([[launch.value], [launch.low], [launch.high]])
 
 
 def value_of(rate: Fact | None) -> float:
-    """Give a rate, NaN where it is unknown."""
+    """Return the value of a rate, NaN where it is unknown."""
     return np.nan if rate is None else rate.value
 
 
-def _bind(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> Bounds:
+def _bounds_by(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> Bounds:
     pair = (known.byte_per_s, known.flop_per_s)
     floor_s, compute = floors(arithmetic, flop, byte, value_of(pair[1]), value_of(pair[0]))
     ends = [np.ones(2) if fact is None else np.array([fact.low, fact.high]) / fact.value for fact in pair]
@@ -207,34 +208,33 @@ def _bind(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> Bounds
 
 
 def same_rates(rows: Table) -> dict[tuple[str, str], Places]:
-    """Give the positions of the rows of each number format and engine."""
+    """Return the positions of the rows of each number format and engine."""
     pairs, numbers_of = same_texts(rows, "dtype", "engine")
     return {(dtype, engine): np.flatnonzero(numbers_of == at) for at, (dtype, engine) in enumerate(pairs)}
 
 
 def bounds(rows: Table, machine: Machine) -> Bounds:
-    """Find the term that bounds each op of a COSTED table."""
+    """Compute the floor of each op of a COSTED table, and the rate that bounds it."""
     arithmetic = are(rows, "kind", *PRODUCT_KINDS)
     flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
     groups = same_rates(rows)
     if len(groups) == 1:
-        return _bind(arithmetic, flop, byte, rates(machine, *next(iter(groups))))
+        return _bounds_by(arithmetic, flop, byte, rates(machine, *next(iter(groups))))
     columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
     for pair, at in groups.items():
-        found = _bind(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
+        found = _bounds_by(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
         for column, values in zip(columns, found, strict=True):
             column[at] = values
     return Bounds(*columns)
 
 
 def binding(row: Record, known: Rates) -> Bound | None:
-    """Find the term that bounds an op: the longer of flop / peak and byte / bandwidth.
+    """Compute the floor of one op: the longer of flop / peak and byte / bandwidth.
 
-    Gives a Bound or None: none where a term that the kind needs is unknown: arithmetic kinds need the peak, all
-    need the bandwidth.
+    Returns None where a required rate is unknown: product kinds require the peak, all kinds the bandwidth.
     """
     flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
-    found = _bind(np.array([row["kind"] in PRODUCT_KINDS]), flop, byte, known)
+    found = _bounds_by(np.array([row["kind"] in PRODUCT_KINDS]), flop, byte, known)
     rate = known.flop_per_s if found.compute[0] else known.byte_per_s
     if rate is None or math.isnan(found.floor_s[0]):
         return None
@@ -242,7 +242,7 @@ def binding(row: Record, known: Rates) -> Bound | None:
 
 
 ENOUGH = 20
-"""Timings of one harness from which its step can be told; fewer could be round by chance."""
+"""Fewest timings of a harness from which its clock step is estimated; fewer could be round by chance."""
 
 STEPS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
@@ -258,9 +258,9 @@ def _common_step(seconds: Matrix) -> float:
 
 
 def clock_step(timings: pd.DataFrame) -> Matrix:
-    """Find the step [s] to which the times of each harness are cut; 0 where none shows.
+    """Estimate the step [s] to which the times of each harness are truncated; 0 where none is visible.
 
-    DeepBench cuts to whole microseconds, so the true time lies in [t, t + 1 µs].
+    DeepBench truncates to whole microseconds, so the true time is in [t, t + 1 µs].
 
     `timings`: a TIMINGS table; one step per row is returned.
     """
@@ -273,44 +273,44 @@ def clock_step(timings: pd.DataFrame) -> Matrix:
 
 
 def op_seconds(timings: pd.DataFrame) -> Matrix:
-    """Give each timing [s] less the fixed cost that its harness adds."""
+    """Return each time [s] less the fixed cost that its harness adds."""
     return timings["time_s"].to_numpy(np.float64) - numbers(timings, "harness_s", 0.0)
 
 
 def own_times(timings: pd.DataFrame) -> pd.DataFrame:
-    """Add ``_time_s``, what the op itself took, and ``_step_s``, the step of the clock [s]; once is enough."""
+    """Add ``_time_s``, the time of the op itself, and ``_step_s``, the clock step [s], unless they are there."""
     if "_time_s" in timings.columns:
         return timings
     return timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings))
 
 
 _STREAMED = ("norm", "softmax", "pointwise", "traffic")
-"""Work that waits for memory, as `fomkit.prediction.typical` calls it."""
+"""Work that memory bounds, by the names of `fomkit.prediction.typical`."""
 
 
 _ENGINES = {"positions": 1.0, "activation": 2.0}
-"""Element-wise ops that are kernels of a serving engine, and from how many inputs on: of one, a framework's."""
+"""Element-wise ops for which serving engines have their own kernels, and the fewest inputs of those kernels."""
 BY_NUMBER = 0.5
-"""Share of the ratio of widths, in logarithms, that such kernels take longer. The engines' convolutions below say
-0.3 to 1.4, 0.7 in the middle; of 0, 0.35, 0.5 and 0.7, compared on `fomkit validate`'s pieces, a half was kept."""
+"""Share of the ratio of widths, in logarithms, by which such kernels take longer. The engines' convolutions (see
+`narrower`) say 0.3 to 1.4, median 0.7; 0.5 was chosen of 0, 0.35, 0.5 and 0.7 on `fomkit validate`'s pieces."""
 
 
 def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[Matrix, Matrix, Matrix]:
-    """Tell how much longer ops take in numbers narrower than all that were timed: ln of it, and its two spreads.
+    """Estimate how much longer ops take in formats narrower than all timed ones: ln of the factor, its spreads.
 
-    A kernel that loads 16 bytes at once moves as many bytes of narrower numbers, as PyTorch's element-wise ones
-    do (ATen/native/cuda/MemoryAccess.cuh; of Vidur's 240 additions in fp16 on two boards none takes 1.25 times
-    what its bytes say); one that loads number by number moves as many. Where no framework names the op, and for
-    all that is not element by element, no sheet tells which runs, so the slower end of an interval of 80 % reaches
-    to the ratio of widths. In public tables of serving engines (aiconfigurator:
+    A kernel that loads 16 bytes at once moves as many byte/s of narrower numbers, as PyTorch's element-wise
+    kernels do (ATen/native/cuda/MemoryAccess.cuh; none of Vidur's 240 additions in fp16 on two boards takes 1.25
+    times the time of its bytes). A kernel that loads number by number moves as many numbers per second. For ops
+    without a framework's name, and for all that is not element-wise, no table says which kernel runs, so the slow
+    bound of an 80 % interval reaches the ratio of widths. In public tables of serving engines (aiconfigurator:
     convolutions over tokens in bf16, from 16 MB on) the engines' own kernels reach 0.34 to 0.74 of the bandwidth
-    of five machines; PyTorch's in fp32 0.8 to 0.98. Not counted there are rows of an A100 beyond its bandwidth,
-    and the H200's above 1 GB, 0.14 to 0.16 of it. So of what an engine joins in one kernel (norms that no
-    framework names, rotary positions, gated activations) neither is taken: it lies between, and both are its ends.
-    A lookup copies number by number (ATen/native/cuda/Indexing.cu), and how fast is as open as before.
+    of five machines; PyTorch's in fp32 reach 0.8 to 0.98. Rows of an A100 beyond its bandwidth and the H200's
+    above 1 GB (0.14 to 0.16 of it) are not counted there. For ops that an engine runs in one kernel (norms without
+    a framework's name, rotary positions, gated activations) the estimate is between both rules, and the rules are
+    the bounds. A lookup copies number by number (ATen/native/cuda/Indexing.cu), at a speed as uncertain as before.
 
-    `work`: as `fomkit.prediction.typical` calls it; `timed`: number formats of those that tell of it. Gives arrays
-    (n,): ln of how much longer, and what it may be shorter and longer by, as halves of an interval of 80 % [ln].
+    `work`: a name of `fomkit.prediction.typical`; `timed`: number formats of the timings. Returns arrays (n,): ln
+    of the factor, and how much shorter and longer the time may be, as half-widths of an 80 % interval [ln].
 
     >>> import pandas as pd
     >>> rows = {"kind": ["pointwise"] * 3, "op": ["aten::add", "add", "positions"], "inputs": [2.0, 2.0, 1.0]}
@@ -332,11 +332,11 @@ def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[
 
 
 _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")
-"""Kinds whose bytes written are those of their results."""
+"""Kinds that write nothing but their results."""
 
 
 def result_byte(ops: Table) -> Matrix:
-    """Give the bytes of each op's new tensor; 0 where there is none, or its size is not told by the row."""
+    """Return the bytes of each op's new tensor; 0 where there is none or the row does not state its size."""
     size, item, op = as_rows(ops).number, item_bytes(ops), as_rows(ops).text("op")
     kernel = size("kernel_d") * size("kernel_h") * size("kernel_w")
     conv = {
@@ -352,7 +352,7 @@ def result_byte(ops: Table) -> Matrix:
 
 
 def fresh_seconds(ops: Table, device: Device) -> Matrix:
-    """Give what fresh pages add to each op [s]; 0 on a device of which nothing is known."""
+    """Return the time that fresh pages add to each op [s]; 0 on a device without these facts."""
     rate, above = device.fresh_byte_per_s, device.fresh_above_byte
     if rate is None or above is None or not len(ops):
         return np.zeros(len(ops))
@@ -361,7 +361,7 @@ def fresh_seconds(ops: Table, device: Device) -> Matrix:
 
 
 def with_fresh(timed: pd.DataFrame, device: Device) -> pd.DataFrame:
-    """Add fresh pages to the times of a TIMED table, and say so."""
+    """Add the time of fresh pages to a TIMED table, and note it in the evidence."""
     extra = fresh_seconds(timed, device)
     if not extra.any():
         return timed

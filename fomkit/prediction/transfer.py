@@ -1,7 +1,7 @@
-"""Estimators for an op that the table lacks where it has the same work done another way.
+"""Estimators for ops that the table lacks, where it has the same work done in another way.
 
-The other way is another pass, storage order or number format, or an op that moves as much; the two usually differ
-by a known ratio.
+The other way is another pass, storage order or number format, or an op with the same traffic; typically the ratio
+of both times is known.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"
 TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}
-"""Kinds and passes that follow the forward pass: their work is the same, in another order.
+"""Kinds and passes that are predicted from the forward pass: they do the same work in another order.
 
-On the nine training tables of DeepBench, nothing heard of the machine's own chip, it is off by 19 % (input) and
-30 % (weight) in the middle.
-Recurrent layers do not follow: their weight gradient is one product over all steps, off by a factor of two.
+On the nine training tables of DeepBench, without other timings of the machine's chip, the median error is 19 %
+(input) and 30 % (weight). Recurrent layers are not predicted so: their weight gradient is one product over all
+steps, off by a factor of two.
 """
 
 
 def bound_utilisation(rows: Table, machine: Machine, interval: float) -> tuple[Bounds, TypicalUtilisations, Flags]:
-    """Give what bounds ops on a machine, their typical utilisation, and where both are known."""
+    """Return the floors of ops on a machine, their typical utilisation, and where both are known."""
     machine = held(machine)
     utilisation, found = utilisation_of(rows, machine, interval), bounds(rows, machine)
     return found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s)
 
 
 def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matrix:
-    """Carry times and their ends (3, q) over to other ops, wider by how much faster or slower [1] those may be."""
+    """Return times and bounds (3, q), with the interval widened by these factors to the fast and the slow side."""
     time_s, low_s, high_s = times
     below = np.hypot(np.log(time_s / low_s), np.log(faster))
     above = np.hypot(np.log(high_s / time_s), np.log(slower))
@@ -69,7 +69,7 @@ def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtili
 
 
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
-    """Give the machine without those others that timed a kind, but not in this pass: a ratio needs both."""
+    """Return the machine without the other machines that timed a kind, but not this pass: a ratio needs both."""
     known = machine.typical.of if machine.typical is not None else {}
     machines_of = {
         name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
@@ -90,9 +90,9 @@ def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
 def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of convolutions on a machine whose table has their forward pass only (an `Estimator`).
 
-    time = forward time · typical utilisation of the forward pass / that of the asked one. The machine's
-    own library is in the forward time, which peak and bandwidth do not know: a slow one is slow in each pass.
-    It answers where ``table`` knows the forward pass.
+    time = forward time · typical utilisation of the forward pass / that of the gradient. The forward time includes
+    the efficiency of the machine's own library, which peak and bandwidth do not: a slow library is slow in each
+    pass. Returns the rows whose forward pass ``table`` predicts.
     """
     forward = chosen.assign(pass_name=BASELINE)
     known = table(forward, machine, interval)
@@ -110,43 +110,43 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
 
 
 COPIED, COPIED_SPREAD = 1.2, 0.13
-"""Time of a copy over that of an element-wise op that moves as much, and the standard deviation of its logarithm.
-Most change the order of axes, and each thread works out where its number lies (docs/adr/0060)."""
+"""Time of a copy over that of an element-wise op of the same traffic, and the standard deviation of its logarithm.
+Most copies change the order of axes, and each thread computes the address of its number (docs/adr/0060)."""
 
 FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
-"""Kinds whose gradients take what their forward pass takes per byte, and the flop of that pass by those of the
-gradient (`ops.families.elementwise`). Both passes walk over rows and wait for memory: an element-wise op, which
-need not add anything up, moves up to a third more."""
+"""Kinds whose gradients take the same time per byte as their forward pass, and flop of that pass over flop of the
+gradient (`ops.families.elementwise`). Both passes go over rows and are bound by memory; an element-wise op, which
+does not sum up, moves up to a third more byte/s."""
 
 BACKWARD = tuple(word for word in PASSES if word.startswith("backward"))
 
 FEWEST = 8
-"""Timings of a storage order from which a table counts as having it; fits need as many of a family."""
+"""Timings of a storage order from which a table counts as having it; fits need the same number for a family."""
 
 ORDER_SPREAD, BROAD_ORDER_SPREAD, BROAD = 0.32, 0.12, 256.0
-"""Standard deviation of ln(time) between storage orders of one product, and of one whose rows and columns both
-number so many. On the tables of DeepBench (11 sheets, 847 pairs) eight of ten broad products lie within a factor
-of 1.16, of the others within 1.5. Each sheet by the ten others: 43 to 100 % of the broad ones hold, 77 in the
-mean: what is true of one product of a sheet is so of all (docs/adr/0048)."""
+"""Standard deviation of ln(time) between storage orders of one product, and the same if it has at least `BROAD`
+rows and columns. On the tables of DeepBench (11 sheets, 847 pairs) eight of ten broad products are within a factor
+of 1.16, of the others within 1.5. With each sheet predicted from the ten others, 43 to 100 % of the intervals of
+broad ones hit, 77 % in the mean: products of one sheet err alike (docs/adr/0048)."""
 
 
 FORMAT_SPREAD, BLOCK_SPREAD = 0.15, 0.3
 """Standard deviation of ln(time) between fp16 and bf16 of one op on a matrix engine. No table has both of one
-library. Products that Vidur timed in fp16 and aiconfigurator in bf16 lie apart by 0.12 on A100 (2,079) and 0.16 on
+library. Products timed in fp16 by Vidur and in bf16 by aiconfigurator differ by 0.12 on A100 (2,079) and 0.16 on
 H100 (1,147; root mean square), other versions and harnesses included (``benchmarks/format_spread.py``): an upper
-end. For kinds other than products it is an assumption.
+bound. For kinds other than products it is an assumption.
 
-Of a format of scaled blocks by fp8 of one scale, at one rate: where aiconfigurator timed fp8 with a scale for each
-128 numbers too, eight of ten products above 20 us take 0.69 to 1.22 times as long on the H100, and 0.7 to 1.6 on
-the B200. As much is taken for formats of another rate."""
+The second is for a format of scaled blocks from fp8 with one scale, at one rate: where aiconfigurator also timed
+fp8 with a scale for each 128 numbers, eight of ten products above 20 us take 0.69 to 1.22 times as long on the
+H100, and 0.7 to 1.6 on the B200. The same is assumed for formats of another rate."""
 
 
 FOLLOWS, FOLLOWS_S = (0.55, 0.35), 1e-4
-"""How far a time follows the ratio of two formats' floors, as a power of it: an op of 100 us in the format timed,
-and how much more for each factor of ten. Starts, and what joins products, are as long in either. Chosen on experts
-that aiconfigurator timed in bf16 and in fp8 on H100 and H200 by one library: 0.73 of the time at 60 us, 0.62 at
-200 us, 0.57 at 500 us, 0.46 at 3 ms, where the rates say 0.5. On B200 and GB200 those with a scale for each 128
-numbers take 0.9 to 1.5 of it, by kernels of their own; of one scale nobody timed any."""
+"""Exponent with which a time follows the ratio of two formats' floors: for an op of 100 us in the timed format,
+and its increase per factor of ten in time. Starts, and the joining of products, are as long in either. Chosen on
+experts that aiconfigurator timed in bf16 and in fp8 on H100 and H200 with one library: 0.73 of the time at 60 us,
+0.62 at 200 us, 0.57 at 500 us, 0.46 at 3 ms, where the rates predict 0.5. On B200 and GB200 those with a scale for
+each 128 numbers take 0.9 to 1.5 of it, by kernels of their own; none with a single scale are timed."""
 
 
 PACKED = ("gemm", "experts")
@@ -155,45 +155,45 @@ DEFAULT_SUM_DTYPE = "fp32"
 
 
 class _Sibling(NamedTuple):
-    """The format whose timings stand in for another's on a matrix engine, and that other's rate by its own."""
+    """The format whose timings replace another's on a matrix engine, and that other's peak over its own."""
 
     dtype: str
     rate: float
 
 
 def _classes(products: Table) -> Words:
-    """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
+    """Return the classes of products with separate fits; libraries have other kernels for batched ones."""
     pairs, numbers_of = estimates.same_texts(products, "dtype", "engine")
     names = ["/".join((*pair, word)) for pair in pairs for word in ("single", "batched")]
     return Words(2 * numbers_of + (numbers(products, "b") > 1), tuple(names))
 
 
 def _orders(products: Table) -> Matrix:
-    """Give the storage orders as numbers; NaN where a factor's is not stated."""
+    """Return the storage orders as numbers; NaN where a factor's is not stated."""
     return 2 * numbers(products, "trans_a") + numbers(products, "trans_b")
 
 
 def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
-    """Count the timings of each storage order by class, of the classes where every timing states its order."""
+    """Count the timings of each storage order by class, for classes in which every timing states its order."""
     known = estimates.as_rows(timings).take(are(timings, "kind", "gemm"))
     table: dict[str, dict[float, int]] = {}
     for group, orders in pd.Series(_orders(known)).groupby(_classes(known).cells()):
-        # An order that was not stated may be any, so a class with one such has them all.
+        # An order that is not stated may be any, so a class with one such timing counts as having all orders.
         if orders.notna().all():
             table[str(group)] = {float(str(order)): int(count) for order, count in orders.value_counts().items()}
     return table
 
 
 def _mirrored(products: Rows) -> Rows:
-    """Give products with rows and columns exchanged."""
+    """Return products with rows and columns exchanged."""
     return products.assign(m=products.number("n"), n=products.number("m"))
 
 
-def _less_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answers) -> Matrix:
-    """Give the times (3, q) of products in another order, of two ways to look at one the one that takes less.
+def _faster_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answers) -> Matrix:
+    """Return the times (3, q) of products from another order, by the faster of two equivalent shapes.
 
-    Aᵀ·B is, transposed, Bᵀ·A: the same product with rows and columns exchanged and stored alike, as is A·Bᵀ. In
-    the order that was timed these are two, and the one may run by a slow kernel: on an MI100 512 × 64 takes a
+    Aᵀ·B transposed is Bᵀ·A: the same product with rows and columns exchanged and the same storage, as is A·Bᵀ. In
+    the timed order these are two products, of which one may use a slow kernel: on an MI100 512 × 64 takes a
     quarter of 64 × 512.
     """
     alike_both_ways = asked.number("trans_a") + asked.number("trans_b") == 1
@@ -206,7 +206,7 @@ def _less_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answe
 
 
 def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
-    """Give products the commonest storage order of their class in the table; NaN where it has their own."""
+    """Return the commonest storage order of each product's class in the table; NaN where the table has its own."""
     table = estimates.cached(timings, None, "storage orders", partial(_timed_orders, timings))
     classes, orders = _classes(products), _orders(products)
     first, number = alike([classes.codes, orders])
@@ -219,13 +219,13 @@ def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
 
 
 DEEP = 256
-"""Depth of a product from which a few numbers more are nothing to its time."""
+"""Depth of a product from which a few more numbers do not change its time."""
 
 
-def _read_across(products: Rows) -> Matrix:
-    """Give the depth that products are taken to have, so that the table's order reads it in whole vectors.
+def _depth_as_read(products: Rows) -> Matrix:
+    """Return the depths of products, those along no operand's rows rounded up to whole vectors, if they are deep.
 
-    Where neither operand's rows hold the depth, as in gradients of weights, any depth is read as well as another.
+    Such products, as gradients of weights, read every depth equally well; the table's order may not.
     """
     depth = numbers(products, "k")
     across = (numbers(products, "trans_a") > 0) & ~(numbers(products, "trans_b") > 0) & (depth >= DEEP)
@@ -239,23 +239,23 @@ def _read_across(products: Rows) -> Matrix:
     )
 )
 def another_order(products: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict products that are stored as the table has none: by those that it has, with a wider interval.
+    """Predict products in a storage order that the table lacks from the order that it has, with a wider interval.
 
-    It is an `Estimator` of those of which the table has fewer than `FEWEST` timings in their storage order.
+    An `Estimator` of those products of whose storage order the table has fewer than `FEWEST` timings.
     """
     orders = _commonest_orders(products, machine.timings)
     lacking = ~np.isnan(orders)
     if not lacking.any():
         return estimates.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
-    depth = _read_across(chosen)
+    depth = _depth_as_read(chosen)
     longer = depth / numbers(chosen, "k")
     flop, byte = (numbers(chosen, name) * longer for name in ("flop", "byte"))
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2, k=depth, flop=flop, byte=byte)
     broad = np.minimum(numbers(chosen, "m"), numbers(chosen, "n")) >= BROAD
     spread = np.exp(op_half_width(interval) * np.where(broad, BROAD_ORDER_SPREAD, ORDER_SPREAD))
     known = table(stored, machine, interval)
-    times = _less_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
+    times = _faster_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
     places = places_of(known.index, stored.index)
     times /= longer[places]
     order, spread = orders[places], spread[places]
@@ -270,8 +270,8 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     return Answers(known.index, widen(times, spread, spread), "transferred", known.limit, evidence)
 
 
-def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
-    """Give the formats of sums that the timings of each number format and engine state."""
+def _sum_dtypes(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+    """Return the accumulation formats that the timings of each number format and engine state."""
     found: dict[tuple[str, str], set[str]] = {}
     for dtype, engine, sums in estimates.same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
         found.setdefault((dtype, engine), set()).update(filter(None, (sums,)))
@@ -279,12 +279,12 @@ def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
 
 
 def siblings(machine: Machine) -> dict[str, _Sibling]:
-    """Name, by number format, the one whose timings stand in for it on the machine's matrix engine.
+    """Return, by number format, the format whose timings replace it on the machine's matrix engine.
 
-    Rates of both are stated, with the same format of the sums (fp32 where none is), and no timing has another.
+    Peaks of both are stated, with the same accumulation format (default fp32), and no timing has another.
     """
     peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
-    timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
+    timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sum_dtypes, machine.timings))
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
         if there.dtype == STANDS_IN.get(own.dtype):
@@ -295,7 +295,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
 
 
 def in_another_format(rows: Table, machine: Machine) -> Rows:
-    """Give the rows of matrix engines whose number format has a sibling on this machine, in that one."""
+    """Return, in the format of its sibling, each row of a matrix engine whose number format has one here."""
     rows, pairs = estimates.as_rows(rows), siblings(machine)
     chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
     known = chosen.text("dtype")
@@ -306,13 +306,12 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
 
 @estimates.opened_by(lambda rows, machine: are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine)))
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict ops of a matrix engine by timings of a format that it multiplies alike, with a wider interval.
+    """Predict ops of a matrix engine from timings of a similar number format, with a wider interval.
 
-    Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, and for formats
-    of scaled blocks, which fp8 stands in for, the time follows the ratio of the floors, of which bytes are those
-    of each format, as far as `FOLLOWS` says. The interval reaches from all of the ratio to none of it.
-    It is an `Estimator` of rows whose format and its `siblings` have stated peaks, and which ``table`` knows in
-    the other format.
+    Typically both formats have as many bits and the same peak. Where the peaks differ, and for formats of scaled
+    blocks (predicted from fp8), the time follows the ratio of the floors, with the bytes of each format, as far as
+    `FOLLOWS` says; the interval reaches from the full ratio to none. An `Estimator` of rows whose format and its
+    `siblings` have stated peaks, and which ``table`` predicts in the other format.
     """
     like = in_another_format(rows, machine)
     known = table(like, machine, interval)
@@ -321,10 +320,10 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
     words = own.text("dtype").cells()
     rate = np.array([siblings(machine)[word].rate for word in words])
-    plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # without bytes of scales
+    plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # no bytes of scales
     full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
-    apart = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
-    ratio, times = _following(known, full, apart)
+    spread = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
+    ratio, times = _by_floors(known, full, spread)
     formats = there.text("dtype").cells()
 
     def evidence(place: int) -> str:
@@ -334,14 +333,14 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 
-def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
-    """Let times follow ratios of floors, whose logarithms are ``full``, as far as `FOLLOWS` says.
+def _by_floors(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
+    """Scale times by the ratios of floors, whose logarithms are ``full``, with the exponent of `FOLLOWS`.
 
-    `apart`: half width of what else is not known, in logarithms. Gives the ratios of the times, and the times with
-    their ends (3, q).
+    `apart`: half width of the other uncertainty, in logarithms. Returns the ratios of the times, and the times
+    with their bounds (3, q).
     """
     share = np.clip(FOLLOWS[0] + FOLLOWS[1] * np.log10(known.time_s / FOLLOWS_S), 0.0, 1.0)
-    # How far the time lies above all of the ratio, and above none of it: a format may also have the lower rate.
+    # Distances of the time from the full ratio, and from no change: a format may also have the lower rate.
     slower, faster = np.exp(np.hypot(apart, np.sort(np.stack([(share - 1) * full, share * full]), axis=0)))
     ratio = np.exp(share * full)
     return ratio, widen(known.times, faster, slower) * ratio
@@ -349,10 +348,10 @@ def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Mat
 
 @estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share") < 1)
 def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict products whose weights are stored narrower than they are multiplied, by those with whole weights.
+    """Predict products whose weights are stored narrower than they are multiplied, from those with whole weights.
 
-    The time follows the ratio of the floors as in `another_format`: less traffic, the same arithmetic. What making
-    the weights wide takes beside it is not counted. It is an `Estimator` of what ``table`` knows of whole weights.
+    The time follows the ratio of the floors as in `another_format`: less traffic, the same arithmetic. The
+    conversion of the weights is not counted. An `Estimator` of rows that ``table`` predicts with whole weights.
     """
     names = {*(name for kind in PACKED for name in KINDS[kind].columns), "kind", "dtype"}
     frame = rows.frame(sorted(name for name in names if rows.has(name))).assign(weight_share=1.0)
@@ -360,7 +359,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     known = table(whole, machine, interval)
     at = places_of(known.index, rows.index)
     full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
-    ratio, times = _following(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
+    ratio, times = _by_floors(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
         return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
@@ -379,29 +378,29 @@ def _element_wise(rows: Rows) -> Rows:
 
 
 def _copied(rows: Rows, machine: Machine) -> Flags:
-    """Choose what reads as well as writes, on devices that state their processors: GPUs told `COPIED`."""
+    """Select copies that read as well as write, on devices that state their processors: `COPIED` is from GPUs."""
     known = _has_element_wise(machine) and machine.device.units is not None
     return are(rows, "kind", "copy") & (numbers(rows, "read_byte") > 0) & known
 
 
 @estimates.opened_by(_copied)
 def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict copies by the machine's own element-wise ops that move as much, which take less (an `Estimator`)."""
-    known, apart = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
+    """Predict copies from the machine's element-wise ops of equal traffic, which take less (an `Estimator`)."""
+    known, side = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
 
     def evidence(place: int) -> str:
         return f"{COPIED} × an element-wise op of this traffic ({known.source.at(place)}, {known.evidence(place)})"
 
-    times = widen(known.times, apart, apart) * COPIED
+    times = widen(known.times, side, side) * COPIED
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 
 @estimates.opened_by(lambda rows, machine: are(rows, "kind", "pointwise") & _has_element_wise(machine))
 def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict element-wise ops of other passes by the machine's own element-wise ops.
+    """Predict element-wise ops of other passes from the machine's own element-wise ops.
 
-    A forward op that reads and writes as many bytes takes their place. The interval is widened by how far ops of
-    the kind usually lie apart at the same traffic. It is an `Estimator` of what ``table`` knows a stand-in of.
+    A forward op of the same traffic takes the place of each. The interval is widened by the spread of ops of the
+    kind at equal traffic. An `Estimator` of rows for which ``table`` predicts such an op.
     """
     known = table(_element_wise(chosen), machine, interval)
     return _from_same_traffic(chosen, known, machine, interval, "an element-wise op")
@@ -414,11 +413,11 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
     )
 )
 def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict gradients of norms and of softmax by the machine's own forward passes over the same rows.
+    """Predict gradients of norms and of softmax from the machine's own forward passes over the same rows.
 
     time = forward time · bytes of the gradient / bytes of the forward pass, which reads and writes each element
-    once. The interval is widened as in `moved_data`. It is an `Estimator` of gradients of the kinds in
-    `FORWARD_FLOP` whose forward pass ``table`` knows.
+    once. The interval is widened as in `moved_data`. An `Estimator` of gradients of the kinds in `FORWARD_FLOP`
+    whose forward pass ``table`` predicts.
     """
     kinds, once = chosen.text("kind"), chosen.number("numel") * estimates.item_bytes(chosen)
     forward_share = kinds.mapped([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
@@ -433,7 +432,7 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
 
 
 def _from_same_traffic(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
-    """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
+    """Use the predictions of ops of equal traffic, widened by the typical spread of the kind."""
     limits, reached, is_known = bound_utilisation(chosen, machine, interval)
     places = places_of(chosen.index, known.index)
     good = (places >= 0) & is_known

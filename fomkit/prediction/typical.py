@@ -1,9 +1,8 @@
-"""The utilisation that ops usually reach on machines nobody timed, told from those that somebody did.
+"""Predict the utilisation of ops on a machine without timings from the timing tables of other machines.
 
-How ops look beside the machine that runs them, so that timings of one machine tell of another.
-
-Sizes of an op are set beside the machine's rates: its time at the peak and at the bandwidth, and the outputs that
-each unit of arithmetic gets. Two machines for which these agree are asked to do the same work.
+`typical_utilisation` is the main function. Each op is described relative to its machine (`FEATURES`): its time at
+the peak and at the bandwidth, and its outputs per unit of arithmetic. Ops with equal features make equal demands,
+so timings on one machine predict another. A *surface* is a Gaussian-process fit of one machine's ln(utilisation).
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from fomkit.prediction.gp import (
 from fomkit.prediction.rates import narrower, rates, value_of
 
 FEATURES_BALANCED = 6.0
-"""Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
+"""Powers of two beyond which a larger ratio of arithmetic to traffic time has no further effect."""
 
 SHORTEST_S = 2e-6
-"""Reading time of a matrix below which its product with a vector is a start and little else; what it reaches of
-the bandwidth then tells of the harness."""
+"""Read time of a matrix below which its product with a vector is mostly launch cost; its share of the bandwidth
+then depends on the harness."""
 
 Widths = tuple[float, float]
 ANY, OF_ENCODERS = (0.0, np.inf), (64.0, 80.0)
-"""Ends of heads' widths: any, and those of encoders' tables. Beyond these a surface falls back to its mean, that
-of short sequences: heads of 128 took five times as long as of 80."""
+"""Bounds of head widths: any, and those of encoders' tables. Beyond these a surface returns to its mean, that of
+short sequences: heads of 128 took five times as long as of 80."""
 LEAST_SIZE = 1e-30
-"""In place of sizes of 0, which have no logarithm."""
+"""Replaces sizes of 0, which have no logarithm."""
 _sizes, _log_product = partial(log_sizes, least=LEAST_SIZE), partial(log_product, least=LEAST_SIZE)
 
 
@@ -57,7 +56,7 @@ def _log(values: Matrix) -> Matrix:
 
 
 def _work(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
-    """Give the floor and how far arithmetic lies above traffic, as powers of two."""
+    """Return the floor and the ratio of arithmetic to traffic time, both as log2."""
     compute, memory = _log(numbers(rows, "flop") / flop_per_s), _log(numbers(rows, "byte") / byte_per_s)
     return [np.maximum(compute, memory), np.clip(compute - memory, -FEATURES_BALANCED, FEATURES_BALANCED)]
 
@@ -71,7 +70,7 @@ def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 
 def _matvec(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
-    # One reading of the matrix: how long it takes at the bandwidth, and how many outputs share it.
+    # The matrix is read once: the features are its read time at the bandwidth and the outputs that share it.
     floor = np.maximum(_traffic(rows, flop_per_s, byte_per_s)[:, 0], np.log2(SHORTEST_S))
     return np.column_stack([floor, _log_product(rows, "b", "m", "n")])
 
@@ -125,46 +124,45 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
     "decode": _attention, "latent": _attention, "full": partial(_attention, widths=OF_ENCODERS),
     "experts": _experts, "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
 }  # fmt: skip
-"""COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""
+"""Map COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""
 
 
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
-"""Kinds with timings of their own; the others move data, as all timed kinds that do together."""
-_LIKE = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # to the table that serves it, else
+"""Kinds with surfaces of their own; all other kinds share the surfaces of data movement."""
+_FALLBACKS = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # fallbacks
 MOVING = "traffic"
 MATVEC = "matvec"
-"""Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
-BY_PASS, OF_LIBRARIES = ("conv", "rnn"), ("gemm", "conv")  # the second: near generations tell most of them
+"""Products with a side of 1: their share of the bandwidth is predicted from such products alone, on any engine."""
+BY_PASS, OF_LIBRARIES = ("conv", "rnn"), ("gemm", "conv")  # the second: years of generations matter
 
 BALANCED = ("gemm",)
-"""Work that comes nearest to the peak where memory is fast beside the arithmetic. Of other kinds the balance tells
-nothing: with it, ops of chips that were left out are worse predicted."""
+"""Work that comes nearer to the peak where memory is fast relative to arithmetic. For other kinds this balance has
+no predictive value: with it, ops of left-out chips are predicted worse."""
 BALANCE_TOLERANCE = 0.5
-"""Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
+"""Difference in log2(flop per byte) at which the weight of another machine is exp(−1/2)."""
 AT_LEAST = 0.01
 OTHER_VENDOR, OTHER_LIBRARY, OTHER_WIDTH = 0.3, 0.1, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
-"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements.
-What tiles take is a library's (two boards of AMD: 1.3 times what eight of NVIDIA do), of other work less is."""
+"""Factors on the weight of a machine, or of a number format of other width: judgements. The time of tiles depends
+on the library (two boards of AMD: 1.3 times that of eight of NVIDIA), other work depends on it less."""
 LEAST, SLOPE = 0.15, 0.4
-"""Spread of ln(utilisation) where all machines agree and an op reaches its floor, and what each unit of the
-logarithm adds: what keeps an op from its floor on one machine may not on another. Told from products and
-convolutions of chips left out, of which those of little and of much utilisation then lie inside alike; 0.3 to 0.5
-do as well."""
+"""Standard deviation of ln(utilisation) where all machines agree and an op reaches its floor, and its increase per
+unit of −ln(utilisation): what limits an op on one machine may not limit it on another. Fitted to products and
+convolutions of left-out chips, so that intervals hit alike at low and high utilisation; 0.3 to 0.5 do as well."""
 HEARD = 4.0
-"""Machines beyond one from which half of how far they lie apart counts: of two or three it is chance."""
+"""Machines beyond the first at which half of the disagreement counts: between two or three it may be chance."""
 OF_OTHER_SIZES, AGREED_SPREAD = ("conv",), 0.3
-"""Work whose surfaces are weighed by nearness (`tiles.weighed_by_rows`), and its spread where they agree: told
-from chips and sizes left out, on which 0.2 to 0.4 do alike."""
+"""Work whose surfaces are weighted by distance to their rows (`tiles.weighed_by_rows`), and its standard deviation
+where they agree: from left-out chips and sizes, for which 0.2 to 0.4 do equally well."""
 
 UNTESTED_Z = 2.5
-"""Ends of an interval, in standard deviations, where no chip could be left out."""
+"""Bounds of an interval, in standard deviations, where no chip could be left out."""
 
 _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 
 def by_parts(rows: Table) -> Words:
-    """Give the kinds of rows; attention that runs by kernels of its own has their name (`View.parts`)."""
+    """Return the kinds of rows; attention with kernels of its own gets the name of that part (`View.parts`)."""
     kinds = as_rows(rows).text("kind")
     own = np.flatnonzero(kinds.are("attention"))
     parts = tiles.attention_parts(as_rows(rows).take(own)) if len(own) else own
@@ -175,11 +173,11 @@ def by_parts(rows: Table) -> Words:
 
 
 class TypicalUtilisations(NamedTuple):
-    """The typical utilisation floor / time of many ops: median, ends of the interval, and where it comes from.
+    """The typical utilisation floor / time of many ops: median, bounds of the interval, and source.
 
     `value`, `low`, `high` (q,): NaN where it is unknown.
     `source` (q,).
-    `started` (q,): true where the time that follows holds the start, so that no launch is added.
+    `started` (q,): true where the time from this utilisation includes the kernel's start: no launch is added.
     """
 
     value: Matrix
@@ -189,25 +187,25 @@ class TypicalUtilisations(NamedTuple):
     started: Flags
 
     def chosen(self, which: Flags) -> TypicalUtilisations:
-        """Give those of some of the ops."""
+        """Select some of the ops."""
         return TypicalUtilisations._make(column[which] for column in self)
 
 
 @lru_cache(maxsize=256)
 def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine: str, pass_name: str) -> str:
-    """Name the closest table that serves an op; "" where there is none."""
+    """Return the name of the best matching table of surfaces for an op; "" where there is none."""
     work = WORK.get(kind, MOVING)
     engines, passes = (engine, "vector", "matrix"), (pass_name, f"{pass_name}_input", "forward")
     if work not in BY_PASS:
         names = [f"{work}/{name}" for name in engines]
     else:
         names = [f"{work}/{name}/{word}" for word in passes for name in engines]
-    names += [_LIKE[work]] if work in _LIKE else []
+    names += [_FALLBACKS[work]] if work in _FALLBACKS else []
     return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 
 def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
-    """Give log2 of flop per byte, where it tells of a kind of work; NaN elsewhere and where it is unknown."""
+    """Return log2 of flop per byte where it predicts a kind of work; NaN elsewhere or if it is unknown."""
     known = rates(machine, dtype, engine)
     if work not in BALANCED or known.flop_per_s is None or known.byte_per_s is None:
         return math.nan
@@ -229,9 +227,10 @@ def _similarity(surface: Surface, dtype: str, balance: float, architecture: str)
 def similarity(
     found: Surfaces, dtype: str, balance: float, architecture: str, years: Mapping[str, float]
 ) -> Matrix:
-    """Weigh what each surface says of a machine, by its format, balance, architecture and age (surfaces).
+    """Weight the surfaces for a machine by number format, balance, architecture and age (surfaces).
 
-    Boards of one chip say much the same: together they count as their root. `years`: see `tiles.near_in_time`.
+    Boards of one chip are not independent: together they count as the square root of their number. `years`: see
+    `tiles.near_in_time`.
     """
     boards = [(one.architecture, one.dtype) for one in found.known]
     weight = np.array([_similarity(one, dtype, balance, architecture) for one in found.known])
@@ -240,7 +239,7 @@ def similarity(
 
 
 def spread_at(utilisation: Matrix) -> Matrix:
-    """Give the standard deviation of ln(utilisation) of ops that are told to reach so much of their floor [ln].
+    """Return the standard deviation of ln(utilisation) for ops of this predicted ln(utilisation).
 
     >>> spread_at(np.log([1.0, 0.5, 0.25])).round(2).tolist()
     [0.15, 0.32, 0.57]
@@ -251,11 +250,11 @@ def spread_at(utilisation: Matrix) -> Matrix:
 def median_and_spread(
     found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | None = None
 ) -> tuple[Matrix, Matrix]:
-    """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
+    """Return ln(utilisation) of ops (q × p) and its standard deviation, from weighted surfaces.
 
-    The deviation is up to the factors that `Surface.errors` hold. `weight` (surfaces,), or for each op, see
-    `tiles.weighed_by_rows`. `above` (surfaces × q): ln of what the surface is told beside, over the floor: a form
-    that explains why an op takes more; None where it is the floor itself.
+    The deviation is up to the factors in `Surface.errors`. `weight` (surfaces,), or per op, see
+    `tiles.weighed_by_rows`. `above` (surfaces × q): ln(time by the surface's form / floor), for surfaces that are
+    fitted relative to a form which explains longer times; None for surfaces relative to the floor itself.
     """
     predictions = heights(found, features) - (0.0 if above is None else above)
     value = middle(predictions, weight)
@@ -267,17 +266,17 @@ def median_and_spread(
 
 
 def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
-    """Give the ends of an interval in standard deviations, from what left-out chips missed.
+    """Return the bounds of an interval in standard deviations, from the errors on left-out chips.
 
-    Of a few chips the next one is farther off than their own quantiles say, as a new draw lies farther from the
-    mean of n than they do: by √(1 + 1/n).
+    The next chip is farther off than the quantiles of n chips say, as a new draw is farther from the mean of n
+    draws than they are: by √(1 + 1/n).
     """
     tested = [one for one in found.known if len(one.errors)]
     chips = len({one.architecture for one in tested})
     if not chips:
         return -UNTESTED_Z, UNTESTED_Z
     errors = np.concatenate([one.errors for one in tested]) * np.sqrt(1 + 1 / chips)
-    level = min(interval, DEFAULT_LEVEL)  # a few quantiles of each are kept, which tell no tails
+    level = min(interval, DEFAULT_LEVEL)  # the few stored quantiles of each do not describe tails
     below, above = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2]).tolist()
     farther = op_half_width(interval) / op_half_width(level)
     return min(below, 0.0) * farther, max(above, 0.0) * farther
@@ -293,7 +292,7 @@ def _included_machines(
     architecture: str,
     interval: float,
 ) -> tuple[Matrix, tuple[float, float]]:
-    """Give how much each other machine weighs, and the ends of an interval in deviations."""
+    """Return the weight of each other machine, and the bounds of an interval in standard deviations."""
     found = surfaces(tables, name, excluded)
     if found is None:
         raise KeyError(name)
@@ -301,14 +300,14 @@ def _included_machines(
     weight = similarity(found, dtype, balance, architecture, years)
     below, above = _ends(found, interval)
     if name.startswith(MATVEC):
-        # A dozen rows of each board tell of vectors, so their errors are known no better than so few draws.
+        # Each board has about a dozen rows for vectors, so their errors are estimated from few draws.
         wider = of_few(max(len({one.architecture for one in found.known}), 2))
         below, above = below * wider, above * wider
     return weight, (below, above)
 
 
 class _Peers(NamedTuple):
-    """Surfaces that speak for products in tiles, with their weights; `ends` of the interval in deviations."""
+    """Surfaces for products in tiles and their weights; `ends`: bounds of the interval in standard deviations."""
 
     found: Surfaces
     weight: Matrix
@@ -331,7 +330,7 @@ def _peers(
 
 
 def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
-    """Do what `_of_group` does, for products of a machine whose processors and cache are stated."""
+    """Do the same as `_of_group` for products of a machine that states processors and cache."""
     _, dtype, engine, _ = group
     known, device, tables = rates(machine, dtype, engine), machine.device, machine.typical
     if tables is None or known.flop_per_s is None or known.byte_per_s is None:
@@ -352,7 +351,7 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
-    """Name the closest table that serves ops of one kind, format, engine and pass; "" where there is none."""
+    """Return the name of the best surfaces for ops of a kind, format, engine and pass; "" where there are none."""
     kind, _, engine, pass_name = group
     if (tables := machine.typical) is None:
         raise FomkitError(
@@ -364,7 +363,7 @@ def _table_of(group: tuple[str, ...], machine: Machine) -> str:
 def _of_group(
     rows: Rows, group: tuple[str, ...], machine: Machine, interval: float
 ) -> tuple[Matrix, str | Texts] | None:
-    """Give median and ends (3, q) of rows of one kind, format, engine and pass, and their source or sources."""
+    """Return median and bounds (3, q) of rows of one kind, format, engine and pass, and their sources."""
     _, dtype, engine, _ = group
     name, tables = _table_of(group, machine), machine.typical
     found = surfaces(tables, name, machine.excluded) if name and tables is not None else None
@@ -375,7 +374,7 @@ def _of_group(
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
     peak = np.full(len(rows), value_of(known.flop_per_s))
-    like = "" if work == MOVING else machine.device.architecture  # of what nobody timed all know as little
+    like = "" if work == MOVING else machine.device.architecture  # all machines count alike for data movement
     weight, (below, above) = _included_machines(
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
@@ -388,8 +387,8 @@ def _of_group(
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
-    longer, *apart = narrower(rows, work, (one.dtype for one in found.known), dtype)
-    faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in apart)  # they are told at 80 %
+    longer, *spread = narrower(rows, work, (one.dtype for one in found.known), dtype)
+    faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in spread)  # at 80 % before
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
 
@@ -397,7 +396,7 @@ def _of_group(
 def _thinned(
     rows: Rows, group: tuple[str, ...], machine: Machine, interval: float, found: tuple[Matrix, str | Texts]
 ) -> tuple[Matrix, Texts]:
-    """Draw what is said of thin products to what those of a matrix and a vector reach; ends (3, q) and sources."""
+    """Mix in, for thin products, the utilisation of matrix-vector products; return bounds (3, q) and sources."""
     ends, sources = found[0], np.full(len(rows), found[1], object)
     thin = tiles.thinness(rows)
     at = np.flatnonzero(thin > 0)
@@ -409,21 +408,21 @@ def _thinned(
 
 
 def typical_utilisation(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
-    """Give the utilisation usual for ops on a machine.
+    """Return the typical utilisation of ops on a machine.
 
-    Each timed machine's surface (`surfaces`) says what it would reach; the weighted median counts,
-    machines that are like this one most. The interval is how far they lie apart, times how far such medians were
-    off on chips that were left out.
+    Each timed machine's surface (`surfaces`) predicts a utilisation; the result is their weighted median, in which
+    similar machines weigh most. The interval follows from their disagreement and the errors of such medians on
+    left-out chips.
 
-    `rows`: COSTED rows. `machine`: with ``typical``, what the others reached. Its own timings are not looked at,
-    nor are those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
+    `rows`: COSTED rows. `machine`: with ``typical``, the surfaces of others. Its own timings are not used, nor are
+    those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
     """
     rows = as_rows(rows)
     if are(rows, "kind", "attention").any():
         rows = rows.assign(kind=by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
-    # What one table serves, whatever its kind and pass, is looked up at once.
+    # Groups that use the same table of surfaces are predicted together.
     merged: dict[tuple[object, ...], int] = {}
     products = [kind == "gemm" for kind, *_ in groups]
     tables = [(_table_of(group, machine), *group[1:3]) for group in groups]

@@ -1,1 +1,1 @@
-"""Files of our own: machines, models, suites and campaigns, found, read strictly and written whole."""
+"""fomkit's own files, of machines, models, suites and campaigns: find, check, read and write them."""

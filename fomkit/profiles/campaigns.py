@@ -1,7 +1,7 @@
-"""Campaigns and curves of epochs on disk, and which file a name means.
+"""Load campaigns and curves of epochs from files, and find the file that a name means.
 
-A campaign's phases are runs of a model, or units of a suite's line. A curve tells the epochs to a target by batch.
-A name is found among models, suites, campaigns and machines by what each file says of itself.
+A campaign's phases are runs of a model, or units of a suite's line. A curve contains the epochs to a target by
+batch. A name is looked up among models, suites, campaigns and machines, by the schema that each file states.
 """
 
 from __future__ import annotations
@@ -140,14 +140,14 @@ _KINDS: dict[object, Kind] = {**_WHAT, SUITE: "suite", SCHEMA: "campaign"}
 
 
 class Found(NamedTuple):
-    """A profile: its path and what it describes."""
+    """A profile: its path and whether it is a model or a machine."""
 
     path: Path
     what: What
 
 
 class Listed(NamedTuple):
-    """A profile, suite or campaign that can be named: what it is, its name, its title or why it cannot be read."""
+    """A profile, suite or campaign: its kind, its name, and its title or why it cannot be read."""
 
     what: Kind
     name: str
@@ -191,7 +191,7 @@ def find_profile(name: str) -> Found:
 
 
 def list_profiles() -> list[Listed]:
-    """List every model, suite, campaign and machine that can be named, in this order."""
+    """List every model, suite, campaign and machine that has a name, in this order."""
     listed: list[Listed] = []
     for folder in FOLDERS:
         for name in profile_names(folder):
@@ -209,6 +209,6 @@ def list_profiles() -> list[Listed]:
 
 
 def shipped_models() -> list[Path]:
-    """Give the paths of the models that come with fomkit: a set of ops that people ask for."""
+    """Return the paths of the models that ship with fomkit: a set of commonly used ops."""
     root = places.shipped_folder("model_profiles")
     return [path for path in sorted(root.rglob("*.yaml")) if load_document(path).content.get("schema") == MODEL]

@@ -1,10 +1,10 @@
-"""Figures that a user declares in a line of text: each with its unit, perhaps its ends, and who says so.
+"""Parse figures, layouts and links that a user declares as text, and transformers by their sizes.
 
-``4.56 USD/h per node, 2018-04-01`` · ``0.38 kg/kWh, 0.3 kg/kWh to 0.5 kg/kWh, grid operator 2024`` · ``1.2, the
-operator``
+A figure has a unit, perhaps bounds, and a source: ``4.56 USD/h per node, 2018-04-01`` ·
+``0.38 kg/kWh, 0.3 kg/kWh to 0.5 kg/kWh, grid operator 2024`` · ``1.2, the operator``
 
-Layouts and links as a user writes them: ``tensor=8,sequence`` on the command line, or a YAML file. A transformer
-by its sizes, from a recipe (``fomkit/transformer/1``).
+Layouts and links are written as ``tensor=8,sequence`` on the command line, or in a YAML file. A transformer is
+described by a recipe (``fomkit/transformer/1``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PRICE_EXAMPLE = "4.56 USD/h per node, 2018-04-01"
 
 
 def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
-    """Take a line apart: the figure, its ends where it has any, and what else is said."""
+    """Split a line into the figure, its bounds if it has any, and the other parts."""
     figure, *rest = (part.strip() for part in text.split(","))
     for place, part in enumerate(rest):
         if match := _ENDS.fullmatch(part):
@@ -54,7 +54,7 @@ def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
 
 
 def parse_price(text: str) -> Price:
-    """Read a price: ``4.56 USD/h per node, 2018-04-01``; ends, ``4 USD/h to 5 USD/h``, and a source may follow.
+    """Parse a price: ``4.56 USD/h per node, 2018-04-01``; bounds, ``4 USD/h to 5 USD/h``, and a source may follow.
 
     >>> price = parse_price("3600 USD/h per node, 2018-04-01, list price")
     >>> price.per_s.value, price.currency, price.per, price.date, price.per_s.source
@@ -93,7 +93,7 @@ def _fact(text: str, option: str, example: str, parse: Callable[[str, str], floa
 
 
 def parse_intensity(text: str) -> Fact:
-    """Read the carbon intensity of a grid [kg CO2e/J], such as ``0.38 kg/kWh, grid operator 2024``.
+    """Parse the carbon intensity of a grid [kg CO2e/J], such as ``0.38 kg/kWh, grid operator 2024``.
 
     >>> round(parse_intensity("0.36 kg/kWh, operator").value * 1e6, 12)
     0.1
@@ -124,17 +124,17 @@ def _factor(text: str, option: str, example: str) -> Fact:
 
 
 def parse_pue(text: str) -> Fact:
-    """Read a building's energy over that of its machines, such as ``1.2, operator 2024``."""
+    """Parse a building's energy over that of its machines, such as ``1.2, operator 2024``."""
     return _factor(text, "--pue", "1.2, operator 2024")
 
 
 def parse_to_wall(text: str) -> Fact:
-    """Read energy at the wall over that of a narrower scope, such as ``1.6, 1.4 to 1.9, meter beside NVML``."""
+    """Parse energy at the wall over that of a narrower scope, such as ``1.6, 1.4 to 1.9, meter beside NVML``."""
     return _factor(text, "--to-wall", "1.6, 1.4 to 1.9, meter beside NVML")
 
 
 def parse_grid(intensity: str | None, to_wall: str | None, pue: str | None) -> Grid:
-    """Read what is declared for carbon; what is None is not declared."""
+    """Parse the declarations for carbon; None means not declared."""
     return Grid(
         parse_intensity(intensity) if intensity is not None else None,
         parse_to_wall(to_wall) if to_wall is not None else None,
@@ -143,7 +143,7 @@ def parse_grid(intensity: str | None, to_wall: str | None, pue: str | None) -> G
 
 
 def parse_claims(texts: Sequence[str]) -> dict[str, float]:
-    """Read claimed speed-ups such as ``hardware=3.1``.
+    """Parse claimed speed-ups such as ``hardware=3.1``.
 
     >>> parse_claims(["hardware=3.1", "larger batch=1.25"])
     {'hardware': 3.1, 'larger batch': 1.25}
@@ -176,7 +176,7 @@ _ALSO = {
         "Replicas follow from the devices, those of --nodes, divided by tensor × pipeline.",
     ),
 }
-"""What others call parts of a layout, and what to write."""
+"""Other names of parts of a layout, and the advice for each."""
 _LINK = "TIER, ALPHA, BANDWIDTH, DIRECTION"
 
 
@@ -205,7 +205,7 @@ def _value(name: str, value: object, where: str) -> object:
 
 
 def layout_from(values: Mapping[str, object], where: str) -> Layout:
-    """Make a layout of named values."""
+    """Create a layout from named values."""
     for name in values:
         if name not in _NAMES:
             advice = _ALSO.get(name.lower()) or nearest_names(name, _NAMES)
@@ -225,7 +225,7 @@ def _read_word(text: str) -> tuple[str, object]:
 
 
 def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None) -> Layout:
-    """Read layouts such as ``tensor=8,pipeline=8,sequence,recompute=selective``.
+    """Parse layouts such as ``tensor=8,pipeline=8,sequence,recompute=selective``.
 
     >>> parse_layout(["tensor=8,sequence"]).model_devices
     8
@@ -240,7 +240,7 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
 
 
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:
-    """Load a layout file; ``texts`` replace some of its values."""
+    """Load a layout file; ``texts`` override some of its values."""
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, LayoutRecord)
@@ -250,7 +250,7 @@ def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Li
 
 
 def parse_link(text: str) -> Link:
-    """Read a link such as ``system, 5 us, 25 GB/s, each``; a channel and its packing rate may follow.
+    """Parse a link such as ``system, 5 us, 25 GB/s, each``; a channel and its packing rate may follow.
 
     >>> parse_link("system, 5 us, 25 GB/s, each").byte_per_s
     25000000000.0
@@ -275,7 +275,7 @@ def parse_link(text: str) -> Link:
 
 
 def spread_of(layout: str | Path | Sequence[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
-    """Read a layout, from words or a file and words that replace some of it, none for "", and the links of both.
+    """Parse a layout from words, or from a file and words that override it, and return it with the links of both.
 
     >>> layout, links = spread_of(["zero=1"], ["system, 5 us, 25 GB/s, each"])
     >>> layout.zero, links[0].tier
@@ -296,7 +296,7 @@ def spread_of(layout: str | Path | Sequence[str], links: Iterable[str | Link]) -
 def parse_job(
     nodes: object, layout: str | Path | Sequence[str], links: Iterable[str | Link]
 ) -> tuple[Job | None, list[Link]]:
-    """Read how a run is spread out, with its links; no job where neither nodes nor a layout are stated.
+    """Parse the distribution of a run and its links; no job if neither nodes nor a layout are stated.
 
     >>> parse_job("fill", ["zero=1"], [])[0].nodes
     'fill'
@@ -331,7 +331,7 @@ def transformer_profile(
     shape: Transformer, name: str, *, title: str = "", batch: int = 1, data: Data | None = None,
     run: Run | None = None,
 ) -> ModelProfile:  # fmt: skip
-    """Make a model profile of a transformer.
+    """Create a model profile of a transformer from its sizes.
 
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
@@ -352,7 +352,7 @@ def transformer_profile(
 
 
 def load_recipe(path: Path) -> ModelProfile:
-    """Read a recipe."""
+    """Load a recipe."""
     document = load_document(path)
     if document.content.get("schema") == MODEL:
         do = f"Estimate it: fomkit estimate {quote(str(path))} --target MACHINE"

@@ -1,17 +1,17 @@
-"""What a machine is given before anything is predicted on it: plausible rows, fits, other machines' tables.
+"""Prepare a machine for predictions: check its timings, fit them, and load other machines' tables.
 
-*Plausibility*: each machine is held against itself once; rows that cannot be are left out by name. *Fits* of its
-timings: the shipped ones, else those in the user's cache, else made once and kept there.
-``python -m fomkit.profiles.evidence machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside
-any other profile nobody's fits are read: who made them is unknown. *Others*: what other machines' small tables
-tell of one enters its fits.
+`with_fits` is the main function. *Plausibility*: timings are checked once by `without_implausible`;
+impossible rows are left out by name. *Fits* of its timings: the shipped ones, else those in the user's cache, else
+computed once and cached. The fits that ship beside a table are written by
+``python -m fomkit.profiles.evidence machine_profiles/v100.yaml``. Fits beside any other profile are not read:
+their origin is unknown. *Others*: the small tables of other machines are used in a machine's fits.
 
-*Typical tables*: what timed machines reached of their floors, two CSV files beside the machine profiles.
-``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
-mean, and as numbers with spaces between them the length of each feature, what like chips missed and, of products
-in tiles, the constants of their form. ``ops.csv``
-has a row for each op that tells: the number of its surface, its weight in thousandths, its features in hundredths.
-``benchmarks/usual_utilisation.py`` makes both from the timings in ``machine_profiles``.
+*Typical tables*: the utilisation of timed machines, two CSV files beside the machine profiles. ``surfaces.csv``
+has a row for each kind of work, machine and number format: the number of timings used, their mean, and as numbers
+separated by spaces the length of each feature, the errors of similar chips and, for products in tiles, the
+constants of their form. ``ops.csv`` has a row for each op: the number of its surface, its weight in thousandths,
+its features in hundredths. ``benchmarks/usual_utilisation.py`` computes both from the timings in
+``machine_profiles``.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from fomkit.profiles.locate import file_key, is_shipped, kept, shipped_folder
 from fomkit.profiles.machines import as_loaded, fit_key, load_machine, save_fits, table_key
 
 PROCESSES = "shared_processes.json"
-"""Small tables of all machines and the processes over them; ``benchmarks/shared_processes.py`` makes it."""
+"""Small tables of all machines and the processes over them; ``benchmarks/shared_processes.py`` writes it."""
 
 
 @cache
 def _shared_processes() -> Mapping[str, Mapping[str, Any]]:
-    """Read what came with this installation, once."""
+    """Read the file of this installation, once."""
     path = shipped_folder("machine_profiles") / PROCESSES
     found: Mapping[str, Mapping[str, Any]] = json.loads(read_bytes(path))
     return found
 
 
 def others_of(machine: Machine) -> dict[str, Others]:
-    """Give, by family, what the small tables of other machines tell of one."""
+    """Return the small tables of other machines for a machine, by family."""
     built = machine.as_built()
     known = (FamilyName(*name.split("/")) for name in _shared_processes())
     found = {str(name): as_others(_shared_processes()[str(name)], built, name) for name in known}
@@ -70,7 +70,7 @@ def others_of(machine: Machine) -> dict[str, Others]:
 
 
 def _key_of(timings: pd.DataFrame, *more: str) -> str:
-    """Name a table as it was loaded and as it is now, for somebody may write into it; "" where it has no key."""
+    """Hash a table as loaded and its current content, which may have been changed; "" where it has no key."""
     key = as_loaded(timings).key
     whole = f"{key} {table_key(timings)} {' '.join(more)}"
     return hashlib.sha256(whole.encode()).hexdigest() if key else ""
@@ -82,12 +82,12 @@ SURFACE_COLUMNS = (
     "lengths", "errors", "form",
 )  # fmt: skip
 OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 11)))
-"""A feature that a kind of work does not have is empty."""
+"""Features that a kind of work does not have are empty."""
 
 
 def _read_ops(path: Path) -> list[NDArray[np.int32]]:
-    """Read ``ops.csv``: of each surface in turn weights and features, as many as it has."""
-    try:  # it is long, so no cell is looked at by itself
+    """Read ``ops.csv``: for each surface in turn its weights and features."""
+    try:  # the file is long, so cells are not checked one by one
         table = pd.read_csv(io.BytesIO(read_bytes(path)), index_col=False, dtype=np.float64)
     except ValueError as error:
         raise FomkitError(str(path), f"is not a table of numbers ({error}).") from error
@@ -107,7 +107,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
 
 
 def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float, ...], Surface]:
-    """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features."""
+    """Return the features' lengths, and the surface of a row (from the column ``machine`` on) and its ops."""
     machine, architecture, dtype, _, count, balance, mean, *lists = cells
     length, missed, form = (tuple(map(float, cell.split())) for cell in lists)
     numbers = (float(balance or "nan"), float(mean))
@@ -123,7 +123,7 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
 
 
 def read_generations(path: Path) -> dict[str, float]:
-    """Read in which years vendors brought out generations of chips, by vendor and generation."""
+    """Read the year in which each generation of chips was introduced, by vendor and generation."""
     (_, header), *rows = [*read_rows(path)] or [(1, [])]
     if tuple(header) != ("architecture", "year", "source"):
         raise FomkitError(f"{path}:1", "expected the columns architecture, year, source.")
@@ -136,7 +136,7 @@ def read_generations(path: Path) -> dict[str, float]:
 
 
 def load_typical_tables(folder: Path) -> TypicalTables:
-    """Read what timed machines reached, and the years of their generations, from the three files of a folder."""
+    """Read the utilisation of timed machines, and the years of their generations, from a folder's three files."""
     path = folder / SURFACES
     lines = list(read_rows(path))
     if not lines or tuple(lines.pop(0)[1]) != SURFACE_COLUMNS:
@@ -160,7 +160,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
 
 @cache
 def shipped_typical_tables() -> TypicalTables:
-    """Read what came with this installation, once."""
+    """Read the files of this installation, once."""
     folder = shipped_folder("machine_profiles") / FOLDER
     try:
         key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS)])
@@ -171,7 +171,7 @@ def shipped_typical_tables() -> TypicalTables:
 
 
 def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Check a machine's table, and price it."""
+    """Check a machine's table, and add costs."""
     made = [column.name for column in COSTS] + [name for name in given.columns if str(name).startswith("_")]
     plain = given.drop(columns=made, errors="ignore").reset_index(drop=True)
     check_table(plain, "TIMINGS", f"{name}: timings")
@@ -179,8 +179,8 @@ def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
-    """Check a machine's table, price it, and find the rows that cannot be."""
-    key = ""  # of a machine that was changed since
+    """Check a machine's table, add costs, and find the impossible rows."""
+    key = ""  # for a machine that was changed after loading
     if machine.typical is not None and replace(machine, typical=None, asked_as="") == as_loaded(given).machine:
         key = _key_of(given, machine.typical.key)
     places, why, suspicions = kept("plausibility", key, partial(_implausible, given, machine))
@@ -191,11 +191,11 @@ def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
 def _implausible(
     given: pd.DataFrame, machine: Machine
 ) -> tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]:
-    """Find the rows that cannot be, by place, with why each cannot, and what of the facts hardly can."""
+    """Return the positions of impossible rows, the reason of each, and suspicions about facts."""
     costed = cached(given, None, f"costed of {machine.name}", partial(_costed, given, machine.name))
     kind, named, stated = device_kind(machine), dict[int, str](), machine.stated_rows().to_numpy(bool)
     suspicions = list(_facts_suspected(machine))
-    # Rows that were stated for a changed machine are held against the change, all others against the origin.
+    # Rows stated for a changed machine are compared with the change, all others with the origin.
     for own, device in ((~stated, machine.origin or machine.device), (stated, machine.device)):
         if own.any():
             places = np.flatnonzero(own)
@@ -216,11 +216,11 @@ def _found_among(costed: pd.DataFrame, own: NDArray[np.bool_], machine: Machine,
 
 
 def without_implausible(machine: Machine) -> Machine:
-    """Give the machine without the timings that cannot be, and with what was found (`Plausibility`).
+    """Return the machine without its impossible timings, and with the result of the check (`Plausibility`).
 
-    Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine
-    with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
-    (`Machine.typical`), which its own timings are held against and every op without one takes.
+    Every answer uses this, for machines from files and for those built in Python. A table is checked once; with
+    other timings or facts all rows are checked again. The function also sets other machines' utilisation
+    (`Machine.typical`), with which timings are compared and from which ops without a timing are predicted.
     """
     if machine.typical is None:
         machine = replace(machine, typical=shipped_typical_tables())
@@ -237,13 +237,13 @@ def without_implausible(machine: Machine) -> Machine:
     if found.left is machine.timings:
         return replace(machine, plausibility=found)
     left = replace(machine, timings=found.left, plausibility=found)
-    # Fits that come with a table were made without the rows that cannot be (`fomkit.profiles.evidence.make_fits`).
+    # Fits that ship with a table were computed without the impossible rows (`make_fits`).
     fits = machine.fits if machine.timings_key == fit_key(whole.as_built().timings) else {}
     return replace(left, fits=fits, timings_key=fit_key(left.as_built().timings))
 
 
 def fit(machine: Machine, known: Mapping[str, object] = MappingProxyType({})) -> dict[str, object]:
-    """Fit a machine's timings, but for families of which fits of the very same rows are known."""
+    """Fit a machine's timings, except families for which fits of the same rows are known."""
     from fomkit.prediction.calibration import fit_timings
 
     built = machine.as_built()
@@ -251,9 +251,9 @@ def fit(machine: Machine, known: Mapping[str, object] = MappingProxyType({})) ->
 
 
 def _shipped_fits(machine: Machine) -> Mapping[str, object]:
-    """Give the fits that ship for a machine of this name and these facts; none for any other.
+    """Return the fits that ship for a machine of this name and these facts; none for any other.
 
-    Who adds timings to a shipped table, or leaves some out, waits for the families that this changes.
+    If timings are added to a shipped table or left out, only the families that change are fitted again.
     """
     path = shipped_folder("machine_profiles") / f"{machine.name}.yaml"
     if not path.is_file():
@@ -264,17 +264,17 @@ def _shipped_fits(machine: Machine) -> Mapping[str, object]:
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:
-    """Fit a machine's timings, without those that cannot be, and keep the fits by the whole table's key."""
+    """Fit a machine's timings, without the impossible ones, and write the fits with the whole table's key."""
     fits = fit(without_implausible(machine))
     save_fits(fits, path, fit_key(machine.as_built().timings))
     return fits
 
 
 def write_fits(machine: Machine, path: Path) -> list[Path]:
-    """Fit the timings of a profile just written at ``path``, so that nobody waits for it later.
+    """Fit the timings of a profile just written at ``path``, so that later commands need not wait.
 
-    Gives a list: the file beside a profile of those that come with fomkit. Of any other it is empty: fits beside
-    it are not read, theirs are in the user's cache.
+    Returns the file written beside a profile that ships with fomkit. Empty for all others: fits beside these are
+    not read; theirs are in the user's cache.
     """
     if not len(machine.timings):
         return []
@@ -287,18 +287,18 @@ def write_fits(machine: Machine, path: Path) -> list[Path]:
 
 
 def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
-    """Fit once for a table, what others tell of the machine, and the code that fits."""
+    """Fit a table, or read its fits from the cache, by the table, the machine's facts and the fitting code."""
     built = machine.as_built()
     facts = f"{key} {built.name} {built.device_of} {built.device}"
     return kept("fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine, _shipped_fits(built)))
 
 
 def with_fits(machine: Machine) -> Machine:
-    """Give the machine with fits of its timings, made now if nobody has made them yet.
+    """Return the machine with fits of its timings, computed now if necessary.
 
-    Timings that cannot be are left out first (`fomkit.profiles.evidence`). A machine without timings has no fits.
-    Fits that it brings along hold only for the timings that they were made of (``timings_key``): of a table that
-    was put in their place since, new ones are made, and kept in the user's cache under the hash of its content.
+    Impossible timings are left out first (`without_implausible`). A machine without timings has no fits. Its own
+    fits are valid only for the timings that they were computed from (``timings_key``); for a table that replaced
+    these, fits are recomputed and cached for the user under the hash of its content.
     """
     machine = without_implausible(machine)
     timings = machine.timings
@@ -312,7 +312,7 @@ def with_fits(machine: Machine) -> Machine:
 
 
 def main(profiles: Sequence[str]) -> None:
-    """Fit the tables of profiles and keep the fits beside them."""
+    """Fit the tables of profiles and write the fits beside them."""
     for name in profiles:
         beside = Path(name).with_suffix(".fits.json")
         make_fits(load_machine(name), beside)

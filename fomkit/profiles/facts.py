@@ -1,7 +1,6 @@
-"""Facts as files state them: a value, perhaps its ends, its basis and its source.
+"""Facts as files state them: a value, perhaps with bounds, its basis and its source.
 
-Among them what a machine file may say of energy (docs/profiles.md, docs/energy.md) and of its price
-(docs/cost.md).
+Among them are the energy facts (docs/profiles.md, docs/energy.md) and the price (docs/cost.md) of a machine file.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, Per
 
 
 def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
-    """Make the fact that a record states under a name; None where there is no record, or nothing of that name.
+    """Return the fact that a record states under a name; None if there is no record, or nothing of that name.
 
-    ``low`` and ``high`` beside it are its ends, unless they are another's; an end that is not stated is the value.
+    ``low`` and ``high`` of the record are its bounds if ``has_ends``; the default of each is the value.
     """
     value = getattr(record, name, None)
     if value is None:
@@ -34,7 +33,7 @@ def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
 
 
 def checked(parse: Callable[[Any], Any]) -> AfterValidator:
-    """Look at a value where the file is read, so that its mistake is told with all others."""
+    """Return a validator for a value, so that its mistake is reported with all others of the file."""
     return AfterValidator(partial(parsed, parse=parse))
 
 
@@ -64,7 +63,7 @@ OneWord = Annotated[str, checked(_one_word)]
 
 
 class Ended(Record):
-    """A figure above 0 with the ends of its interval, ``low`` and ``high``, each where it is stated."""
+    """A figure above 0 with the bounds of its interval, ``low`` and ``high``, as far as they are stated."""
 
     value_at: ClassVar[str]
 
@@ -91,7 +90,7 @@ class IdleRecord(Ended):
 
 
 class PerFlopRecord(Ended):
-    """``energy.per_flop[…]``: what one flop takes besides idle power; without engine it holds for both."""
+    """``energy.per_flop[…]``: energy of one flop besides idle power; without engine it applies to both."""
 
     value_at = "energy"
     dtype: NumberFormat
@@ -104,7 +103,7 @@ class PerFlopRecord(Ended):
 
 
 class PerByteRecord(Ended):
-    """``energy.per_byte``: what one byte of device-memory traffic takes besides idle power."""
+    """``energy.per_byte``: energy of one byte of device-memory traffic besides idle power."""
 
     value_at = "energy"
 
@@ -133,7 +132,7 @@ class AverageRecord(Ended):
 
 
 class LimitRecord(Ended):
-    """``energy.limit``: the most that one chip may take, its design power; an upper bound, never an average."""
+    """``energy.limit``: power limit of one chip, its design power; an upper bound, never an average."""
 
     value_at = "power"
 
@@ -143,7 +142,7 @@ class LimitRecord(Ended):
 
 
 class EnergyRecord(Record):
-    """``energy``: what is known of the energy a machine takes, and what the figures count."""
+    """``energy``: energy facts of a machine, and what the figures include."""
 
     scope: EnergyScope
     devices: int | None = Field(default=None, ge=1)
@@ -195,7 +194,7 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
 
 
 def energy_of(document: Document, record: EnergyRecord | None, node_devices: int | None) -> Energy | None:
-    """Make the energy noun of its part of a machine file; None where the file has none."""
+    """Return the energy facts of a machine file; None if it has none."""
     if record is None:
         return None
     average = []
@@ -220,7 +219,7 @@ def energy_of(document: Document, record: EnergyRecord | None, node_devices: int
 
 
 def stated(name: str, fact: Fact | None, dimension: str) -> dict[str, str]:
-    """Write a fact under its name, with its interval, basis and source; nothing where nobody stated it."""
+    """Write a fact under its name, with its interval, basis and source; nothing if it is not stated."""
     if fact is None:
         return {}
     ends = {} if fact.low == fact.high else {"low": fact.low, "high": fact.high}
@@ -237,7 +236,7 @@ def _average_content(power: AveragePower) -> dict[str, Any]:
 
 
 def energy_content(energy: Energy) -> dict[str, Any]:
-    """Put what is known of energy in the form of the YAML file; what is unknown stays absent."""
+    """Return energy facts as content of the YAML file, without unknown ones."""
     per_flop = [
         {"dtype": one.dtype, **known({"engine": one.engine}), **stated("energy", one.joule, "joule_per_flop")}
         for one in energy.per_flop
@@ -264,16 +263,16 @@ SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD 
 VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
 """
 CURRENCIES = tuple(_CODES.split())
-"""Money that people pay with: ISO 4217, list one, in use in 2025 (www.six-group.com, maintenance agency), without
-funds, metals and codes for tests."""
+"""Currencies in use: ISO 4217, list one, in 2025 (www.six-group.com, maintenance agency), without funds, metals
+and codes for tests."""
 
 
 EARLIEST_ZONE = timedelta(hours=14)
-"""Where a day begins first, ahead of UTC."""
+"""The time zone in which a day begins first, ahead of UTC."""
 
 
 class PriceRecord(Record):
-    """``price``: what the use of a device, a node or the system costs; low and high belong to the rate."""
+    """``price``: price of using a device, a node or the system; low and high belong to the rate."""
 
     rate: MoneyRate
     per: Scope
@@ -285,7 +284,7 @@ class PriceRecord(Record):
 
     @property
     def ends(self) -> tuple[tuple[float, str], ...]:
-        """Give the low rate, the rate and the high one, each with its currency."""
+        """Return the low rate, the rate and the high rate, each with its currency."""
         return self.low or self.rate, self.rate, self.high or self.rate
 
     @model_validator(mode="after")
@@ -295,7 +294,7 @@ class PriceRecord(Record):
 
 
 def check_day(text: str, where: str) -> str:
-    """Check that a day is one, such as 2018-04-01, and not still to come everywhere on Earth; give it back."""
+    """Return a day such as 2018-04-01; raise FomkitError if it is no date, or in the future in all time zones."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -312,7 +311,7 @@ def check_day(text: str, where: str) -> str:
 
 
 def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
-    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217."""
+    """Raise FomkitError unless rates, low, value and high, are in order and in one currency of ISO 4217."""
     if len({currency for _, currency in rates}) > 1:
         raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
     _, (_, currency), _ = rates
@@ -325,7 +324,7 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
 
 
 def price_of(record: PriceRecord | None) -> Price | None:
-    """Make the price noun of its part of a machine file; None where the file has none."""
+    """Return the price of a machine file; None if it has none."""
     if record is None:
         return None
     (low, _), (rate, currency), (high, _) = record.ends
@@ -333,7 +332,7 @@ def price_of(record: PriceRecord | None) -> Price | None:
 
 
 def money_rate(per_s: float, currency: str) -> str:
-    """Write a rate as text that is read back to the same float, by the hour where that is short.
+    """Write a rate as text that is read back to the same float, per hour if that is short.
 
     >>> money_rate(4.56 / 3600, "USD")
     '4.56 USD/h'
@@ -347,7 +346,7 @@ def money_rate(per_s: float, currency: str) -> str:
 
 
 def price_content(price: Price) -> dict[str, str]:
-    """Put a price in the form of the YAML file."""
+    """Return a price as content of the YAML file."""
     fact: Fact = price.per_s
     ends = {} if fact.low == fact.high else {"low": fact.low, "high": fact.high}
     return {

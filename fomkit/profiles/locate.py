@@ -1,8 +1,8 @@
-"""Where a profile is: at its path; by name in the folder beside the user, then in those that come with fomkit.
+"""Find the file of a profile, by path or by name in the user's folder, then in the shipped one; cache results.
 
-What was made of files before is kept in the user's cache, under the hash of their bytes: profiles after their
-strict check, and what is told of their tables. An entry is nouns of `fomkit.core`, tables and numbers, and cannot
-run code; one that was cut or edited, or that another fomkit, Python, numpy or pandas wrote, is made again.
+The user's cache stores checked profiles and results from their tables, under the hash of the files' bytes
+(`kept`). An entry consists of nouns of `fomkit.core`, tables and numbers, and cannot run code. One that was
+truncated or edited, or was written by another version of fomkit, Python, numpy or pandas, is recomputed.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ _ENDING = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def shipped_folder(folder: Folder) -> Path:
-    """Give the folder of profiles that came with this installation (or lies beside a checkout)."""
+    """Return the folder of profiles that ships with this installation (or is beside a checkout)."""
     package = Path(fomkit.__file__).parent
     installed = package / "shipped" / folder
     return installed if installed.is_dir() else package.parent / folder
 
 
 def is_shipped(path: Path, folder: Folder) -> bool:
-    """Tell whether a file lies in the folder that came with this installation, whatever its own folder is called.
+    """Return whether a file is in the folder that ships with this installation, after resolving links.
 
-    A folder beside the user of the same name is not it, and a link leads to where its file really lies.
+    A folder of the same name in the working folder does not count.
     """
     return path.resolve().is_relative_to(shipped_folder(folder).resolve())
 
 
 def folders(folder: Folder) -> list[Path]:
-    """Give the folders to search, nearest first, each once."""
+    """Return the distinct folders to search, nearest first."""
     beside, shipped = Path(folder), shipped_folder(folder)
     return [beside, shipped] if beside.is_dir() and not beside.samefile(shipped) else [shipped]
 
 
 def _nested(root: Path, ending: str) -> list[Path]:
-    """Give every file of a folder and those in it, as paths from there."""
+    """Return every file of a folder and its subfolders, as relative paths."""
     return sorted(path.relative_to(root) for path in root.rglob(f"*{ending}"))
 
 
 def profile_names(folder: Folder) -> list[str]:
-    """Name every profile in the folders, without its ending; by its path where two share a name."""
+    """Return the names of all profiles in the folders, without ending; their paths if two have the same name."""
     ending = _ENDINGS.get(folder, _YAML)[0]
     found = {path for root in folders(folder) for path in _nested(root, ending)}
     shared = Counter(path.name for path in found)
@@ -75,15 +75,15 @@ def profile_names(folder: Folder) -> list[str]:
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether there is such a file; a path that the system refuses is none."""
+    """Return whether there is such a file; false for a path that the system refuses."""
     try:
         return path.is_file()
     except (OSError, ValueError):
-        return False  # a name that is too long, or holds a zero character, is no file
+        return False  # the system refuses names that are too long or contain a zero character
 
 
 def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
-    """Find a profile by its own name in a folder of a folder, such as candle/p1b1 by p1b1."""
+    """Find a profile in a subfolder by its file name, such as candle/p1b1 by p1b1."""
     for root in folders(folder):
         found = [path for ending in endings for path in _nested(root, ending) if path.name == f"{name}{ending}"]
         if len(found) > 1:
@@ -94,12 +94,12 @@ def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
 
 
 def boards(name: str) -> list[str]:
-    """Name the machines that are boards of the chip of this name, such as h100-sxm of h100."""
+    """Return the machines that are boards of the chip of this name, such as h100-sxm for h100."""
     return [one for one in profile_names("machine_profiles") if one.startswith(f"{name}-")]
 
 
 def check_one_board(name: str) -> None:
-    """Raise where the name of a chip may mean several boards."""
+    """Raise FomkitError if the name of a chip may mean several boards."""
     if len(found := boards(name)) > 1:
         raise FomkitError(name, f"several machines begin with this name: {', '.join(found)}. Give one of these.")
 
@@ -109,22 +109,22 @@ def _what(folder: Folder) -> str:
 
 
 def _by_path(name: str, kind: Kind = "", known: Sequence[str] = _YAML) -> str:
-    """Say how a file of the working folder is named that may be meant; "" where there is none."""
+    """Write how to refer to a file of the working folder that may be meant; "" if there is none."""
     endings = ("", *known) if not kind else (f".{kind}{one}" for one in _YAML)
     own = next((f"{name}{one}" for one in endings if name and is_file(Path(f"{name}{one}"))), None)
     return "" if own is None else f"A file of the working folder is named by its path: './{own}'."
 
 
 _FEW = 5
-"""Names that are listed to who gives a path, which are more in `fomkit show`."""
+"""Most names in the message on a path; `fomkit show` lists all."""
 
 
 def no_file_of(
     name: str, what: str, known: Sequence[str], stem: str = "", endings: Sequence[str] = _YAML
 ) -> FomkitError:
-    """Say that a path leads to no file, or a name to no profile, with the nearest names.
+    """Return the error for a path without a file, or a name without a profile, with the nearest names.
 
-    All names are listed for a name only, unless they are few: who gives a path looks for a file.
+    All names are listed only for a name, or if they are few: a path means that a file is looked for.
     """
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     path, there = Path(name), list[str]()
@@ -152,7 +152,7 @@ def _stem(name: str, endings: Sequence[str]) -> str:
 
 
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
-    """Say that there is none, with the nearest names as one would write them."""
+    """Return the error for a missing profile, with the nearest names in the form in which they can be given."""
     endings = _ENDINGS.get(folder, _YAML)
     stem = _stem(name, endings)
     what, suffix = _what(folder), f".{kind}"
@@ -170,7 +170,7 @@ _YET = {".py": "a Python program", ".onnx": "an ONNX graph", ".csv": "a table"}
 
 
 def check_profile(path: Path, wanted: str) -> None:
-    """Refuse a file that has yet to be made a profile of, with the command that makes one."""
+    """Raise FomkitError for a file that must first be converted to a profile, with the command for it."""
     what, verb = _YET.get(path.suffix.lower()), "import" if path.suffix.lower() == ".csv" else "profile"
     if what and not (verb == "import" and wanted.startswith(("table", "file"))) and is_file(path):
         do = f"fomkit makes a profile of it: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
@@ -178,18 +178,18 @@ def check_profile(path: Path, wanted: str) -> None:
 
 
 def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
-    """Find the file of a profile named by a path or by its name.
+    """Find the file of a profile by path or name.
 
-    `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``, which is no file of the working folder:
-    these have an ending or begin with a point; of one in a folder of the folder ``candle/p1b1`` or ``p1b1``; of a
-    machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
-    other has it; `kind`: what the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a
-    suite.
+    `given`: a path, ``machine_profiles/v100.yaml`` or ``v100.yaml``, or a name, ``v100``. A name never means a
+    file of the working folder: such a file is given with its ending or with a leading ``./``. A profile in a
+    subfolder is ``candle/p1b1`` or ``p1b1``. A machine may be given by its name up to a hyphen, ``h100`` for
+    ``h100-sxm``, if that is unique. `kind`: content of the file, if its name contains it: ``lecture`` is
+    ``lecture.suite.yaml`` for a suite.
     """
     endings = _ENDINGS.get(folder, _YAML)
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"
     candidates = [name] if name.endswith(endings) else [name, *(f"{name}{ending}" for ending in endings)]
-    # A bare name is never a file that happens to lie here; of names with a folder ours come first.
+    # A bare name never means a file of the working folder; names with a folder are first looked up in ours.
     is_path = given.startswith((".", "/"))
     here = [Path(one) for one in candidates if is_path or (one == given and _ENDING.search(given))]
     named = [root / one.removeprefix(f"{folder}/") for root in folders(folder) for one in candidates]
@@ -209,7 +209,7 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
 
 
 def cache_folder() -> Path:
-    """Give the folder of what is kept: ``FOMKIT_CACHE``, else ``fomkit`` in the user's cache folder."""
+    """Return the cache folder: ``FOMKIT_CACHE``, else ``fomkit`` in the user's cache folder."""
     base = os.environ.get("FOMKIT_CACHE")
     if base:
         return Path(base)
@@ -218,21 +218,21 @@ def cache_folder() -> Path:
 
 _KEPT = "fomkit/kept/1"
 _KEPT_S = 90 * 86_400
-"""Age [s] of an entry that goes when another is written; files change, and nobody asks for what they were."""
+"""Age [s] from which entries are removed when another is written: files change, and old entries are not used."""
 _SETTLED_NS = 100_000_000
-"""What is made of files that changed so shortly before [ns], or since, is not kept: others may have been read."""
+"""Results from files changed within this time before reading [ns], or since, are not cached: bytes may differ."""
 _DAMAGE = (OSError, FomkitError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RuntimeError)
 _NOUNS = ("fomkit.core.machine", "fomkit.core.measurement", "fomkit.core.model")
 _NUMBERS, _COLUMNS = ("<f8", "<i4", "<i8"), ("float64", "object", "str")
 _PLAIN = (float, str, int, bool, type(None))
 _MOST_ENTRIES, _MOST_BYTE = 2000, 1_000_000_000
-"""What the cache holds at most, the newest first."""
+"""Most entries and bytes in the cache; the oldest are removed first."""
 Value = TypeVar("Value")
 
 
 @cache
 def _maker() -> str:
-    """Hash what makes the things kept: this fomkit, by version and the state of its files, and what it runs on."""
+    """Hash the version and files of fomkit and the versions of its environment, which cached results depend on."""
     import numpy as np
     import pandas as pd
 
@@ -245,7 +245,7 @@ def _maker() -> str:
 
 
 def _packed(value: Any, parts: list[bytes]) -> Any:
-    """Put a value in the form of JSON, columns of numbers among ``parts``; TypeError where it has no such form."""
+    """Convert a value to JSON, with arrays appended to ``parts``; raise TypeError if it cannot be converted."""
     import numpy as np
     import pandas as pd
 
@@ -282,7 +282,7 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
 
 
 def _table_of(names: list[str], kinds: list[str], numbers: NDArray[np.float64], texts: list[Any]) -> pd.DataFrame:
-    """Make a table of its numbers, column by column, and of its texts, each an array."""
+    """Return a table from its numbers, column by column, and its texts, an array per column."""
     import numpy as np
     import pandas as pd
 
@@ -298,7 +298,7 @@ def _table_of(names: list[str], kinds: list[str], numbers: NDArray[np.float64], 
     ]
     found = pd.concat(parts, axis=1)[names]
     named = {name: kind for name, kind in zip(names, kinds, strict=True) if kind == "str"}
-    return (found.astype(named) if named else found).copy()  # in few blocks, as tables are made
+    return (found.astype(named) if named else found).copy()  # in few blocks, like a table that was just read
 
 
 def _fields(noun: Any) -> Sequence[str]:
@@ -340,14 +340,14 @@ def _bytes_up_to_cap(path: Path) -> bytes:
         return stream.read(MAX_BYTE + 1)
 
 
-def _kept_as(what: str, key: str) -> Path:
+def _cache_path(what: str, key: str) -> Path:
     return cache_folder() / f"{what}-{key[:32]}.kept"
 
 
-def _read_kept(what: str, key: str) -> tuple[Any, ...]:
-    """Give what is kept, as the only item; nothing where there is none, or none to be believed."""
+def _read_cached(what: str, key: str) -> tuple[Any, ...]:
+    """Return the cached value in a tuple; empty if there is none or it is invalid."""
     with suppress(*_DAMAGE):
-        seal, _, whole = _bytes_up_to_cap(_kept_as(what, key)).partition(b"\n")
+        seal, _, whole = _bytes_up_to_cap(_cache_path(what, key)).partition(b"\n")
         if hashlib.sha256(whole).hexdigest().encode() == seal:
             head, _, content = whole.partition(b"\n")
             found = json.loads(head)
@@ -356,15 +356,15 @@ def _read_kept(what: str, key: str) -> tuple[Any, ...]:
     return ()
 
 
-def _keep(what: str, key: str, value: object) -> None:
-    """Keep a value; a cache that cannot be written to costs the time of making it again and nothing else."""
+def _write_cached(what: str, key: str, value: object) -> None:
+    """Write a value to the cache; if that fails, the only cost is recomputing it later."""
     parts = list[bytes]()
     with suppress(OSError, FomkitError, TypeError, RuntimeError):
-        path = _kept_as(what, key)
+        path = _cache_path(what, key)
         head = json.dumps({"maker": _maker(), "key": key, "value": _packed(value, parts)})
         whole = b"".join((head.encode(), b"\n", *parts))
         sealed = hashlib.sha256(whole).hexdigest().encode() + b"\n" + whole
-        if len(sealed) <= MAX_BYTE:  # more is never read
+        if len(sealed) <= MAX_BYTE:  # larger files are never read
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, sealed)
             _clear(path.parent)
@@ -372,10 +372,10 @@ def _keep(what: str, key: str, value: object) -> None:
 
 @cache
 def _clear(folder: Path) -> None:
-    """Remove entries that are old, or beyond what the cache holds, once in a process."""
+    """Remove entries that are old or exceed the limits of the cache, once per process."""
     found = []
     for one in folder.glob("*.kept*"):
-        with suppress(OSError):  # another process may be clearing too
+        with suppress(OSError):  # another process may remove entries too
             found.append((one.stat().st_mtime, one.stat().st_size, one))
     total = 0
     for number, (changed, byte, one) in enumerate(sorted(found, reverse=True)):
@@ -386,22 +386,22 @@ def _clear(folder: Path) -> None:
 
 
 def kept(what: str, key: str, make: Callable[[], Value], again: Callable[[], str] | None = None) -> Value:
-    """Give what was made of things of this key before, or make it now; "" is no key.
+    """Return the cached result of this key, or compute it; "" means no key.
 
-    `again`: gives the key once more; what was made of things that changed meanwhile is not kept.
+    `again`: recomputes the key; a result from data that changed meanwhile is not cached.
     """
     if not key:
         return make()
-    for found in _read_kept(what, key):
+    for found in _read_cached(what, key):
         return cast(Value, found)
     value = make()
     if again is None or again() == key:
-        _keep(what, key, value)
+        _write_cached(what, key, value)
     return value
 
 
 def file_key(paths: Iterable[Path]) -> str:
-    """Hash the bytes of files, of which some may be absent; "" where one cannot be read or is too large."""
+    """Hash the bytes of files, some of which may be absent; "" if one cannot be read or is too large."""
     digest = hashlib.sha256()
     for path in paths:
         content = b""
@@ -420,15 +420,15 @@ def file_key(paths: Iterable[Path]) -> str:
 def kept_profile(
     what: str, paths: Sequence[Path], make: Callable[[], tuple[Value, Iterable[str]]]
 ) -> tuple[Value, str]:
-    """Give what was made of a profile's files before, or make it now; with the key of all their bytes.
+    """Return the cached result of a profile's files, or compute it; also return the key of all their bytes.
 
-    `paths`: the profile, and files that are read wherever they are; `make`: gives the value and the names of the
-    other files in the profile's folder that it is made of.
+    `paths`: the profile, and files that are read wherever they are; `make`: returns the value and the names of the
+    other files in the profile's folder that it depends on.
     """
     start, key = time.time_ns(), file_key(paths)
     folder = paths[0].parent
     note_read(*paths)
-    for value, names, known in _read_kept(what, key) if key else ():
+    for value, names, known in _read_cached(what, key) if key else ():
         for name in names:
             check_beside(folder / name, paths[0])
         if known and file_key((*paths, *(folder / name for name in names))) == known:
@@ -440,5 +440,5 @@ def kept_profile(
     whole = file_key(files)
     if not (key and whole) or any(one.stat().st_ctime_ns > start - _SETTLED_NS for one in files if one.exists()):
         return value, ""
-    _keep(what, key, (value, names, whole))
+    _write_cached(what, key, (value, names, whole))
     return value, whole

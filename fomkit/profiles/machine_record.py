@@ -1,6 +1,6 @@
-"""What a machine file may say, field by field, the machine that it makes, and that machine back to its files.
+"""The fields of a machine file, the machine that it describes, and the files of a machine.
 
-See docs/profiles.md. Loading what was saved gives the same machine.
+See docs/profiles.md. Loading a saved machine returns the same machine.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MemoryRecord(Ended):
 
 
 class LaunchRecord(Ended):
-    """``device.launch``, ``host``: what it costs the host to start one kernel, or one op with its framework."""
+    """``device.launch``, ``host``: the host's time to launch one kernel, or one op including its framework."""
 
     value_at = "per_op"
     per_op: Time
@@ -93,7 +93,7 @@ class LaunchRecord(Ended):
 
 
 class AllocatorRecord(Ended):
-    """``device.allocator``: how fast new memory is handed out, and from which size results are made of it."""
+    """``device.allocator``: the rate at which new memory is provided, and the size of results that need it."""
 
     value_at = "fresh"
     fresh: ByteRate
@@ -137,13 +137,13 @@ class DeviceRecord(Record):
 
 
 class NamedDeviceRecord(DeviceRecord):
-    """``device: v100``: the device of another machine file, with all that is known of it."""
+    """``device: v100``: the device of another machine file, with all its facts and timings."""
 
     of: str
 
 
 def _device_or_name(value: object, handler: ValidatorFunctionWrapHandler) -> DeviceRecord:
-    """Take text for the name or path of a machine, anything else for facts."""
+    """Validate text as the name or path of a machine, anything else as facts."""
     record: DeviceRecord = NamedDeviceRecord(of=value) if isinstance(value, str) else handler(value)
     return record
 
@@ -263,7 +263,7 @@ def _range(low: float | None, value: float, high: float | None) -> tuple[float, 
 
 
 def check_rates(link: Link, where: str) -> Link:
-    """Give a link back, or raise where a rate is 0, over which nothing ever arrives."""
+    """Return a link; raise FomkitError if a rate is 0, because no message would arrive."""
     rates = {
         "bandwidth": link.byte_per_s,
         "serialise": link.serialise_byte_per_s,
@@ -276,7 +276,7 @@ def check_rates(link: Link, where: str) -> Link:
 
 
 def link_of(record: LinkRecord) -> Link:
-    """Make the noun of one entry of ``links``."""
+    """Return the link of one entry of ``links``."""
     alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
     rate = _range(record.low, record.bandwidth, record.high)
     for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
@@ -296,7 +296,7 @@ def link_of(record: LinkRecord) -> Link:
 
 
 def check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
-    """Raise unless a file that a document names lies in its folder."""
+    """Raise FomkitError unless a file that a document names is in the document's folder."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise document.error(keys, f"{what} {name!r} must lie in the folder of this file. Give its name only.")
 
@@ -316,7 +316,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 
 
 def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
-    """Read a machine file: the machine by itself, its tables, and the machine whose device it has, if any."""
+    """Read a machine file; return the machine, its tables, the name of its device's machine, and the document."""
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, MachineRecord)
@@ -409,10 +409,10 @@ def _link_content(link: Link) -> dict[str, object]:
 
 
 def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
-    """Put a machine's facts in the form of its YAML file; what is unknown stays absent."""
+    """Return a machine's facts as content of its YAML file, without unknown ones."""
     content: dict[str, Any] = {
         "schema": SCHEMA,
-        "name": "-".join(machine.name.split()),  # of a file or workbook, whose names may have spaces
+        "name": "-".join(machine.name.split()),  # names of files and workbooks may contain spaces
         "title": machine.title,
         **known({"year": machine.year}),
         "party": machine.party,
@@ -433,9 +433,9 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
 
 
 def save_machine(machine: Machine, path: Path) -> list[Path]:
-    """Write NAME.yaml and, where there are timings, NAME.timings.csv: both or none.
+    """Write NAME.yaml and, if there are timings, NAME.timings.csv: both or none.
 
-    Gives a list: the files written.
+    Returns the files written.
     """
     timings = path.with_name(f"{path.stem}.timings.csv")
     tables = {timings: format_table(machine.timings, "TIMINGS")} if len(machine.timings) else {}

@@ -1,7 +1,7 @@
-"""Machine profiles on disk: facts in YAML, timings in CSV, and fits of these timings in JSON.
+"""Load machine profiles: facts in YAML, timings in CSV, and fits of these timings in JSON.
 
-Fits name the timings that they were made from and are ignored for others. A name is no proof, for whoever changes
-a fit can name the same timings: so fits are read from two places only, those that came with fomkit and the user's
+Fits state the timings that they were computed from and are ignored for others. This is no proof, because a changed
+fit can state the same timings. So fits are read from two places only: those that ship with fomkit and the user's
 own cache (`fomkit.profiles.evidence`).
 """
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 FITS_SCHEMA = "fomkit/fits/5"
-"""Counts up when fits look at ops in another way, so that older ones are made anew."""
+"""The number is raised when features of fits change, so that older fits are recomputed."""
 
 
 def _content(cells: pd.Series, number: bool) -> bytes:
-    """Give what a column holds as bytes; empty where every cell is."""
+    """Return the content of a column as bytes; empty if every cell is."""
     if not number:
         texts = cells.fillna("").astype("str").tolist()
         return "\x1f".join(texts).encode() if any(texts) else b""
@@ -43,15 +43,15 @@ def _content(cells: pd.Series, number: bool) -> bytes:
 
 
 def fit_key(timings: pd.DataFrame) -> str:
-    """Hash what a fit rests on, the timings in whatever order they stand; "" without any.
+    """Hash the timings that a fit depends on, in any order; "" without any.
 
-    Empty columns do not count, so the key of a table outlives new columns of the schema.
+    Empty columns do not count, so the key of a table does not change with new columns of the schema.
     """
     return table_key(in_order(timings)) if len(timings) else ""
 
 
 def table_key(timings: pd.DataFrame) -> str:
-    """Hash what a table of timings holds now, row by row."""
+    """Hash the current content of a table of timings, row by row."""
     digest = hashlib.sha256(f"{len(timings)}".encode())
     for column in TABLES["TIMINGS"]:
         if column.name in timings.columns:
@@ -61,12 +61,12 @@ def table_key(timings: pd.DataFrame) -> str:
 
 
 def _seal(fits: Mapping[str, object]) -> str:
-    """Hash fits themselves, so that an edited or cut file is found out."""
+    """Hash fits themselves, so that an edited or truncated file is detected."""
     return hashlib.sha256(json.dumps(fits, sort_keys=True).encode()).hexdigest()
 
 
 def load_fits(path: Path, key: str) -> dict[str, object]:
-    """Read fits; none when the file is absent or was made from other timings."""
+    """Read fits; none if the file is absent or was computed from other timings."""
     from fomkit.files.yaml import read_text
 
     if not key or not path.is_file():
@@ -90,7 +90,7 @@ def load_fits(path: Path, key: str) -> dict[str, object]:
 
 
 def save_fits(fits: Mapping[str, object], path: Path, key: str) -> None:
-    """Write fits, whole or not at all."""
+    """Write fits, completely or not at all."""
     content = {"schema": FITS_SCHEMA, "timings_key": key, "fits_sha256": _seal(fits), "fits": fits}
     write_whole(path, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
@@ -99,10 +99,10 @@ FOLDER: Literal["machine_profiles"] = "machine_profiles"
 
 
 def _with_device(machine: Machine, of: Machine) -> Machine:
-    """Give a machine the device of another: its facts, timings and fits; timings of its own come beside them.
+    """Return a machine with the device of another: facts, timings and fits; its own timings are appended.
 
-    Links, messages timed over them, and power and price of a node belong to the node: they come along where the
-    machine states no node of another size. What it states itself stays.
+    Links, messages timed over them, and power and price of a node belong to the node: they are taken over unless
+    the machine states a node of another size. Its own facts have priority.
     """
     same = machine.node_devices is None or machine.node_devices == of.node_devices
     timings, fits = of.timings, of.fits
@@ -135,10 +135,10 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
 def load_machine(name: str | Path) -> Machine:
     """Load a machine profile by path or name.
 
-    Fits are read of those profiles only that came with fomkit: nobody can see from a fit that it was changed.
+    Fits are read only for profiles that ship with fomkit, because a changed fit cannot be detected.
     """
     machine = _load(path := locate(str(name), FOLDER), ())
-    # Only a short name finds a file that begins with it and goes on.
+    # A file name that continues the given name with "-" was found by a short name.
     return replace(machine, asked_as=str(name)) if path.name.startswith(f"{name}-") else machine
 
 
@@ -166,7 +166,7 @@ def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> P
 
 
 def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
-    """Load a machine file that these files, the outermost first, name as their device."""
+    """Load a machine file; ``named_by`` are the files, outermost first, that refer to it as their device."""
     beside = path.with_name(f"{path.stem}.fits.json")
     shipped = is_shipped(beside, FOLDER)
 
@@ -177,7 +177,7 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         if of is not None:
             others = (*named_by, path)
             machine = _with_device(machine, _load(_device_file(document, of, others), others))
-            tables = [""]  # the folder, which is no file: what hangs on other profiles is not kept
+            tables = [""]  # the folder is no file, so results that depend on other profiles stay uncached
         key = fit_key(machine.as_built().timings)
         fits = load_fits(beside, key) if shipped else {}
         return replace(machine, timings_key=key, fits=fits or machine.fits), tables
@@ -188,12 +188,12 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
 
 
 class AsLoaded(NamedTuple):
-    """The key of all bytes that a table was read from, "" where none is known, and the machine that has it."""
+    """The key of all bytes that a table was read from, "" if unknown, and the machine that it belongs to."""
 
     key: str = ""
     machine: Machine | None = None
 
 
 def as_loaded(timings: pd.DataFrame) -> AsLoaded:
-    """Say where a table, known by its identity, was loaded from."""
+    """Return where a table, identified as an object, was loaded from."""
     return cached(timings, None, "as loaded", AsLoaded)

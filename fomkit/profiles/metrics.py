@@ -1,8 +1,8 @@
-"""Every figure that fomkit prints, read from the table ``metrics.csv``: its name, unit, direction and meaning.
+"""The figures that fomkit prints, read from the table ``metrics.csv``: name, unit, direction and meaning of each.
 
 Times are averaged arithmetically, rates harmonically, ratios geometrically or not at all (Smith, CACM 31(10),
 1988; Fleming and Wallace, CACM 29(3), 1986). The levels are those of Deep500 (Ben-Nun et al., IPDPS 2019):
-operators, networks, training, distributed training; ``system`` is what a whole machine does.
+operators, networks, training, distributed training; ``system`` is for a whole machine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Mean = Literal["arithmetic", "harmonic", "geometric", "none"]
 class Metric(NamedTuple):
     """One figure.
 
-    `name`: the end of its place in the JSON output, lists left out: ``step_s``, ``peak.byte``; ``*`` stands for a
-      name in between. A value and its ends, low and high, are one figure.
-    `title`: what a printed table calls it.
-    `unit`: ``count``, ``ratio`` and ``share`` are plain numbers; ``mixed`` is that of the figure spoken of.
-    `mean`: the one mean that may be taken over it.
-    `by`: the commands that give it, separated by blanks.
-    `keyed`: what its values are told apart by where it holds several, outermost first: ``machine, line``.
+    `name`: the end of its path in the JSON output, without lists: ``step_s``, ``peak.byte``; ``*`` matches any
+      name in between. A value and its bounds, low and high, are one figure.
+    `title`: its name in a printed table.
+    `unit`: ``count``, ``ratio`` and ``share`` are plain numbers; ``mixed`` is that of the figure it refers to.
+    `mean`: the only mean that is valid for it.
+    `by`: the commands that print it, separated by blanks.
+    `keyed`: the keys of its values where there are several, outermost first: ``machine, line``.
     """
 
     name: str
@@ -50,7 +50,7 @@ METRICS = _read_metrics()
 
 
 class PeerColumn(NamedTuple):
-    """A column of Deep500's Table II: what it is, the figures here that answer it, or why there is none."""
+    """A column of Deep500's Table II: its meaning, the corresponding figures here, or why there is none."""
 
     column: str
     what: str
@@ -76,12 +76,12 @@ DEEP500: tuple[PeerColumn, ...] = (
     PeerColumn("FTA", "final test accuracy", absent=_TRAINS),
     PeerColumn("Lat", "latency of inference", ("latency_s",)),
 )
-"""Its columns of metrics; the others (closed, open, infrastructure, operators, the fields of application) say
-what a benchmark contains. They were written down after the paper and not compared with its print."""
+"""The columns of metrics in that table; the others (closed, open, infrastructure, operators, the fields of
+application) state what a benchmark contains. Written from the paper, not compared with its print."""
 
 
 def title_of(name: str) -> str:
-    """Give what a printed table calls a figure.
+    """Return the title of a figure in printed tables.
 
     >>> title_of("unit_per_day")
     'units/day'
@@ -90,7 +90,7 @@ def title_of(name: str) -> str:
 
 
 def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
-    """Say what figures are because of terms that nobody stated; "" without such terms.
+    """Write that figures are upper bounds because of terms that are not stated; "" without such terms.
 
     >>> upper_bounds(["input", "start_up"])
     'units/day are upper bounds, nobody stated: input, start_up'

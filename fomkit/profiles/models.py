@@ -1,4 +1,4 @@
-"""Model profiles on disk: sizes, data and run in YAML, the op table and its decomposition in CSV."""
+"""Load and save model profiles: sizes, data and run in YAML, the op table and its decomposition in CSV."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd
     return found
 
 
-# An empty column is not written: a network that is one layer has no paths.
+# Empty columns are not written: a network of one layer has no paths.
 _EMPTY: Mapping[str, Mapping[str, Any]] = {
     "LAYERS": {"module": "", "op": ""},
     "ORDER": {"row": nan, "freed_by": nan, "module": "", "pass_name": ""},
@@ -53,7 +53,7 @@ def _whole(path: Path, name: str | None, table: str) -> pd.DataFrame | None:
 
 
 def _read(path: Path, **absent: str) -> ModelRecord:
-    """Read a model's YAML; ``absent`` are keys that it must not have, with the value to check it with."""
+    """Read a model's YAML; ``absent``: keys that it must not have, with values to validate it with."""
     from fomkit.files.yaml import load_document
     from fomkit.profiles.records import ModelRecord, check_record, check_schema
 
@@ -97,7 +97,7 @@ def _profile(
 
 
 TRACED = (".py", ".onnx", ".json")
-"""Endings of files that are profiled where a model is asked for: code, graphs, a transformer's config.json."""
+"""Endings of files that can be profiled in place of a model: code, graphs, a transformer's config.json."""
 
 
 def load_model(name: str | Path) -> ModelProfile:
@@ -106,12 +106,12 @@ def load_model(name: str | Path) -> ModelProfile:
 
 
 def _load(path: Path) -> ModelProfile:
-    """Load a model file and its tables."""
+    """Load a model file and its tables, from the cache if possible."""
     return kept_profile("model", (path,), lambda: _checked(path))[0]
 
 
 def _checked(path: Path) -> tuple[ModelProfile, list[str]]:
-    """Read and check them; with the names of the tables."""
+    """Read and check a model file and its tables; also return the names of the tables."""
     record = _read(path)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
     ops = _table(path, record.ops, "OPS")
@@ -127,10 +127,10 @@ def load_model_facts(path: Path) -> ModelProfile:
 
 
 def model_names() -> list[str]:
-    """Name the model profiles of the nearest folder: ``./model_profiles``, else the packaged one.
+    """Return the names of the model profiles in the nearest folder: ``./model_profiles``, else the packaged one.
 
-    Those in folders of that folder are left to be named. A file counts when its first lines say
-    ``schema: fomkit/model/1``, so that a broken one is still told of.
+    Models in subfolders are not included. A file counts if it contains ``schema: fomkit/model/1``, so that broken
+    ones are reported later.
     """
     return _models_in(folders(FOLDER)[0])
 
@@ -142,7 +142,7 @@ def _models_in(folder: Path) -> list[str]:
 
 
 def models_named(name: str) -> list[str]:
-    """Give the models that a name stands for: itself, or those of a folder of models, such as candle."""
+    """Return the models that a name means: itself, or those of a folder of models, such as candle."""
     is_file = name.endswith((".yaml", ".yml"))
     is_path = name.startswith((".", "/")) or name not in profile_names(FOLDER)
     roots = () if is_file else (*folders(FOLDER), *([Path()] if is_path else []))
@@ -156,18 +156,18 @@ def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
     except (OSError, ValueError):
-        return False  # a name that is too long, or holds a zero character, is no folder
+        return False  # the system refuses names that are too long or contain a zero character
 
 
 def _transformer(shape: Transformer) -> dict[str, Any]:
-    """Put sizes in the form of the file: what belongs to experts, or to another style, only where it is there."""
+    """Return sizes as content of the file; those of experts, or of another style, only if they apply."""
     omitted = set[str]() if shape.experts else {"experts", "top_k", "capacity_factor"}
     omitted |= set() if shape.gated else {"style", "kv_heads", "head_dim", "tied"}
     return {name: value for name, value in vars(shape).items() if name not in omitted}
 
 
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
-    """Put a model in the form of its YAML file; what is unknown stays absent."""
+    """Return a model as content of its YAML file, without unknown fields."""
     from fomkit.profiles.records import ModelRecord, content_of, known, measured_block
 
     totals = {"total": model.parameters_total, "trainable": model.parameters_trainable}
@@ -189,16 +189,16 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
 
 
 def tables_beside(path: Path) -> tuple[Path, Path, Path, Path]:
-    """Name the tables of ops, parts, layers and order that belong to a model's YAML file."""
+    """Return the paths of the tables of ops, parts, layers and order that belong to a model's YAML file."""
     names = ("ops.csv", "parts.csv", "layers.csv", "order.csv.gz")
     ops, parts, layers, order = (path.with_name(f"{path.stem}.{name}") for name in names)
     return ops, parts, layers, order
 
 
 def save_model(model: ModelProfile, path: Path) -> list[Path]:
-    """Write NAME.yaml, NAME.ops.csv and, where there are any, parts, layers and order: all of them or none.
+    """Write NAME.yaml, NAME.ops.csv and, if there are any, parts, layers and order: all of them or none.
 
-    Gives a list: the files written.
+    Returns the files written.
     """
     from fomkit.files.yaml import format_document
 

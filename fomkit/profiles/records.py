@@ -1,6 +1,6 @@
-"""The door between files and records: pydantic checks a document once, and all its mistakes are told together.
+"""Records: pydantic models that check the content of a file and report all its mistakes together.
 
-``measured``: how long a model's step took, from its file and back to it.
+`check_record` is the main function. ``measured``: conversion of measured steps from and to a model's file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXPECTED = {
     "float_parsing": "a number",
     "bool_type": "true or false",
 }
-"""What pydantic misses, in words of the file, by the name of its error."""
+"""Messages in words of the file, by the name of pydantic's error."""
 _SHOWN = 60
 
 
@@ -57,7 +57,7 @@ Parsed = TypeVar("Parsed")
 
 
 def parsed(value: Parsed, parse: Callable[[Parsed], Value]) -> Value:
-    """Read text at the door, its mistake told as pydantic tells its own."""
+    """Parse a value while the file is read; errors are converted to pydantic's."""
     try:
         return parse(value)
     except FomkitError as error:
@@ -73,7 +73,7 @@ def _money_rate(value: object) -> tuple[float, str]:
 
 
 def _written(dimension: str) -> WithJsonSchema:
-    """Say how a quantity stands in a file, for the schema of the file."""
+    """Return how a quantity is written in a file, for the JSON schema."""
     units = "|".join(sorted(UNITS[dimension]))
     pattern = rf"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})\s*$"
     what = f"A number with its unit, such as {EXAMPLES[dimension]}."
@@ -100,7 +100,7 @@ MoneyRate = Annotated[
 
 
 class AlsoText:
-    """Marks what may stand in a file as a text too, for the schema of the file."""
+    """Marks a field that may also be a text, for the JSON schema."""
 
     def __init__(self, description: str) -> None:
         self.description = description
@@ -110,7 +110,7 @@ class AlsoText:
 
 
 def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> list[str]:
-    """Names that were allowed where an unknown key stands."""
+    """Return the keys that are allowed in place of an unknown key."""
     current: Any = record
     for key in keys[:-1]:
         if isinstance(key, str) and isinstance(current, type) and issubclass(current, BaseModel):
@@ -141,7 +141,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
 
 
 def check_record(document: Document, record: type[RecordType]) -> RecordType:
-    """Turn a document into a record."""
+    """Convert a document to a record; raise ManyFomkitError with all its mistakes."""
     try:
         return record.model_validate(document.content)
     except ValidationError as error:
@@ -151,7 +151,7 @@ def check_record(document: Document, record: type[RecordType]) -> RecordType:
 
 
 def check_schema(document: Document, schema: str) -> None:
-    """Raise unless the file says that it is of this schema."""
+    """Raise FomkitError unless the file states this schema."""
     found = document.content.get("schema")
     if found == schema:
         return
@@ -184,7 +184,7 @@ class RepeatedRecord(Record):
 
 
 class StepTimesRecord(Record):
-    """``measured.step``, and ``measured.ops.step``: the step by each clock that was read."""
+    """``measured.step``, and ``measured.ops.step``: the time of the step by each clock that was read."""
 
     repeats: int = Field(ge=1)
     process: RepeatedRecord | None = None
@@ -203,7 +203,7 @@ class UnjoinedRecord(Record):
 
 
 class MeasuredOpsRecord(Record):
-    """``measured.ops``: what a profiler saw."""
+    """``measured.ops``: the profiler's result."""
 
     profiler: str
     step: StepTimesRecord
@@ -263,7 +263,7 @@ class MeasuredRecord(Record):
 
 
 class ParametersRecord(Record):
-    """``parameters``: how many numbers the network learns."""
+    """``parameters``: number of parameters of the network."""
 
     total: int = Field(ge=0)
     trainable: int | None = Field(default=None, ge=0)
@@ -292,7 +292,7 @@ class UnitRecord(Record):
 
 
 class TransformerRecord(Record):
-    """``transformer``: the sizes that the ops were made from by rule."""
+    """``transformer``: the sizes from which the ops were computed by rule."""
 
     hidden: int = Field(ge=1)
     heads: int = Field(ge=1)
@@ -356,13 +356,13 @@ class ModelRecord(Record):
 
 
 def fields_of(record: Record, noun: type) -> dict[str, Any]:
-    """Give the fields of a noun that its record has under the same name, lists as tuples."""
+    """Return the fields of a noun that its record has under the same name, lists as tuples."""
     found = {one.name: getattr(record, one.name) for one in fields(noun) if one.name in type(record).model_fields}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
 
 def content_of(noun: object, record: type[Record], **own: Any) -> dict[str, object]:
-    """Put a noun in the form of its file, in its record's order: ``own`` fields, else those of the same name."""
+    """Return a noun as content of its file, in its record's order: ``own`` fields, else those of the same name."""
     content = dict[str, object]()
     for name, info in record.model_fields.items():
         value = own[name] if name in own else getattr(noun, name)
@@ -372,7 +372,7 @@ def content_of(noun: object, record: type[Record], **own: Any) -> dict[str, obje
 
 
 def _values(record: Record) -> list[Any]:
-    """Give the values of a record whose noun has the same fields in the same order, with their units."""
+    """Return the values of a record, for a noun with the same fields in the same order, with their units."""
     return [value for _, value in record]
 
 
@@ -382,7 +382,7 @@ def _step(record: StepTimesRecord) -> StepTimes:
 
 
 def measured_run(record: MeasuredRecord) -> MeasuredRun:
-    """Make the noun of the record."""
+    """Return the measured run of a record."""
     own: dict[str, Any] = {
         "step": _step(record.step),
         "load_start": record.load.start,
@@ -397,12 +397,12 @@ def measured_run(record: MeasuredRecord) -> MeasuredRun:
 
 
 def known(content: Mapping[str, Value]) -> dict[str, Value]:
-    """Leave out what is unknown: None, and what is empty."""
+    """Return the content without unknown values: None, and empty ones."""
     return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}
 
 
 def _time(value: float) -> str:
-    """Write a time in the unit that people would take, unless that rounds it."""
+    """Write a time in its most readable unit, unless that rounds it."""
     number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")
     shown = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
     return shown if parse_quantity(shown, "time_s", "", "") == value else exact_quantity(value, "time_s")
@@ -433,7 +433,7 @@ def _energy_content(energy: StepEnergy) -> dict[str, str]:
 
 
 def measured_block(run: MeasuredRun) -> dict[str, Any]:
-    """Put what was measured in the form of the file; what is unknown stays absent."""
+    """Return a measured run as content of the file, without unknown fields."""
     own = {
         "step": _step_content(run.step),
         "ops": _ops_content(run.ops) if run.ops is not None else None,

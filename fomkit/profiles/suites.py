@@ -1,8 +1,8 @@
-"""Suites on disk, and their frozen baselines: lines of work, a machine as baseline, a scope and a mean.
+"""Load suites and freeze their baselines: lines of work, a machine as baseline, a scope and a mean.
 
-A figure of merit is a ratio to a baseline; one that moves when the file or fomkit changes cannot be agreed on. So
-a version of a suite keeps its baseline's rates and a hash over all that they stand for; whoever changes a line or
-the baseline makes a new version.
+A figure of merit is a ratio to a baseline; if it moves with the file or with fomkit it cannot be agreed on. So a
+version of a suite stores its baseline's rates and a hash of everything that they depend on; a changed line or
+baseline requires a new version.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FrozenRecord(Record):
 
 
 def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
-    """Give the frozen rates of the baseline by line; empty where nothing is frozen."""
+    """Return the frozen rates of the baseline by line; empty if nothing is frozen."""
     if record is None:
         return {}
     return {
@@ -76,7 +76,7 @@ def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
 
 
 def _stated(rate: FrozenRate) -> dict[str, Any]:
-    """Give what a file states of a frozen rate; what older files do not say is no part of their hash."""
+    """Return the hashed content of a frozen rate, without fields that older files do not have."""
     stated = asdict(rate)
     if rate.unit_per_day.shared == 1:
         del stated["unit_per_day"]["shared"]
@@ -84,7 +84,7 @@ def _stated(rate: FrozenRate) -> dict[str, Any]:
 
 
 def _stated_time(given: GivenTime) -> dict[str, object]:
-    """Give what a file states of a time; what older files do not say is no part of their hash."""
+    """Return the hashed content of a given time, without fields that older files do not have."""
     stated = asdict(given)
     del stated["run_s"]["shared"]
     if given.precision_gain == 1:
@@ -93,15 +93,15 @@ def _stated_time(given: GivenTime) -> dict[str, object]:
 
 
 def _stated_job(job: Job) -> dict[str, object]:
-    """Give what a file states of a job: what a layout may say one day is no part of its hash."""
+    """Return the hashed content of a job, without defaults: new fields of a layout do not change the hash."""
     plain, stated = vars(Layout()), vars(job.layout)
     return {"nodes": job.nodes, "layout": {name: stated[name] for name in stated if stated[name] != plain[name]}}
 
 
 def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
-    """Hash what a version of a suite stands for: its baseline's rates, its lines' conditions, its scope and mean.
+    """Hash the content of a version of a suite: its baseline's rates, its lines' conditions, its scope and mean.
 
-    Titles, notes, campaigns, the threshold and what is given of other machines may change without a new version.
+    Titles, notes, campaigns, threshold and times given for other machines may change without a new version.
     """
     lines = [
         {
@@ -122,10 +122,10 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
 
 
 def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> str:
-    """Give the text of a suite file with the baseline's rates frozen; comments and order stay.
+    """Return the text of a suite file with the baseline's rates frozen; comments and order stay.
 
-    `text`: the file as it is; a frozen block in it is replaced; `suite`: with the version that the new file is to
-    have; `rates`: units per day of the baseline by line; `fomkit_version`: version of the program that made the
+    `text`: the current file, in which a frozen block is replaced; `suite`: with the version of the new file;
+    `rates`: units per day of the baseline by line; `fomkit_version`: version of the program that computed the
     rates.
     """
     block = {
@@ -153,11 +153,11 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
 
 SCHEMA = "fomkit/suite/1"
 MOST = 1e12
-"""Largest number of runs, units or weights that a suite may state; their products stay finite."""
+"""Largest number of runs, units or weights in a suite; their products stay finite."""
 
 
 class ConditionsRecord(Record):
-    """What a line fixes, and what a given time may say of itself."""
+    """Conditions that a line fixes, or that a given time states."""
 
     batch: int | None = Field(default=None, ge=1)
     sizes: dict[str, int] = {}
@@ -167,12 +167,12 @@ class ConditionsRecord(Record):
     quality: str | None = None
 
     def conditions(self) -> Conditions:
-        """Give them as the noun."""
+        """Return the conditions as the noun."""
         return Conditions(self.batch, self.precision, self.epochs, self.samples, self.quality, self.sizes)
 
 
 class GivenRecord(ConditionsRecord):
-    """``lines[…].given.MACHINE``: a stated time of one run, or a stated rate beside the reference's."""
+    """``lines[…].given.MACHINE``: a stated time of one run, or a stated rate relative to the reference's."""
 
     time: Time | None = Field(default=None, gt=0)
     low: Time | None = Field(default=None, gt=0)
@@ -187,7 +187,7 @@ class GivenRecord(ConditionsRecord):
 
 
 def _as_mapping(stated: object) -> object:
-    """Take a plain time, ``10 h``, for a given time of which nothing else is said."""
+    """Convert a plain time, ``10 h``, to a given time without other statements."""
     return stated if isinstance(stated, dict | GivenRecord) else {"time": stated}
 
 
@@ -223,7 +223,7 @@ class LineRecord(ConditionsRecord):
 
 
 class CampaignRecord(Record):
-    """``campaigns[…]``: units of one line that the whole machine is to do."""
+    """``campaigns[…]``: units of one line to be done on the whole machine."""
 
     name: str
     line: str
@@ -282,7 +282,7 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
 
 
 def read_job(nodes: Nodes | None, layout: LayoutRecord | None, where: str) -> Job | None:
-    """Give the job that a line or a phase states; None where it states none."""
+    """Return the job that a line or a phase states; None if it states none."""
     if nodes is None and layout is None:
         return None
     if isinstance(layout, str):
@@ -335,6 +335,6 @@ def load_suite(name: str | Path) -> Suite:
 
 
 def read_unfrozen(name: str | Path) -> tuple[str, Suite]:
-    """Give the text of a suite's file and the suite, whether or not it is what was frozen."""
+    """Return the text of a suite's file and the suite, without checking the frozen hash."""
     suite, _, document = _read(name)
     return read_text(document.path), suite

@@ -1,1 +1,1 @@
-"""What ops of each kind cost, as formulas of their dimensions."""
+"""Cost formulas of the kinds of ops, as functions of their dimensions."""

@@ -1,4 +1,4 @@
-"""Kinds whose time is decided by traffic, and optimizer updates, per rule and implementation."""
+"""Costs of kinds whose time is determined by traffic, and of optimizer updates, per rule and implementation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fomkit.ops.families.formula import Cost, Size, Variant, ceil
 
 NORM_FLOP: Mapping[str, int] = {"forward": 8, "backward": 13}
-"""Flop per element of layer normalisation (Ba et al., arXiv:1607.06450), everything per row left out.
+"""Flop per element of layer normalisation (Ba et al., arXiv:1607.06450), without all work per row.
 
 Forward: mean 1; squared deviation summed 3; centred and scaled 2; gain and bias 2. Backward: gradient times
 gain 1; normalised value again 2; two row sums 1 + 2; combination 4; gradients of gain 2 and bias 1.
@@ -19,7 +19,7 @@ SOFTMAX_FLOP: Mapping[str, int] = {"forward": 5, "backward": 4}
 
 
 def per_element(numel: Size, read_byte: Size, write_byte: Size) -> Cost:
-    """Price one operation per element, whatever it is: an exponential counts 1, like an addition.
+    """Price one operation per element, of any kind: an exponential counts 1, like an addition.
 
     >>> per_element(numel=10, read_byte=80, write_byte=40)
     Cost(flop=10, byte=120, launches=1)
@@ -59,7 +59,7 @@ KERNELS: Mapping[str, Traffic] = {
     "addcmul_three": Traffic(3, 1, 3),
     "addcdiv": Traffic(3, 1, 3),
 }
-"""The kernels that unfused updates are made of; each operand counts once, so a squared gradient is one read."""
+"""The kernels of unfused updates; each operand counts once, so a squared gradient is one read."""
 
 _MOMENTS = "lerp mul addcmul"
 _MEAN_SQUARE = "mul addcmul"
@@ -84,18 +84,18 @@ UNFUSED: Mapping[str, str] = {
     "adagrad": f"addcmul {_STEP}",
     "adadelta": f"{_MEAN_SQUARE} add sqrt add sqrt div_two mul_two {_MEAN_SQUARE} add_scaled",
 }
-"""Kernels of one update as torch 2.13 (torch.optim) runs them tensor by tensor, and by lists but for `FOREACH`.
+"""Kernels of one update as torch 2.13 (torch.optim) runs them tensor by tensor; also for lists, except `FOREACH`.
 
-They are those of a step that finds its state: the first one makes it too. Weight decay is a row of its own, but
-for AdamW. Adam moves 11 reads and 7 writes: 18 × 4 B × 30,088,701 = 2.166 GB on P1B3. A trace that counts the
-squared gradient twice and falls on the first step, which makes two states (4 more), sees 23, which is 2.77 GB.
+They are those of a step that finds its state; the first step creates the state too. Weight decay is a row of its
+own, except for AdamW. Adam has 11 reads and 7 writes: 18 × 4 B × 30,088,701 = 2.166 GB on P1B3. A trace that
+counts the squared gradient twice and is of the first step, which creates two states (4 more), has 23: 2.77 GB.
 """
 
 FOREACH: Mapping[str, str] = {
     "adagrad": "addcmul sqrt add mul addcdiv",
     "radam": f"{_MOMENTS} sqrt add div reciprocal add addcmul_three",
 }
-"""Where an update of whole lists runs other kernels."""
+"""Rules for which an update of whole lists runs other kernels."""
 
 FUSED: Mapping[str, Traffic] = {
     "sgd": Traffic(2, 1, 2),
@@ -107,12 +107,12 @@ FUSED: Mapping[str, Traffic] = {
     "adamw_amsgrad": Traffic(5, 4, 15),
     "adagrad": Traffic(3, 2, 8),
 }
-"""One kernel that reads parameter, gradient and state and writes parameter and state: Adam 7 × 4 B an element."""
+"""One kernel that reads parameter, gradient and state and writes parameter and state: Adam 7 × 4 B per element."""
 
 CHUNK = 65_536
 BLOCKS = 320
 TENSORS = 48
-"""Elements a block, blocks and tensors a launch of a list kernel over three lists (ATen MultiTensorApply.cuh)."""
+"""Elements per block, blocks and tensors per launch, of a kernel over three lists (ATen MultiTensorApply.cuh)."""
 
 
 VARIANTS: tuple[Variant, ...] = (
@@ -131,8 +131,9 @@ def _kernels(rule: str, impl: str) -> list[Traffic]:
 def optimizer(rule: str, impl: str, numel: Size, tensors: Size, item_byte: Size) -> Cost:
     """Price one update of ``numel`` parameters in ``tensors`` tensors.
 
-    Unfused updates start each kernel per tensor (``per_tensor``) or per list (``foreach``); a list is cut into
-    launches when `BLOCKS` blocks or `TENSORS` tensors are full; their sum counts at most a few launches too many.
+    Unfused updates launch each kernel per tensor (``per_tensor``) or per list (``foreach``). A list is split into
+    launches when `BLOCKS` blocks or `TENSORS` tensors are full; the sum of both is a few launches too high at
+    most.
 
     >>> optimizer("adam", "per_tensor", numel=1000, tensors=3, item_byte=4)
     Cost(flop=13000, byte=72000, launches=21)

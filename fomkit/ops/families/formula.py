@@ -1,7 +1,7 @@
-"""What a cost formula is: a plain function of columns, and how it gets its arguments.
+"""The definition of a cost formula: a plain function of columns, and how it gets its arguments.
 
-A formula's arguments are named like the columns. It runs on floats, on arrays and on sympy's symbols alike, since
-it is made of arithmetic and of `floor`, `ceil` and `log2`, which take each of them.
+A formula's arguments are named like the columns. It runs on floats, on arrays and on sympy's symbols, since it
+consists of arithmetic and of `floor`, `ceil` and `log2`, which accept all three.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 Size = Any
 """A float, an array of floats, or a sympy expression."""
 Variant = tuple[str, ...]
-"""Values of the text columns that choose a formula, for example ("lstm", "forward")."""
+"""Values of the text columns that select a formula, for example ("lstm", "forward")."""
 
 PASSES: Mapping[str, int] = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
-"""Calls of a library in each pass of a layer with weights: backward is both gradients."""
+"""Library calls in each pass of a layer with weights; backward is both gradients."""
 
 UNUSUAL: Mapping[str, int] = {"shared_dim": 0, "weight_share": 1}
-"""Columns that a formula is shown with only where they are stated, and what they are else."""
+"""Columns that a printed formula contains only if they are stated, and their default values."""
 DEFAULTS: Mapping[str, float] = {
     **dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0),
     **{name: float(value) for name, value in UNUSUAL.items()},
 }
-"""What an empty cell of a column means, where it means something."""
+"""Default values of empty cells, for columns that have one."""
 
 
 class Cost(NamedTuple):
@@ -46,12 +46,12 @@ class Cost(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """How the ops of one kind are priced.
+    """The cost formula of the ops of one kind.
 
-    `cost`: gives the `Cost` from columns; ``item_byte`` [byte] follows from the dtype.
+    `cost`: returns the `Cost` from columns; ``item_byte`` [byte] follows from the dtype.
     `chosen_by`: its arguments that are text.
-    `variants`: what these may be; ops of anything else are unpriced.
-    `parts`: its arguments that are no columns but functions of columns, and of each other.
+    `variants`: the allowed values of these; ops with other values are unpriced.
+    `parts`: its arguments that are not columns but functions of columns, and of each other.
     """
 
     cost: Callable[..., Cost]
@@ -67,7 +67,7 @@ class Formula(NamedTuple):
 
 @lru_cache(maxsize=512)
 def arguments(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Name the arguments of a formula.
+    """Return the names of a formula's arguments.
 
     >>> arguments(lambda b, item_byte: b * item_byte)
     ('b', 'item_byte')
@@ -76,10 +76,10 @@ def arguments(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class Row:
-    """The values of one op, of many, or their symbols, by name; each is looked up or worked out once.
+    """The values of one op, of many ops, or their symbols, by name; each is read or computed once.
 
-    `column`: gives the value of a column by its name.
-    `parts`: as of `Formula`.
+    `column`: returns the value of a column by its name.
+    `parts`: as in `Formula`.
 
     >>> sizes = {"height": 3.0, "width": 5.0}
     >>> row = Row(sizes.__getitem__, {"area": lambda height, width: height * width})
@@ -110,11 +110,11 @@ def columns_of(
     read: dict[str, NDArray[np.float64]],
     many: tuple[int, ...] = (),
 ) -> Callable[[str], NDArray[np.float64]]:
-    """Give the columns of some rows of a table by name, as a `Row` asks for them.
+    """Return a function that reads the columns of some rows of a table by name, for `Row`.
 
-    `rows` (n,): positions; `read`: columns of the whole table that were read before, shared among its groups of
-    rows; `many`: how many sizes of each row the columns read before may hold: one that is the same in all of them
-    has a single one.
+    `rows` (n,): positions; `read`: columns of the whole table that were read before, shared among groups of rows;
+    `many`: shape of the sizes per row in these columns; a column that does not depend on the size has a single
+      one.
     """
 
     def column(name: str) -> NDArray[np.float64]:
@@ -138,7 +138,7 @@ def _whole_column(ops: pd.DataFrame, name: str) -> NDArray[np.float64]:
 
 
 def _call(name: str, value: Size) -> Size:
-    """Call numpy's function of a name, or sympy's where the value is an expression."""
+    """Call numpy's function of this name, or sympy's if the value is an expression."""
     if not hasattr(value, "free_symbols"):
         return getattr(np, name)(value)
     import sympy.codegen.cfunctions
@@ -148,7 +148,7 @@ def _call(name: str, value: Size) -> Size:
 
 
 def floor(value: Size) -> Size:
-    """Give the largest whole number that is not above a value.
+    """Return the largest integer that is not above a value.
 
     >>> float(floor(3.5))
     3.0
@@ -157,7 +157,7 @@ def floor(value: Size) -> Size:
 
 
 def ceil(value: Size) -> Size:
-    """Give the smallest whole number that is not below a value.
+    """Return the smallest integer that is not below a value.
 
     >>> float(ceil(3.5))
     4.0
@@ -166,7 +166,7 @@ def ceil(value: Size) -> Size:
 
 
 def log2(value: Size) -> Size:
-    """Give the logarithm to base 2.
+    """Return the logarithm to base 2.
 
     >>> float(log2(8))
     3.0

@@ -1,4 +1,4 @@
-"""Products: of matrices, dense or sparse, convolutions, recurrent layers as one call, attention, experts.
+"""Costs of products: of matrices, dense or sparse; convolutions; recurrent layers as one call; attention; experts.
 
 The left factor may be sparse; convolutions have one to three dimensions, groups, dilation and transposition.
 """
@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from fomkit.ops.families.formula import PASSES, Cost, Size, floor
 
 INDEX_BYTE = 4
-"""Width of a row pointer and of a column index [byte]; the libraries' usual 32-bit integers."""
+"""Width of a row pointer and of a column index [byte]: 32-bit integers, as is usual in libraries."""
 
 
 def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size, weight_share: Size = 1) -> Cost:
     """Price b products of (m×k)·(k×n).
 
-    Each of the b·m·n results takes k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1); both
+    Each of the b·m·n results needs k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1). Both
     factors are read once and the product is written once, so the traffic is the compulsory one. The right factor
-    takes ``weight_share`` of its bytes where it is stored narrower than it is multiplied.
+    has ``weight_share`` of its bytes if it is stored narrower than it is multiplied.
 
     >>> gemm(b=1, m=2, n=3, k=5, item_byte=4)
     Cost(flop=60, byte=124, launches=1)
@@ -29,8 +29,8 @@ def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size, weight_share: Size
 def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Size) -> Cost:
     """Price b products of a sparse m×k by a dense k×n matrix.
 
-    Only the m·k·density stored elements meet the n columns: 2·b·m·n·k·density flop. The workbooks of DeepBench
-    count the share of zeros there instead. The left factor is stored by compressed rows (CSR; Saad, Iterative
+    Only the m·k·density stored elements are multiplied by the n columns: 2·b·m·n·k·density flop. The workbooks of
+    DeepBench use the share of zeros instead. The left factor is stored by compressed rows (CSR; Saad, Iterative
     Methods for Sparse Linear Systems, §3.4): a value and a column index for each stored element and m + 1 row
     pointers. Each of the three matrices moves once.
 
@@ -43,7 +43,7 @@ def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Si
 
 
 PRODUCTS: Mapping[str, int] = {"forward": 2, "backward": 4}
-"""Matrix products of one pass: q·kᵀ and weights·v; of their gradients twice as many."""
+"""Matrix products of one pass: q·kᵀ and weights·v; for their gradients twice as many."""
 
 
 def attention(
@@ -52,14 +52,14 @@ def attention(
 ) -> Cost:  # fmt: skip
     """Price softmax(q·kᵀ)·v of all heads.
 
-    Two products of 2·batch·heads·q_len·kv_len·head_dim flop forward; four backward (Dao, arXiv:2307.08691, §4.1,
-    whose fused kernel repeats a fifth, which is its own affair and not counted). The full square is counted for
-    causal attention too, as unfused kernels compute it and `torch.utils.flop_counter` counts it.
+    Two products of 2·batch·heads·q_len·kv_len·head_dim flop forward; four backward (Dao, arXiv:2307.08691, §4.1;
+    the fifth that its fused kernel recomputes is not counted). The full square is counted for causal attention
+    too, as unfused kernels compute it and `torch.utils.flop_counter` counts it.
 
-    The row stands for a fused kernel: forward reads q, k and v and writes the output; backward reads those, the
-    output and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's
-    parts. Where a value is the first ``shared_dim`` numbers of its key, as in the cache of latent attention
-    (DeepSeek-V2, arXiv:2405.04434, §2.1), these are read once; head_dim is the mean of key and value.
+    The row is for a fused kernel: forward reads q, k and v and writes the output; backward reads those, the output
+    and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's parts.
+    Where a value is the first ``shared_dim`` numbers of its key, as in the cache of latent attention (DeepSeek-V2,
+    arXiv:2405.04434, §2.1), these are read once; head_dim is the mean of key and value.
 
     >>> attention("forward", batch=1, heads=2, kv_heads=2, q_len=3, kv_len=5, head_dim=7, item_byte=2)
     Cost(flop=840, byte=448, launches=1)
@@ -80,12 +80,12 @@ MATRICES = 3
 def mixture(
     b: Size, m: Size, n: Size, k: Size, experts: Size, top_k: Size, item_byte: Size, weight_share: Size = 1,
 ) -> Cost:  # fmt: skip
-    """Price the gated experts of a mixture that one device holds: b of all, m tokens of width k, inner width n.
+    """Price a mixture's gated experts on one device: b of all, m tokens of width k, inner width n.
 
-    Each token is sent to ``top_k`` of all experts, so m·top_k·b/experts of them come here, and three products of
-    2·n·k flop follow for each (gate, up and down). Read are the weights of the experts that any token chose,
-    b·(1 − (1 − 1/experts)^(m·top_k)) where each chooses by chance, ``weight_share`` of their bytes as in `gemm`,
-    and the tokens; written is what they become.
+    Each token is sent to ``top_k`` of all experts, so m·top_k·b/experts of them arrive here, and each needs three
+    products of 2·n·k flop (gate, up and down). The device reads the weights of the experts that any token chose,
+    b·(1 − (1 − 1/experts)^(m·top_k)) for random choices, ``weight_share`` of their bytes as in `gemm`, and the
+    tokens; it writes their results.
 
     >>> mixture(b=8, m=1, n=10, k=100, experts=8, top_k=1, item_byte=2)  # one expert: 2·(3000 + 200)
     Cost(flop=6000.0, byte=6400.0, launches=1)
@@ -106,15 +106,15 @@ def rnn(
 ) -> Cost:  # fmt: skip
     """Price a pass of a recurrent layer by its matrix products.
 
-    A step multiplies the input and the hidden state of every sample with ``gates`` matrices:
-    2·batch·steps·directions·gates·hidden·(input + hidden) flop. Layers above the first take the output of all
-    directions as input. ``input_size`` 0 means the recurrent half only, which is what DeepBench times (its
-    TERAFLOPS are 2·gates·hidden²·batch·steps). The gates' own pointwise work, below 1 % at the published sizes, is
-    left out. Both gradients repeat the forward products; ``backward`` is the two together.
+    A step multiplies the input and the hidden state of every sample by ``gates`` matrices:
+    2·batch·steps·directions·gates·hidden·(input + hidden) flop. The input of layers above the first is the output
+    of all directions. ``input_size`` 0 means the recurrent half only, as DeepBench times it (its TERAFLOPS are
+    2·gates·hidden²·batch·steps). The pointwise work of the gates, below 1 % at the published sizes, is left out.
+    Both gradients repeat the forward products; ``backward`` is both together.
 
-    Traffic is compulsory: forward reads weights and input and writes the output; a gradient pass touches weights,
-    input and output once each, and also the gates' gradients, which pass from one gradient pass to the other
-    through memory. Weights that outgrow the caches are really read once a step; the estimator adds that, not the
+    Traffic is compulsory: forward reads weights and input and writes the output; a gradient pass reads or writes
+    weights, input and output once each, and also the gates' gradients, which go from one gradient pass to the
+    other through memory. Weights that exceed the caches are read once per step; the estimator adds that, not the
     formula.
 
     >>> sizes = {"batch": 16, "steps": 25, "input_size": 0, "hidden_size": 512, "layers": 1, "directions": 1}
@@ -136,8 +136,8 @@ def output_length(
 ) -> Size:
     """Count output positions along one axis.
 
-    A convolution gives floor((in + 2·pad − dilation·(kernel − 1) − 1) / stride) + 1 positions, and a transposed
-    one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
+    A convolution has floor((in + 2·pad − dilation·(kernel − 1) − 1) / stride) + 1 positions, and a transposed one
+    inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
     ConvTranspose2d, section Shape).
 
     >>> float(output_length(224, kernel=7, stride=2, pad=3, dilation=1, transposed=0, output_pad=0))
@@ -176,7 +176,7 @@ def out_width(
 def slid_over(
     depth: Size, height: Size, width: Size, transposed: Size, out_depth: Size, out_height: Size, out_width: Size,
 ) -> Size:  # fmt: skip
-    """Count the positions that the kernel slides over: the output's, or the input's where it is transposed."""
+    """Count the positions that the kernel slides over: the output's, or the input's if it is transposed."""
     return (1 - transposed) * (out_depth * out_height * out_width) + transposed * (depth * height * width)
 
 
@@ -186,7 +186,7 @@ PARTS: Mapping[str, Callable[..., Size]] = {
     "out_height": out_height,
     "out_width": out_width,
 }
-"""What the formulas of convolutions take besides columns."""
+"""Arguments of the formulas of convolutions that are not columns."""
 
 
 def conv(
@@ -194,14 +194,14 @@ def conv(
     depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
     groups: Size, out_depth: Size, out_height: Size, out_width: Size, slid_over: Size, item_byte: Size,
 ) -> Cost:  # fmt: skip
-    """Price direct convolution, each of its three passes alike.
+    """Price direct convolution; its three passes cost the same.
 
-    Every kernel element meets every position it slides over, the output's for a convolution and the input's for a
-    transposed one: 2·batch·out_channels·(in_channels/groups)·kernel volume·positions flop. The input gradient and
-    the weight gradient contain the same products in another order, grouped or not (Dumoulin & Visin,
+    Every kernel element is used at every position it slides over, the output's for a convolution and the input's
+    for a transposed one: 2·batch·out_channels·(in_channels/groups)·kernel volume·positions flop. The input
+    gradient and the weight gradient contain the same products in another order, grouped or not (Dumoulin & Visin,
     arXiv:1603.07285, chapter 4). Each pass reads two of input, weights and output, and writes the third.
-    ``backward`` is both gradients. Winograd and FFT algorithms need less arithmetic, so a measured time may lie
-    below this flop divided by the peak.
+    ``backward`` is both gradients. Winograd and FFT algorithms need less arithmetic, so a measured time may be
+    less than this flop divided by the peak.
     """
     weights = in_channels * out_channels * kernel_d * kernel_h * kernel_w / groups
     flop = 2 * batch * weights * slid_over
