@@ -1,4 +1,4 @@
-"""The machine at hand, measured; and how far predictions are from measurements."""
+"""The verbs measure and validate: time ops, links and input pipelines here; score predictions on measurements."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 MeasurePlan = Literal["quick", "default", "full"]
-"""About 2 minutes, 10 minutes, an hour of the clock that times the ops."""
+"""Duration by the clock that times the ops: about 2 minutes, 10 minutes or an hour."""
 
 
 def _silent(_text: str) -> None:
-    """Let nobody watch."""
+    """Ignore progress messages: the default of ``tell``."""
 
 
 def _output(path: str | Path, plan: str, force: bool) -> Path:
@@ -60,20 +60,22 @@ def measure(
     slurm: str | Path | None = None, nodes: int | None = None, input_file: str | Path | None = None,
     workers: int | None = None, add: bool = False, force: bool = False, tell: Callable[[str], None] = _silent,
 ) -> Answer:  # fmt: skip
-    """Time ops on this machine with PyTorch, or TensorFlow, and write its profile.
+    """Time ops on this machine with PyTorch or TensorFlow, and write a machine profile.
 
-    Each result is checked against double precision first. Without --for the ops fill the space of sizes. Time is
-    that of the clock that times the ops: on a busy machine it takes up to four times as long by the wall.
+    The result of each op is first checked against double precision. With --for the ops of that model are timed;
+    otherwise ops are chosen that cover the space of sizes. Durations are by the clock that times the ops; on a
+    busy machine the wall time is up to four times as long.
 
-    Exit code 1 where less than 80 % of each model's predicted step time, without --for 20 % of the plan's ops, is
-    measured or interpolated; --resume goes on. --network, --input: docs/measure-network.md.
+    Exit code 1 where too little is measured or interpolated: with --for less than 80 % of the predicted step time
+    of a model, otherwise less than 20 % of the plan's ops. --resume continues. For --network and --input see
+    docs/measure-network.md.
 
     Parameters
     ----------
     quick : bool
-        About 2 minutes.
+        Use the plan of about 2 minutes.
     full : bool
-        About an hour; default: about 10 minutes.
+        Use the plan of about an hour; default: about 10 minutes.
     output, models, device, threads, library, name, seed, resume, force, tell
         As of `fomkit.measure_machine`.
     batch, sizes, precision
@@ -81,26 +83,26 @@ def measure(
     network : bool
         Time messages and collectives between processes instead of ops.
     slurm : path, optional
-        With --network: only write a Slurm job script that does it.
+        With --network: measure nothing here; write a Slurm job script that does the measurement.
     nodes : int, optional
         With --slurm: nodes of the job; default: 2.
     ranks, backends, add
         As of `fomkit.measure_network`.
     input_file : path, optional
-        Time the input pipeline of this file instead of ops: its loader (a DataLoader, a tf.data.Dataset) or its
-        dataset. The file is run.
+        Time the input pipeline of this Python file instead of ops: its loader (a DataLoader, a tf.data.Dataset) or
+        its dataset. The file is executed.
     workers
         As of `fomkit.measure_input`.
 
     Returns
     -------
     Answer
-        ``fomkit/measured/1`` of ops, else ``fomkit/written/1``; `fomkit.machine` loads what was written.
+        ``fomkit/measured/1`` for ops, else ``fomkit/written/1``; `fomkit.machine` loads the profile.
 
     Raises
     ------
     FomkitError
-        When nothing can be timed here, or an option says something of what is not measured.
+        When nothing can be timed here, or an option does not apply to what is measured.
     """
     beside = _Beside(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
     shared: dict[str, Any] = {"plan": beside.plan(quick, full), "name": name, "force": force}
@@ -114,7 +116,7 @@ def measure(
 
 
 class _Beside(NamedTuple):
-    """What is to be measured besides ops: the network, or an input pipeline."""
+    """Options of a measurement other than of ops: of the network, or of an input pipeline."""
 
     network: bool
     ranks: int | None
@@ -126,7 +128,7 @@ class _Beside(NamedTuple):
     add: bool
 
     def plan(self, quick: bool, full: bool) -> MeasurePlan:
-        """Name the plan; raise where something is said of what is not measured."""
+        """Return the plan's name; raise FomkitError where an option does not apply to what is measured."""
         if quick and full:
             raise FomkitError("`quick`, `full`", "ask for two plans. Choose one.")
         of_network = {"ranks": self.ranks, "backends": self.backends, "slurm": self.slurm}
@@ -146,7 +148,7 @@ class _Beside(NamedTuple):
         return "quick" if quick else "full" if full else "default"
 
     def check(self, of_ops: Mapping[str, object]) -> None:
-        """Raise where something is said of the ops that are not measured."""
+        """Raise FomkitError where an option of ops is given, because ops are not measured."""
         what, taken = ("the network", ("resume", "seed")) if self.network else ("an input pipeline", ("batch",))
         for name in (name for name, value in of_ops.items() if value and name not in taken):
             raise FomkitError(name, f"says something of ops, and {what} is measured. Leave it out.")
@@ -156,7 +158,7 @@ def _measured_beside(
     output: Path, beside: _Beside, device: str, batch: int | None, shared: Mapping[str, Any],
     of_run: Mapping[str, Any],
 ) -> Answer:  # fmt: skip
-    """Measure the network or an input pipeline, or write the job that does; say what was found."""
+    """Measure the network or an input pipeline, or write the job script for it; return the answer to print."""
     backends = beside.backends or (("nccl",) if device == "cuda" else ("gloo",))
     if beside.slurm is not None:
         return _job_script(output, Path(beside.slurm), beside, backends, shared)
@@ -205,7 +207,7 @@ def _link_line(link: Link) -> str:
 
 
 def _told_of_ops(found: Measured) -> Answer:
-    """Say what was measured of ops, how sure it is, where it stands, and the next command."""
+    """Return the answer for timed ops: what was measured, whether it suffices, the files, and the next command."""
     from fomkit.bench.journal import DESIGN, MeasuredContent
     from fomkit.output.machines import format_measured
 
@@ -226,7 +228,7 @@ def measure_machine(
     threads: int = 1, name: str = "", seed: int = 0, resume: bool = False, force: bool = False,
     tell: Callable[[str], None] = _silent,
 ) -> Measured:  # fmt: skip
-    """Time ops on this machine with PyTorch, or TensorFlow, in a process of their own, and write its profile.
+    """Time ops on this machine with PyTorch or TensorFlow, in a separate process, and write a machine profile.
 
     Parameters
     ----------
@@ -237,28 +239,28 @@ def measure_machine(
     models : sequence of str
         Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.
     batch, sizes, precision
-        Of the models, as of `fomkit.estimate`.
+        For the models, as of `fomkit.estimate`.
     device : str
-        What is measured.
+        Device to measure.
     threads : int
-        Threads on a CPU; 1 is timed by process time.
+        CPU threads; a single thread is timed by process time.
     library : str, optional
-        What runs the ops; default: PyTorch, or TensorFlow where only that is here.
+        Library that runs the ops; default: PyTorch, or TensorFlow where only TensorFlow is installed.
     name : str
-        Name of the machine; default: the file's.
+        Name of the machine; default: the file's name.
     seed : int
-        Of the random order in which ops are timed.
+        Seed of the random order in which ops are timed.
     resume : bool
-        Go on from what an earlier run kept.
+        Continue an interrupted measurement; timings that it stored are kept.
     force : bool
         Replace the file if it exists.
     tell : function of a text
-        Told before each op.
+        Called with a message before each op.
 
     Returns
     -------
     Measured
-        ``machine``, the files that were written, ``interrupted``, and the ``verdict`` whether it is enough.
+        ``machine``, the ``files`` written, ``interrupted``, and the ``verdict`` whether the timings suffice.
 
     Raises
     ------
@@ -292,16 +294,17 @@ def measure_network(
     output, plan, resume, seed, name, force, tell
         As of `fomkit.measure_machine`.
     ranks : int, optional
-        With --network: processes to start here; default: 2.
+        With --network: number of processes to start here; default: 2.
     backends : sequence of str
-        With --network: what carries the messages; may be repeated. Default: nccl with --device cuda, else gloo.
+        With --network: backend that sends the messages; may be repeated. Default: nccl with --device cuda, else
+        gloo.
     add : bool
-        With --network, --input: add to the machine profile that is there.
+        With --network or --input: add the results to an existing machine profile.
 
     Returns
     -------
     NetworkMeasured or None
-        None in a launched process for which another one writes.
+        None in a launched process that is not the one that writes the file.
 
     Raises
     ------
@@ -336,13 +339,13 @@ def measure_input(
     Parameters
     ----------
     source : path
-        A Python file, which is run in a process of its own.
+        A Python file, which is executed in a separate process.
     output, plan, add, name, force
         As of `fomkit.measure_network`.
     workers : int, optional
-        With --input: worker processes of the loader made of a dataset.
+        With --input: worker processes of the loader that is made from a dataset.
     batch : int, optional
-        Of that loader.
+        Batch of that loader.
 
     Raises
     ------
@@ -360,7 +363,7 @@ def measure_input(
 
 
 def _page(found: Answer) -> str:
-    """Write the comparisons as a page."""
+    """Return the accuracy page of the comparisons."""
     from fomkit.output.docs import accuracy_page
 
     return accuracy_page(dict(found.content))
@@ -384,35 +387,35 @@ def validate(
     data: str | Path | None = None, *, full: bool = False, sheets: Sequence[str] = (), here: bool = False,
     quick: bool = False, tell: Callable[[str], None] = _silent,
 ) -> Answer:  # fmt: skip
-    """Rerun the public comparisons: how far predictions are from measurements that nobody fitted.
+    """Compare predictions with public measurements that were not used to fit them.
 
-    Shape groups left out of DeepBench's tables; NeuSight's labels of calls, whole models and ratios of machines,
-    beside what published predictors said of the same labels. No label is ever fitted. The exit code is 1 where a
-    figure is past its tolerance (validation/aims.csv).
+    The comparisons: DeepBench's tables with one group of shapes left out at a time; NeuSight's measured ops, whole
+    models and ratios between machines, with the errors that published predictors have on the same measurements.
+    Exit code 1 where an error exceeds its tolerance (validation/aims.csv).
 
-    With --here the proof is on hardware, of PyTorch on this machine: once without any of the models' shapes in the
-    profile, once with exactly these. The models are shipped; the exit code is 1 where a median error is past its
-    tolerance.
+    With --here this machine is measured with PyTorch, and steps of shipped models are predicted and timed: once
+    from a profile without any of the models' shapes, once from a profile with exactly these shapes. Exit code 1
+    where a median error exceeds its tolerance.
 
     Parameters
     ----------
     data : path, optional
-        Labels laid out like validation/neusight; default: those.
+        Folder of measurements laid out like validation/neusight; default: that one.
     full : bool
-        Refit and judge inside each fold, as a user would: minutes more.
+        Refit and score inside each fold of the cross-validation; takes minutes longer.
     sheets : sequence of str
-        A DeepBench sheet, such as 'v100 fp32/vector'; default: all.
+        DeepBench sheet to use, such as 'v100 fp32/vector'; may be repeated; default: all.
     here : bool
-        Measure this machine, estimate ten models' steps on its profile and time them: minutes.
+        Measure this machine, predict the steps of ten models from its profile, and time them; takes minutes.
     quick : bool
-        With --here: by the quick plan of measure.
+        With --here: use the quick plan of measure.
     tell : function of a text
-        With --here: told before each part.
+        With --here: called with a message before each part.
 
     Returns
     -------
     Answer
-        ``fomkit/validate/1``: its table has the scores, ``content["aims"]`` their targets; ``fomkit/here/1``: its
+        ``fomkit/validate/1``: the table has the scores, ``content["aims"]`` the tolerances; ``fomkit/here/1``: the
         table has the models.
 
     Raises

@@ -1,4 +1,4 @@
-"""A model becomes a profile: from code, a program that is run, an ONNX file, or a transformer's sizes."""
+"""The verb profile: make a model profile from code, a training program, an ONNX file or a transformer's sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _needed_byte(model: ModelProfile) -> float:
-    """Give the memory [byte] that a step needs, or what is known of it."""
+    """Return the memory [byte] that a step needs; a lower bound where the order of the ops is unknown."""
     from fomkit.ops.resize import resize_ops
     from fomkit.plan.memory import standing_memory
     from fomkit.plan.memory_of import can_follow, step_memory
@@ -33,10 +33,10 @@ def _needed_byte(model: ModelProfile) -> float:
 
 
 def _estimate_next(model: ModelProfile) -> str:
-    """Give the command that estimates a model: on the usual machine, else the oldest one with timings.
+    """Return the command to estimate a model next: on the default machine, else on the oldest with timings.
 
-    That machine has the model's formats, and memory for a step; "" where none has, because a layout that many
-    devices share it by is the user's to choose.
+    The machine must have the model's number formats, and memory for a step. Return "" where no machine qualifies:
+    a layout over several devices is the user's choice.
     """
     from fomkit.ops.kinds import PRODUCT_KINDS
     from fomkit.profiles.locate import profile_names
@@ -61,11 +61,11 @@ def _estimate_next(model: ModelProfile) -> str:
 
 _USUAL = "v100"
 Mode = Literal["train", "infer", "prefill", "decode"]
-"""Steps of a model: with gradients, without, over a prompt, one token after a cache."""
+"""Steps of a model: training, forward pass only, a prompt, one token after a cache."""
 Fusion = Literal["eager", "compiled", "vendor"]
-"""Which ops are one kernel: none that code states op by op, those that a compiler joins, those of libraries."""
+"""Which ops run as one kernel: none, chains that a compiler joins, those that the vendor's libraries join."""
 CARRIED = 0.95
-"""Share of a step's flop that the ops carry which are named."""
+"""Share of a step's flop that the listed ops reach together."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
     _OF_FILE: "traced from the graph in the file",
@@ -101,52 +101,54 @@ def profile(
     precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
     loss: Callable[[Any, Any], Any] | None = None, tell: Callable[[str], None] = lambda _: None,
 ) -> ModelProfile:  # fmt: skip
-    """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
+    """Trace a PyTorch or Keras model into a profile, from shapes alone: without data, accelerator or real weights.
 
-    This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
-    model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A compiled keras.Model has its own
-    inputs, loss and optimizer.
+    The file is executed, so use only files that you trust. It must define workload(), which returns a
+    fomkit.Workload, or the names model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A
+    compiled keras.Model already has its inputs, loss and optimizer.
 
     Parameters
     ----------
     source : path, Workload, torch.nn.Module or keras.Model
-        The .py file with the model, or the program, which is run; an ONNX file, whose backward pass and update are
-        derived, and marked so; a transformer's config.json, or its sizes (.yaml, docs/parallel.md).
+        The .py file with the model, or with a training program, which is run; an ONNX file, whose backward pass
+        and update are derived and marked so; a transformer's config.json, or its sizes (.yaml, docs/parallel.md).
     arguments : sequence of str, optional
-        With --script, after '--': the program's own.
+        With --script, after '--': arguments that are passed to the program.
     script : bool
-        The file is a training program (one with a Trainer always is): it really runs, on the CPU, for a few steps.
+        The file is a training program: run it on the CPU for a few steps. A program with a Trainer is always run.
     mode : str
-        A training step, or the forward pass; of a config.json also prefill, and decode, one token after a cache.
+        Trace a training step (train) or a forward pass (infer). A config.json also has prefill (a prompt) and
+        decode (one token after a cache).
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
-        A size that inputs names, traced at this value; default: its own.
+        Value at which a size named in the inputs is traced; default: its own.
     optimizer : str, or the optimizer of a module
-        With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
+        For an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
     name : str, optional
-        Name of the profile; default: that of the file, of a config.json that of the profile's file.
+        Name of the profile; default: the file's name, for a config.json that of the profile file.
     measure : str, optional
-        Run it for real, too, with its weights: time the plain step, without a profiler, its energy read where
-        there is a counter; or its ops as well, by the profiler.
+        Also run the model with real weights and time it: the whole step without a profiler (step), with its energy
+        where there is a counter, or also each op with the profiler (ops).
     threads : int, optional
-        With --measure: threads on the CPU; default: the framework's own number.
+        With --measure: CPU threads; default: the framework's default.
     precision : str, optional
-        With --measure step: time it under torch.autocast to this format; default: as it is.
+        With --measure step: time the step under torch.autocast to this format; default: no autocast.
     fusion : str
-        Of a config.json: ops one by one (eager), chains joined (compiled), or as libraries run them (vendor).
+        For a config.json: which ops run as one kernel: none (eager), chains that a compiler joins (compiled), or
+        those that the vendor's libraries join (vendor).
     time_limit : float
-        Seconds that one attempt may take.
+        Time limit of one attempt [s].
     memory_limit : float, optional
-        Memory that it may take [GB]; default: 8, where it really runs 16.
+        Memory limit [GB]; default: 8, or 16 where the model or program really runs.
     inputs, loss
-        Of a module, as `Workload` takes them.
-    tell : function of a text, told what is done
+        For a module in memory, in the form that `Workload` takes.
+    tell : function of a text, called with a message before each part
 
     Raises
     ------
     FomkitError
-        When the file fails, hangs or lacks something.
+        When the file fails, exceeds a limit or lacks something.
     """
     asked = _Asked(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer, name,
                    measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
@@ -156,7 +158,7 @@ def profile(
 
 
 class _Asked(NamedTuple):
-    """What is asked of a profile, as `profile` takes it."""
+    """The arguments of `profile`."""
 
     arguments: Sequence[str] | None
     script: bool
@@ -173,17 +175,17 @@ class _Asked(NamedTuple):
 
     @property
     def batch(self) -> int | None:
-        """Samples that are asked for, as the batch or among the sizes."""
+        """Requested samples of a step, from ``batch`` or ``sizes``."""
         return self.wanted.get("batch")
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The other sizes that are asked for."""
+        """The other requested sizes."""
         return {name: size for name, size in self.wanted.items() if name != "batch"}
 
 
 def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
-    """Profile what is in memory: a workload, or a module."""
+    """Profile a workload or a module in memory."""
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):
@@ -198,7 +200,7 @@ def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfi
 
 
 def _passes(asked: _Asked) -> Literal["train", "infer"]:
-    """Give the mode of what is traced."""
+    """Return the mode for code, which is train or infer; raise for any other."""
     if asked.mode not in ("train", "infer"):
         what = "is for a transformer's config.json. Code is traced as train or infer."
         raise FomkitError(f"mode {asked.mode}", what)
@@ -206,7 +208,7 @@ def _passes(asked: _Asked) -> Literal["train", "infer"]:
 
 
 def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
-    """Profile a file, and time it where that is asked for."""
+    """Profile a file, and time it where that is requested."""
     from fomkit.frontends.model_file import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
@@ -249,7 +251,7 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
 
 
 def _of_sizes(path: Path, asked: _Asked) -> ModelProfile:
-    """Make the profile of a transformer from its sizes; nothing runs, so the limits limit nothing."""
+    """Build the profile of a transformer from its sizes; nothing runs, so the limits have no effect."""
     from fomkit.profiles.declared import load_recipe
 
     if asked.sizes or asked.mode != "train":
@@ -262,7 +264,7 @@ def _of_sizes(path: Path, asked: _Asked) -> ModelProfile:
 
 
 def _is_onnx(path: Path, asked: _Asked) -> bool:
-    """Tell by content whether a file is an ONNX model; by its name, too, so that a damaged one is told as such."""
+    """Identify an ONNX model by content; also by its ending, so that a damaged file gets a clear message."""
     from fomkit.frontends.onnx.file import recognise_onnx
 
     found = not asked.script and (path.suffix == ".onnx" or recognise_onnx(path))
@@ -273,7 +275,7 @@ def _is_onnx(path: Path, asked: _Asked) -> bool:
 
 
 def _check_use(path: Path, asked: _Asked) -> None:
-    """Refuse a folder, limits that are none, and what only the other way of profiling has."""
+    """Refuse a folder, invalid limits, and options that do not apply to this kind of file."""
     if asked.fusion != "vendor" and path.suffix != ".json":
         what = f"fusion {asked.fusion} is of a config.json, whose ops follow from its sizes"
         raise FomkitError(str(path), f"{what}. Leave it out: code is traced as it runs.")
@@ -299,7 +301,7 @@ def _check_use(path: Path, asked: _Asked) -> None:
 
 
 def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
-    """Refuse what cannot be timed before anything runs."""
+    """Refuse options of timing that cannot be used, before anything runs."""
     check_counts(threads=asked.threads)
     if asked.precision and asked.measure != "step":
         what = f"`precision` {asked.precision} is for the plain step. Add `measure` step, or leave it out."
@@ -324,7 +326,7 @@ def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
 
 
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:
-    """Name what keeps an estimate at the step."""
+    """Return a note of what is missing for run times and units per day; empty where nothing is."""
     known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
     lacking = [name for name, value in known.items() if value is None]
     if not lacking or model.traced_with.get("mode") == "infer":
@@ -346,7 +348,7 @@ Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": flo
 
 
 def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
-    """Give the ops that carry `CARRIED` of a step's flop, by the framework's names, the largest first."""
+    """Return the ops that reach `CARRIED` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
     sums = ops[["work", "count"]].groupby(ops["op"].astype("str")).sum()
@@ -357,7 +359,7 @@ def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
 
 
 def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
-    """Give the sizes of the products that carry `CARRIED` of their flop, of all passes, the largest first."""
+    """Return the sizes of the products that reach `CARRIED` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
 
@@ -377,7 +379,7 @@ def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]
 
 
 def told(model: ModelProfile) -> Answer:
-    """Say what a profile holds, for who made it: its work, the ops that carry it, the sizes of its products."""
+    """Summarise a new profile: its work, the ops that account for most of it, the sizes of its products."""
     from fomkit.bench.measured_run import run_content
     from fomkit.ops.pricing import add_costs
     from fomkit.ops.resize import resize_ops
@@ -399,7 +401,7 @@ def told(model: ModelProfile) -> Answer:
         *_what_a_run_lacks(model),
         *(measured_lines(run_content(model.measured)) if model.measured else ()),
     ]
-    total = float(ops["work"].sum())  # of the rows that have a formula; the others are told above
+    total = float(ops["work"].sum())  # of the rows that have a formula; the others are listed above
     carrying, products = (_carrying(ops, total), _carrying_products(ops, total)) if total > 0 else ([], [])
     content: Profiled = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
                "ops": carrying, "products": products}  # fmt: skip
