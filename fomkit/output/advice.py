@@ -1,4 +1,4 @@
-"""Advice as text: three answers, then each finding with the time at stake."""
+"""Format advice as text: three answers, then each finding with the time at stake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fomkit.whatif.slow_ops import SlowOp
 
 WIDTH = 80
-"""Columns that sentences are broken at; a narrower terminal breaks them earlier."""
+"""Width at which sentences are wrapped; a narrower terminal wraps them earlier."""
 _INDENT = 11
 
 _VERDICTS = {
@@ -224,7 +224,7 @@ def _advice_head(content: advise.AdviceContent) -> str:
 
 
 def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
-    """Write ``fomkit/advise/1`` as text; ``tried`` lists what was rejected and what does not apply too."""
+    """Format ``fomkit/advise/1`` as text; ``tried``: also list rejected changes and those that do not apply."""
     page, width = Page(screen), min(screen.width, WIDTH)
     _wrapped(page, _advice_head(content), width, style="bold")
     answers = (
@@ -264,7 +264,7 @@ def _add_tried(page: Page, content: advise.AdviceContent, width: int) -> None:
 
 
 def lines_of_findings(content: advise.AdviceContent) -> list[Entry]:
-    """Give the findings as rows of a table: each op in brief, its times left out."""
+    """Return the findings as rows of a table; their ops are abbreviated, without times."""
     return [
         {**finding, "ops": [f"{op['sizes']}, {op['pass_name']}" for op in finding["ops"]]}
         for finding in content["findings"]

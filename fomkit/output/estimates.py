@@ -1,4 +1,4 @@
-"""What estimates rest on, for people: measurements of a baseline or step, the longest ops, a table's totals."""
+"""Format the evidence behind estimates: measurements of a baseline or step, the longest ops, a table's totals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
 def with_ways(content: Study) -> list[Entry]:
-    """Give the models of a study with the second way beside those that have one, for a table of one row each."""
+    """Return the models of a study, each with its prediction from measurements, if any, as one row."""
     ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
     found = (
         (model, ways.get((model["model"], model["target"])) if "ratio" in model else None)
@@ -86,7 +86,7 @@ def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
 
 
 def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> str:
-    """Write both ways as a table, where they disagree, and every row of measurements about the baseline."""
+    """Format both predictions as a table, whether they agree, and every row of measurements of the baseline."""
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
     page.rows(
@@ -114,7 +114,7 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
 
 
 _BROAD = 110
-"""Columns from which the table of ops has room for intervals."""
+"""Screen width from which the table of ops has room for intervals."""
 _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
     "flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")
 }  # fmt: skip
@@ -236,7 +236,7 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
 
 
 def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/explain/1``."""
+    """Format ``fomkit/explain/1`` as text."""
     page = Page(screen)
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
@@ -253,7 +253,7 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
 
 
 def measurement_rows(content: Explanation) -> list[Entry]:
-    """Give the ops to time as rows of a table of ops, best first, with how much each would tell."""
+    """Return the ops to time as rows of an op table, the best first, with how much each narrows the interval."""
     return [{**measurement["line"], "shrinks": measurement["shrinks"]} for measurement in content["measurements"]]
 
 
@@ -267,7 +267,7 @@ def _listed_rows(rows: Sequence[object], word: str) -> str:
 
 
 def format_prediction(content: Totals, name: str) -> str:
-    """Write what became of the rows of a table: how many, by what evidence, their time, and what has none."""
+    """Format the totals of a predicted table: rows, evidence, sum of the times, and rows without a time."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
     lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]
     lines += [
@@ -288,7 +288,7 @@ def format_prediction(content: Totals, name: str) -> str:
 _CLOCKS = {"process": "processor time", "wall": "wall time", "device": "time on the device"}
 MOST_LISTED = 5
 _WIDE = 0.5
-"""Width of the interval of the profiler's overhead, as a share of the step, from which no figure is told."""
+"""Width of the interval of the profiler's overhead, as a share of the step, above which no value is printed."""
 
 
 def _step_text(run: Entry, clock: str) -> str:
@@ -309,13 +309,13 @@ def _run_conditions(run: Entry) -> str:
 
 
 def energy_text(energy: Entry) -> str:
-    """Write the energy of a step, with its interval, scope and instrument."""
+    """Format the energy of a step, with its interval, scope and instrument."""
     step, low, high = (format_quantity(energy[name], "energy_j") for name in ("value_j", "low_j", "high_j"))
     return f"{step} ({low} to {high}) a step, scope {energy['scope']}, {energy['source']}"
 
 
 def _profiler_overhead(run: Entry) -> list[str]:
-    """Say what the profiler added; only between what, where the repeats leave more than half of a step open."""
+    """Format the profiler's overhead; only its bounds where they are more than half a step apart."""
     if run["profiler_overhead"] is None:
         return []
     least, most = run["profiler_overhead_low"], run["profiler_overhead_high"]
@@ -345,7 +345,7 @@ def _op_lines(run: Entry) -> list[str]:
 
 
 def measured_lines(run: Entry) -> list[str]:
-    """Say what was measured of a run: the step, what the profiler adds and how far the ops explain it."""
+    """Format the measurement of a run: the step, the profiler's overhead, and how far the ops explain the step."""
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
     lines = [f"measured step: {_step_text(run, run['clock'])}"]
     lines += [f"  by another clock: {_step_text(run, name)}" for name in others]

@@ -1,4 +1,4 @@
-"""A machine's facts, tables and coverage as text, and the memory of a step against a device."""
+"""Format a machine's facts, tables and coverage, and the memory of a step against a device's capacity."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from fomkit.verbs import machine_view as view
 
 WIDE = 140
-"""Width from which the families' least and largest work stand in the table."""
+"""Screen width from which the table has the least and largest work of each family."""
 
 NARROW = 100
-"""Width below which the table does without bytes and the spread of the spacing."""
+"""Screen width below which the table omits bytes and the ninth decile of the spacing."""
 
 _Work = Literal["flop", "byte"]
 _FAMILY = ("kind", "dtype", "engine", "pass")
 
 
 def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
-    """List machines, the newest first: what each is known by, its memory, and the formats that it has peaks of."""
+    """Format a list of machines, the newest first, with their evidence, memory and number formats."""
 
     def shown(fact: Stated | None, dimension: str) -> str:
         return "" if fact is None else format_quantity(fact["value"], dimension)
@@ -51,7 +51,7 @@ def _family(entry: ShapeCoverage | Mapping[str, object]) -> list[str]:
 
 
 def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
-    """Give each fact: its name, value with interval, ridge point, basis and source."""
+    """Yield each fact: its name, value with interval, ridge point, basis and source."""
     for peak in facts["peaks"]:
         sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
         ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
@@ -64,7 +64,7 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
-        if rate is not None:  # few profiles state them, and few devices have both
+        if rate is not None:  # most profiles state neither
             yield name, *_fact_cells(rate, "byte_per_s")
     yield from map(_link_cells, facts["links"])
     for extra in facts["overheads"]:
@@ -100,7 +100,7 @@ def _from(fact: Stated) -> tuple[str, str]:
 def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
     if fact is None:
         return "unknown", ridge, "", ""
-    # Memories are sold in powers of two.
+    # Memory capacities are powers of two, so they are written exactly.
     write = exact_quantity if dimension == "byte" else format_quantity
     text = write(fact["value"], dimension)
     if fact["low"] != fact["high"]:
@@ -181,7 +181,7 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
 
 
 def _covered(families: Sequence[ShapeCoverage]) -> str:
-    """Write the range of each size over the families of a kind, and how many reference ops lie beyond it."""
+    """Format the range of each size over the families of a kind, and the number of reference ops outside it."""
     sizes: dict[str, list[float]] = {}
     beyond: dict[str, int] = {}
     for family in families:
@@ -219,7 +219,7 @@ def _add_errors(page: Page, coverage: view.Coverage) -> None:
 
 
 def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/show/1`` of a machine."""
+    """Format ``fomkit/show/1`` of a machine as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
     if content["device_of"]:
@@ -241,7 +241,7 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
 
 
 MODULES = 12
-"""Modules listed; the others are one line."""
+"""Largest number of modules that are listed; the others share one line."""
 
 
 def _mebibyte_cell(byte: float | None) -> str:
@@ -298,7 +298,7 @@ def _layers_line(layers: view.Layers) -> str:
 
 
 def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
-    """Write the memory of a step as text."""
+    """Format ``fomkit/memory/1`` as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; memory of one step at {named_sizes(content, '')}", "bold")
     _role_table(page, content)
@@ -328,9 +328,9 @@ _NOISE = "noise: "
 
 
 def format_measured(verdict: Sequence[str], models: Sequence[str], content: Entry, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/measured/1``: what was measured, how sure it is, where it stands, and the next command.
+    """Format ``fomkit/measured/1``: what was measured, its uncertainty, the files, and the next command.
 
-    `verdict`: those of its notes that judge it; `models`: those whose ops were timed.
+    `verdict`: the notes with the verdict; `models`: models whose ops were timed.
     """
     page, sure = Page(screen), [note for note in content["notes"] if note.startswith(_NOISE)]
     page.lines(note for note in content["notes"] if note not in (*verdict, *sure))
