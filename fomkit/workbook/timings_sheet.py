@@ -1,4 +1,4 @@
-"""The sheet Timings: sums of ops that err together, and every term from them to units a day, as formulas."""
+"""Write the sheet Timings: sums of ops by kind and time source, and all terms from ops to units a day."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Sums = dict[tuple[str, str], list[float]]
 
 
 def _ends_of_family(family: tuple[str, str], sums: Sequence[float]) -> list[float]:
-    """Give value and ends of a family, and the sides that are common to its ops [s].
+    """Return value and bounds of a family of ops, and the half-widths that are common to its ops [s].
 
-    `sums`: of its ops: values, ends, squares of own errors [s, s²].
+    `sums`: over its ops, of values, bounds and squares of own errors [s, s²].
     """
     value, low, high, own_low, own_high = sums
     common, sides = common_of(*family), (value - low, high - value)
@@ -37,7 +37,7 @@ def _family_sums(case: Case, values: Values) -> _Sums:
     sums: dict[tuple[str, str], list[float]] = {}
     spans = values.cases[case.key].ops
     for line, span, squares in zip(case.ops, spans, own_squares(case, spans), strict=True):
-        # An op without a time has its sum too, of 0: somebody may write one into the workbook.
+        # An op without a time also gets a family, with sum 0, because a time may be written into the workbook.
         row = sums.setdefault((line.kind, line.time_source or UNKNOWN), [0.0] * 10)
         ends = () if span is None else (*(end * line.count for end in span.ends), *squares)
         for index, end in enumerate(ends):
@@ -78,7 +78,7 @@ def _family_row(
 def _in_use(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
-    """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
+    """Return a row that widens the interval of a group's sum: its value is 0, and its width adds in quadrature."""
     group_of = [GROUPS.get(kind) if source in TABLES else None for kind, source in sums]
     rows = [index for index, of in enumerate(group_of) if of == group]
     if group == WHOLE and any(group_of):
@@ -97,7 +97,7 @@ def _in_use(
 def write_families(
     page: Page, sheet_model: SheetModel, values: Values, ops: CaseCells, assumptions: Placed
 ) -> CaseCells:
-    """Write the sums of every case by kind and time source, and what use in a step adds to their widths."""
+    """Write the sums of every case by kind and time source, and what use in a step adds to their intervals."""
     first, rows, starts = page.first_row(), list[list[Value]](), {}
     for case in sheet_model.cases:
         start, sums = len(rows), _family_sums(case, values)
@@ -117,29 +117,29 @@ CHANGED_INPUTS, DEVICE, SHARED, STEP, EPOCH, RUN, RATE = (
     "units of work",
 )  # fmt: skip
 Triple = Sequence[str]
-"""Formulas or cells of a value, its low and its high end."""
+"""Formulas or cells of a value, its low and its high bound."""
 
 
 @dataclass
 class TermCells:
-    """The rows of the table of terms as they grow, and where each term stands."""
+    """The rows of the table of terms, filled one by one, and the row of each term."""
 
     first: int
     rows: list[list[Value]] = field(default_factory=list)
     places: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     def at(self, workload: str, machine: str, term: str, key: str = "value") -> str:
-        """Name a cell of a term as other sheets do."""
+        """Return a cell of a term, in the form used on other sheets."""
         return f"{TERMS.sheet}!${TERMS.letter(key)}${self.places[workload, machine, term]}"
 
     def has(self, workload: str, machine: str, term: str) -> bool:
-        """Tell whether a workload on a machine has a term."""
+        """Return whether a workload on a machine has a term."""
         return (workload, machine, term) in self.places
 
     def add(
         self, case: Case, term: str, unit: str, span: Span | float | None, formulas: Triple, how: str
     ) -> Triple:
-        """Append a term and name its cells: value, low and high."""
+        """Append a term and return its cells: value, low and high."""
         number = self.first + len(self.rows)
         self.places[*case.key, term] = number
         ends = span.ends if isinstance(span, Span) else (known(span),) * 3
@@ -158,7 +158,7 @@ class TermCells:
 
 @dataclass(frozen=True)
 class Sheets:
-    """A sheet model, its values, and where the sheets that others draw on have their cells."""
+    """A sheet model, its results, and the places of the cells that later sheets refer to."""
 
     sheet_model: SheetModel
     values: Values
@@ -172,17 +172,17 @@ class Sheets:
     terms: TermCells
 
     def stated(self, key: tuple[str, str]) -> Placed | None:
-        """Give the table that rates a workload on a machine without its ops, if one does."""
+        """Return the table that rates a workload on a machine without its ops, if there is one."""
         return next((table for table in (self.given, self.jobs) if key in table.rows), None)
 
 
 def _each(*parts: Triple | str, join: str = "*") -> Triple:
-    """Join cells, end by end; a text stands in all three."""
+    """Join cells separately for value, low and high; a text is used in all three."""
     return [join.join(part if isinstance(part, str) else part[end] for part in parts) for end in range(3)]
 
 
 def _quadrature(sheets: Sheets, case: Case, prefix: str) -> Triple:
-    """Write the sum of families that err independently; each side of the interval on its own."""
+    """Return the sum of families with independent errors; each side of the interval is computed separately."""
     if not sheets.families.has_any(case):
         return _each("0")
     keys = ENDS if not prefix else (prefix, f"{prefix}_low", f"{prefix}_high")
@@ -192,7 +192,7 @@ def _quadrature(sheets: Sheets, case: Case, prefix: str) -> Triple:
 
 
 def _overheads(sheets: Sheets, case: Case, per: str, of: Triple, base: Span) -> dict[str, Triple]:
-    """Add the overheads of a machine per step, epoch or run; they are times, or shares of what they add to."""
+    """Add a machine's overheads per step, epoch or run: times, or shares of the time that they are added to."""
     cells: dict[str, Triple] = {}
     triple: Triple
     for overhead in sheets.sheet_model.machine(case.machine).overheads:

@@ -1,7 +1,8 @@
-"""What one vendor may see, its own machine, the work and the baseline's units a day, and what it is asked to time.
+"""Restrict a workbook to what one vendor may see, and make the pack of ops that a vendor is asked to time.
 
-Nothing is looked for in texts. `SEEN` lists the fields that go along as they are, of the target's records and of
-the work; what other records say is left out, or made anew from figures of the target.
+A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names: `SEEN`
+lists the fields of the target's records and of the work that are copied unchanged; all other fields are left out,
+or recomputed from figures of the target.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ SEEN: Mapping[type, tuple[str, ...]] = {
         "bound", "utilisation", "starts", "time_s", "low", "high", "dimensions",
     ),
 }  # fmt: skip
-"""Fields that the target may see as they are, by record; every other field keeps its default or is made anew."""
+"""Fields that the target may see unchanged, by record; every other field keeps its default or is recomputed."""
 _MADE_WITH = ("framework", "version", "mode", "parameters")
-"""What of a model's making goes along; the device that it ran on may be somebody else's."""
+"""Entries of a model's `made_with` that are copied; the device that traced it may belong to another vendor."""
 _OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
-"""Time sources that name rows of the machine's own table and nothing else."""
+"""Time sources that refer only to rows of the machine's own table."""
 
 
 def _allowed(record: Record, **own: object) -> Record:
@@ -70,7 +71,7 @@ def _allowed(record: Record, **own: object) -> Record:
 
 
 def _nameless(sheet_model: SheetModel) -> Machine:
-    """Give the machine to compare with: one device that does all its units of work."""
+    """Return the nameless baseline: one device that does all its units of work."""
     timings = sheet_model.machines[0].timings
     title = "the machine that the suite compares with, known by its units a day"
     return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
@@ -90,7 +91,7 @@ def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> Workl
 
 
 def _ground_of(line: OpLine) -> str:
-    """Say what an op's time rests on; where other machines may be part of it, from the target's figures alone."""
+    """Return the source of an op's time; where it may name other machines, derive it from the target alone."""
     if line.time_source in ("", *_OWN_TABLE):
         return line.evidence
     op = f"{line.kind}/{line.engine}"
@@ -102,10 +103,9 @@ def _ground_of(line: OpLine) -> str:
 
 
 def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
-    """Leave out everything that belongs to other machines; of the baseline its units a day stay, without its name.
+    """Leave out everything that belongs to other machines; only the baseline's units a day stay, without its name.
 
-    Raises FomkitError when the machine is no target, or is called as the machine to compare with is called in
-    copies.
+    Raises FomkitError when the machine is no target, or has the name that copies use for the baseline.
     """
     if target not in sheet_model.targets:
         raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, sheet_model.targets)}")
@@ -167,7 +167,7 @@ def _texts_by_sort(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
 
 
 def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
-    """Give the texts that go into a workbook of a sheet model, by what they are about, each once.
+    """Return the texts that go into a workbook of a sheet model, by their subject, each once.
 
     >>> free_texts(SheetModel("spring offer", "device", (), (), (), ()))
     {'title of the study': ('spring offer',)}
@@ -180,17 +180,17 @@ def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
 
 
 DOMINANT = 0.95
-"""Share of the predicted time that the ops of a pack carry, as the lecture cuts its table."""
+"""Share of the predicted time that the ops of a pack reach together, as in the lecture's table."""
 
 
 @dataclass(frozen=True)
 class Pack:
     """What somebody is asked to time.
 
-    `files`: texts by file name: the table to fill, the script that fills it, and what to do with both.
-    `requested`, `timed`: share of each model's predicted step time that the table carries, and that the script can
-      time.
-    `lines`: the same in words, and what the script cannot time and why.
+    `files`: texts by file name: the table to fill, the script that fills it, and instructions.
+    `requested`, `timed`: share of each model's predicted step time that the table contains, and that the script
+      can time.
+    `lines`: the same in words, and the ops that the script cannot time, with the reason.
     """
 
     files: dict[str, str]
@@ -206,7 +206,7 @@ def _key_columns() -> list[str]:
 
 
 def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
-    """Give what makes ops themselves: a name only where the script makes the op by it, a pass where it matters."""
+    """Return the columns that identify ops: a name only if the script needs it, a pass only where it matters."""
     rows = ops.reindex(columns=_key_columns())
     named = [knows_op(cells) for cells in _as_csv(rows)]
     rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
@@ -214,7 +214,7 @@ def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def _as_csv(rows: pd.DataFrame) -> list[dict[str, str]]:
-    """Write rows as the script reads them from the table."""
+    """Format rows as the script reads them from the table."""
 
     def cell(value: object) -> str:
         if value is None or value != value:
@@ -227,7 +227,7 @@ def _as_csv(rows: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _refusals(rows: pd.DataFrame) -> list[str]:
-    """Say why the script cannot time a row, in the row's place; "" where it can."""
+    """Return for each row why the script cannot time it; "" where it can."""
     found = []
     for cells in _as_csv(rows):
         try:
@@ -247,11 +247,11 @@ def _added(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
-    """Give the distinct ops that carry most of the predicted time of some estimates.
+    """Return the distinct ops that account for most of the predicted time of some estimates.
 
-    `estimates`: of one machine; each counts by its own step, so that a short one is not lost beside a long one:
-    its longest ops up to `DOMINANT`. Gives a DataFrame: a TIMINGS table without times; ``note`` names the models
-    and the share of their steps, ``shares`` (model to share) gives them as numbers.
+    `estimates`: on one machine. The longest ops of each, up to `DOMINANT` of its own step, are included, so that a
+    short step is not lost beside a long one. Returns a TIMINGS table without times; ``note`` names the models and
+    the share of their steps, ``shares`` (model to share) has the shares as numbers.
     """
     keys, found = _key_columns(), []
     for estimate in estimates:
@@ -275,7 +275,7 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
 
 _TO_FILL = ("time_s", "p25_s", "p75_s", "repeats", "harness", "library", "library_version", "note")
 _PAGE = Path(__file__).with_name("pack.txt")
-"""What goes along with the table to fill, as a template."""
+"""Instructions for the table to fill, as a template."""
 
 
 def _pack_lines(
@@ -290,7 +290,7 @@ def _pack_lines(
 
 
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
-    """Make a pack of the ops that carry most of the predicted time of some estimates."""
+    """Make a pack of the ops that account for most of the predicted time of some estimates."""
     table = dominant_ops(estimates)
     table = table.assign(refusal=_refusals(table[_key_columns()]))
     requested, timed = ({estimate.model.name: 0.0 for estimate in estimates} for _ in range(2))
@@ -319,7 +319,7 @@ _FUTURE = "from __future__ import annotations\n"
 
 
 def script_text() -> str:
-    """Give the source of a script that needs nothing but Python and PyTorch."""
+    """Return the source of a script that needs only Python and PyTorch."""
     folder = Path(__file__).parents[1] / "harness" / "torch"
     texts = [(folder / f"{part}.py").read_text(encoding="utf-8") for part in PARTS]
     bodies = [_OWN_IMPORT.sub("", text.partition(_FUTURE)[2]).lstrip() for text in texts]
