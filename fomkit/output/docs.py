@@ -55,7 +55,7 @@ _TITLE = """# How right it is
 
 Written by `fomkit validate -o docs/accuracy.md`, the texts from `validation/sets.md`; a test compares.
 """
-_SUMMARIES = ("all", "all counted", "worst counted", "all pairs")  # machines; of any, "all" is one of what
+_SUMMARIES = ("all", "all counted", "worst counted", "all pairs")  # values of ``machine`` in summaries
 _LEVELS = {"model": "whole models", "ratio": "ratios of two devices", "op": "single ops and calls"}
 _SHORT = 15
 """Number of lines in a chapter's level from which only summaries are shown unfolded."""

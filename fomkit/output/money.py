@@ -358,7 +358,7 @@ def _phase_table(page: Page, entry: MachinePhases) -> None:
         figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
     ]  # fmt: skip
     filled = [any(cells) for cells in zip(*rows, strict=True)]
-    # The days are what is asked for, so the columns about the count of runs are dropped first.
+    # The main result is the days, so the columns about the count of runs are dropped first.
     first_out = ("count is", "days are", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
     page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 

@@ -229,7 +229,7 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
 
 
 _SHOWN = 3
-"""Largest number of results of one change that are printed; --json has all."""
+"""Largest number of headlines that are printed for one change; --json has all."""
 _BULK = 4
 """Number of equal findings in one column from which they are printed as one line."""
 _CELL = re.compile(r"(.+)!([A-Z]+)\d+")

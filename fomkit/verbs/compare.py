@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spread:
-    """How each run is spread over devices; stated links replace those of a machine's profile."""
+    """How each run is spread over devices; stated links take precedence over those of a machine's profile."""
 
     job: Job | None = None
     links: Sequence[Link] = ()
@@ -42,7 +42,7 @@ class Spread:
         return with_links(machine, self.links, self.node_devices)
 
     def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
-        """Choose one scope that holds a run of each model; None where each run has whole nodes to itself."""
+        """Choose one scope that holds a run of each model; None for whole nodes, which need no common scope."""
         if wanted is None and self.job is not None and self.job.nodes is not None:
             return None
         devices = max((model.run.devices_per_run for model in models), default=1)

@@ -201,10 +201,7 @@ def _compare_all(
     spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
     of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str],
 ) -> Comparison:  # fmt: skip
-    """Load the profiles, estimate each model on each machine, and compare figures of merit with measured runs.
-
-    ``of_step`` are the further arguments of `in_mode`; ``of_run`` those of `stated_run`.
-    """
+    """Estimate all models on all machines; `of_step`: arguments of `in_mode`; `of_run`: of `stated_run`."""
     from fomkit.plan.run import stated_run
     from fomkit.verbs.compare import compare, spread_as
 

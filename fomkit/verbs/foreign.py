@@ -318,7 +318,6 @@ def _with_facts(
     path: Path, chosen: str, facts: str | Path | None, machine: str | Path | Machine | None, *,
     graph: str | Path | None, mode: str | None, optimizer: str | None, **more: Any,
 ) -> tuple[ModelProfile, tuple[str, ...]]:  # fmt: skip
-    """Read a model; return it with the reader's remarks."""
     from fomkit.readers.registry import import_model as read
     from fomkit.verbs.profiles import as_machine
 

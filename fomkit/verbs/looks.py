@@ -153,8 +153,7 @@ def show(
     Parameters
     ----------
     profile : name, path or profile, optional
-        Model or machine profile by name or path; machines: list all machines with their main facts. Default: list
-        all profiles.
+        Model or machine profile by name or path; machines: list machines and their main facts. Default: list all.
     by : str, optional
         Group a model's ops by this; default: kind, which also counts the layers.
     top : float or str, optional
@@ -323,7 +322,6 @@ def _machines(given: Mapping[str, Any]) -> Answer:
 
 
 def _formulas(model: ModelProfile, options: Options) -> Answer:
-    """Show the work of a step as formulas."""
     from fomkit.output.models import format_formulas, formula_rows
     from fomkit.verbs.model_view import formulas_content
 
@@ -336,7 +334,6 @@ NamedProfiles = TypedDict("NamedProfiles", {"schema": str, "profiles": list[Name
 
 
 def _profile_names() -> Answer:
-    """List the profiles that can be named."""
     from fomkit.profiles.campaigns import list_profiles
 
     rows: list[NamedProfile] = [

@@ -363,7 +363,6 @@ def measure_input(
 
 
 def _page(found: Answer) -> str:
-    """Return the accuracy page of the comparisons."""
     from fomkit.output.docs import accuracy_page
 
     return accuracy_page(dict(found.content))

@@ -103,7 +103,7 @@ def profile(
 ) -> ModelProfile:  # fmt: skip
     """Trace a PyTorch or Keras model into a profile, from shapes alone: without data, accelerator or real weights.
 
-    The file is executed, so use only files that you trust. It must define workload(), which returns a
+    A Python file is executed, so use only files that you trust. It defines workload(), which returns a
     fomkit.Workload, or the names model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A
     compiled keras.Model already has its inputs, loss and optimizer.
 
@@ -185,7 +185,6 @@ class _Asked(NamedTuple):
 
 
 def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
-    """Profile a workload or a module in memory."""
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):
@@ -208,7 +207,6 @@ def _passes(asked: _Asked) -> Literal["train", "infer"]:
 
 
 def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
-    """Profile a file, and time it where that is requested."""
     from fomkit.frontends.model_file import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 

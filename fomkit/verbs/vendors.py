@@ -126,8 +126,8 @@ def pack(
     """Write a folder with which a vendor can time exactly the ops that account for most of the models' steps.
 
     The folder has cases.csv, a table of ops that a simulator can fill in; time_ops.py, which fills it in where
-    PyTorch runs and checks each result; and README.txt. Printed are the share of each step that the table accounts
-    for and that the script can time, and the ops that it cannot. The filled table is read by 'fomkit import'.
+    PyTorch runs and checks each result; and README.txt. The command prints the share of each step that the table
+    accounts for, the share that the script can time, and the other ops. 'fomkit import' reads the filled table.
 
     Parameters
     ----------
@@ -292,7 +292,6 @@ def _cell_by_cell(
     about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
     baseline: str, calibrate_on: str | None, host_from: str | None, latency: str | float | None,
 ) -> Answer:  # fmt: skip
-    """Compare projections with the rows of the table, cell by cell."""
     if latency is not None:
         raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
     if options.precision is not None:
@@ -314,7 +313,6 @@ def _rates_within(
     about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
     models: Sequence[str], targets: Sequence[str], latency: str | float | None,
 ) -> Answer:  # fmt: skip
-    """Return rates by model, machine, framework and mode."""
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.cells import counted_once
     from fomkit.validation.grid import grid_content, make_grid

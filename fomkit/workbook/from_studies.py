@@ -50,7 +50,7 @@ ROUND = "round "
 
 
 def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
-    """Return a device in which rates that nobody stated are replaced by those fitted to its timing table."""
+    """Return a device with the rates that were fitted to its timing table, where none are stated."""
     fitted = with_fits(machine)
     peaks = {(peak.dtype, peak.engine): peak for peak in machine.device.peaks}
     bandwidth = machine.device.byte_per_s

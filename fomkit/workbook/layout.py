@@ -10,10 +10,8 @@ from typing import Any, Literal
 from openpyxl.utils import get_column_letter
 
 Role = Literal["input", "condition", "text", "formula", "issued", "state", "idle"]
-"""Role of a column. input: for the vendor to change. condition: set by the suite. issued: Python's value as issued.
-
-idle is the role of single input cells: those on which no headline of their workbook depends.
-"""
+"""input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written. idle:
+an input cell on which no headline of its workbook depends (the role of single cells, not of a column)."""
 
 SHEETS = (
     "Read me", "Summary", "Workloads", "Machines", "Ops", "Timings", "Assumptions", "Checks", "Provenance",

@@ -20,7 +20,7 @@ from fomkit.plan.step import StepTime, roll_up_step
 
 @dataclass(frozen=True)
 class Given:
-    """The time of one unit of work on one device set, stated by somebody or computed elsewhere.
+    """The time of one unit of work on one device set: a stated time, or one computed elsewhere.
 
     `excludes`, `unfit`: for a computed time, as in `Case`.
     """

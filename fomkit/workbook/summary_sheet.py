@@ -58,7 +58,7 @@ class _Side:
         return f"({self.value}*({end}/{self.value})^SQRT({self.shared}))"
 
     def apart(self, end: str, term: str) -> str:
-        """Return the formula of the variance of a mean's logarithm from lines' own errors; ``term``: its summand."""
+        """Return the formula of the variance of a mean's logarithm by lines' own errors; ``term``: its summand."""
         return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*(1-{self.shared}))/SUMPRODUCT({term})^2"
 
 

@@ -185,7 +185,7 @@ DOMINANT = 0.95
 
 @dataclass(frozen=True)
 class Pack:
-    """What somebody is asked to time.
+    """The files of a request to time ops.
 
     `files`: texts by file name: the table to fill, the script that fills it, and instructions.
     `requested`, `timed`: share of each model's predicted step time that the table contains, and that the script

@@ -99,7 +99,7 @@ def _add_ratio_charts(page: Page, placed: Placed, targets: Iterable[str]) -> Non
         plus, minus = (data_source.NumDataSource(numRef=end) for end in ends)
         series.errBars = error_bar.ErrorBars("y", "both", "cust", plus=plus, minus=minus)
         chart.series.append(series)
-        # Invisible bars up to the high bounds: programs scale an axis by its bars and would cut the error bars off.
+        # Invisible bars up to the high bounds: programs scale an axis by its bars and would cut error bars off.
         room = Series(_block_reference(page, placed, "high", *span), title="high end")
         room.graphicalProperties = shapes.GraphicalProperties(noFill=True)
         room.graphicalProperties.line.noFill = True
@@ -178,7 +178,7 @@ def _defined_names(
 
 
 def unique_names(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Number equal names; spreadsheet programs ignore the case of letters."""
+    """Make names distinct by a number at the end; spreadsheet programs ignore the case of letters."""
     names: dict[str, str] = {}
     for name, cell in pairs:
         taken = {known.lower() for known in names}

@@ -58,7 +58,7 @@ from fomkit.whatif.sensitivity import sensitivity as work_out
 SCALING_TITLE = "More devices"
 LINK = "--link system,5us,25GB/s,each"
 FEWEST = 3
-"""Smallest number of device counts for which a curve is drawn beside the table."""
+"""Smallest number of device counts for which a curve is drawn; fewer are only in the table."""
 LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
           "memory": "a memory too small to hold it"}  # fmt: skip
 MOST_NODES = 64
