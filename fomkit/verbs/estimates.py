@@ -312,11 +312,10 @@ def predict(
 ) -> Prediction:
     """Predict the time of every op of a table on a machine.
 
-    The table needs the columns kind, dtype and the dimensions of each kind (docs/profiles.md). Missing values of
-    op, engine, pass_name and count are filled with defaults, and a message says so. Your own columns are kept. The
-    result has the same rows in the same order, with flop, byte, launches, least_flop, time_s, low_s, high_s,
-    time_source, bound and evidence added. Rows that cannot be priced have no time and are listed; the exit code is
-    1.
+    The table needs the columns kind, dtype and the dimensions of each kind (docs/profiles.md). Missing op, engine,
+    pass_name and count get defaults, and a message says so. Your own columns are kept. The result has the same
+    rows in the same order, with flop, byte, launches, least_flop, time_s, low_s, high_s, time_source, bound and
+    evidence added. A row that cannot be priced has no time and is listed; the exit code is then 1.
 
     Parameters
     ----------

@@ -227,7 +227,7 @@ def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
 
 
 def _given_time(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | None:
-    """Convert a rate to the time of one unit on one device set of the scope; None without a rate."""
+    """Convert a rate to the time of one unit on one device; None without a rate."""
     if rated.unit_per_day is None:
         return None
     time = rated.unit_per_day.per(DAY_S * machine.up_devices(result.suite.scope))

@@ -80,7 +80,7 @@ def read_number(where: str, cell: Content) -> float | None:
 
 
 Place = tuple[str, int, int]
-"""Sheet, row and column, row and column from 1."""
+"""Sheet, row and column; row and column are counted from 1."""
 _TEXT = re.compile(r'"[^"]*"')
 _REFERENCE = re.compile(
     r"(?:'([^']+)'!|([A-Za-z_]\w*)!)?\$?([A-Z]{1,3})\$?(\d+)(?::\$?([A-Z]{1,3})\$?(\d+))?(?![\w(])"
