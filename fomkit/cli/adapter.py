@@ -31,9 +31,9 @@ _SHOWN = 8
 """Largest number of free texts of one sort that are listed; the others are only in the workbook."""
 
 
-def _own_text(said: Help, name: str) -> str:
+def _own_text(docs: Help, name: str) -> str:
     """Return the docstring's own text about a parameter; "" where it refers to another verb."""
-    text = said.parameters.get(name, "")
+    text = docs.parameters.get(name, "")
     return "" if text.startswith("As of ") else text.replace("`", "")
 
 
@@ -46,14 +46,14 @@ def _union_types(annotation: Any) -> list[Any]:
 def _typed(annotation: Any) -> Any:
     """Return the type of a parameter's option: text where Python also accepts loaded objects."""
     kinds = _union_types(annotation)
-    of = [get_origin(one) or one for one in kinds]
-    if Literal in of and len(of) == 1:
+    origins = [get_origin(one) or one for one in kinds]
+    if Literal in origins and len(origins) == 1:
         return kinds[0] | None
-    if of[0] in (Mapping, Sequence):
+    if origins[0] in (Mapping, Sequence):
         return list[str] | None
-    if of == [bool]:
+    if origins == [bool]:
         return bool
-    return (of[0] if len(of) == 1 and of[0] in (int, float) else str) | None
+    return (origins[0] if len(origins) == 1 and origins[0] in (int, float) else str) | None
 
 
 def _flags(name: str, command: Command) -> tuple[str, ...]:
@@ -68,9 +68,9 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
     return command.spelled.get(name) or tuple(shared) or (f"--{name.replace('_', '-')}",)
 
 
-def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, said: Help) -> Any:
+def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
     """Make the option, or the positional argument, of a parameter."""
-    own, metavar, completed = _own_text(said, name), command.metavar.get(name), choices.COMPLETED.get(name)
+    own, metavar, completed = _own_text(docs, name), command.metavar.get(name), choices.COMPLETED.get(name)
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
@@ -98,11 +98,11 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     return parameter.default if is_plain and parameter.default != "" else None
 
 
-def _help_text(command: Command, said: Help, examples: Sequence[str]) -> str:
+def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
     fits = "Exit code 1 where a device's memory does not hold a step (--allow-oversize)."
-    said_of_it = said.about.replace("`", "")
+    description = docs.about.replace("`", "")
     about = (
-        f"{said_of_it}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in said_of_it else said_of_it
+        f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
     )
     return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"  {one}" for one in examples)])
 
@@ -330,25 +330,25 @@ class _Verb(NamedTuple):
 
 def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
     """Return the function whose signature is a verb's command line."""
-    command, said = command_of(function), help_of(function)
+    command, docs = command_of(function), help_of(function)
     no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
     signature = inspect.signature(function).parameters
     parameters = {name: one for name, one in signature.items() if name not in no_options}
     names = _Names(vars(sys.modules[function.__module__]))
     kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
-    asked = _Verb(verb, function, command, parameters, kinds)
+    verb_call = _Verb(verb, function, command, parameters, kinds)
     options: list[inspect.Parameter] = []
     for name, one in parameters.items():
-        annotation = _option(name, one, kinds[name], command, said)
+        annotation = _option(name, one, kinds[name], command, docs)
         optional = type(None) in get_args(get_args(annotation)[0])
         options.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
     options += [one for one in _common_options(command) if one.name not in parameters]
 
     def run(**given: Any) -> None:
         with _reads_noted(adds="add" in parameters):
-            asked.answer(given)
+            verb_call.answer(given)
 
-    run.__doc__ = _help_text(command, said, examples)
+    run.__doc__ = _help_text(command, docs, examples)
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb

@@ -148,13 +148,13 @@ def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> Non
 def _check_part(path: Path, name: str, data: bytes) -> None:
     """Raise for XML that is not UTF-8, the encoding of spreadsheet programs, and for any document type."""
     encoding = _ENCODING.match(data[:_HEAD])
-    told = encoding[1].decode("ascii").lower() if encoding else "utf-8"
+    stated = encoding[1].decode("ascii").lower() if encoding else "utf-8"
     if data[:2] in _UTF16 and name.endswith(_XML):
-        told = "utf-16"
-    if told not in _PLAIN:
+        stated = "utf-16"
+    if stated not in _PLAIN:
         raise FomkitError(
             str(path),
-            f"has {told!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
+            f"has {stated!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
         )
     if any(mark in data for mark in _DOCTYPES):
         raise FomkitError(

@@ -46,10 +46,10 @@ def _compared_interval(span: Ends | None, quantity: str) -> str:
 
 
 def _claim_cells(cell: grid.Judged) -> list[str]:
-    quantity, error, ratio, of = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
+    quantity, error, ratio, modelled = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
     measured, projected = _compared_text(cell["measured"], quantity), "" if ratio is None else "unknown"
-    if ratio is not None and of is not None:
-        projected = f"{format_number(of['value'], 3)}× ({format_interval(of, None)})"
+    if ratio is not None and modelled is not None:
+        projected = f"{format_number(modelled['value'], 3)}× ({format_interval(modelled, None)})"
     return [
         cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
         _compared_text(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
@@ -72,11 +72,11 @@ def _ratio_cell(cell: grid.Judged | None) -> str:
     """Format a measured and a projected ratio, with a mark where the ratio is claimed and wrong."""
     if cell is None or cell["ratio"] is None:
         return ""
-    of, measured = cell["projected_ratio"], f"{format_number(cell['ratio'], 3)}×"
-    if of is None:
+    projected, measured = cell["projected_ratio"], f"{format_number(cell['ratio'], 3)}×"
+    if projected is None:
         return f"{measured} | unknown"
     missed = cell["claim"] in ("absolute", "ratio") and cell["ratio_agrees"] != "inside"
-    return f"{measured} | {format_number(of['value'], 3)}×{'*' if missed else ''}"
+    return f"{measured} | {format_number(projected['value'], 3)}×{'*' if missed else ''}"
 
 
 def _device_share(cells: Iterable[grid.Judged]) -> str:
@@ -105,11 +105,11 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
         if cell["claim"]:
             claims.setdefault(cell["claim"], {}).setdefault(cell["model"], []).append(cell["machine"])
     several = {model for model in models if sum(model in by for by in claims.values()) > 1}
-    told = (
+    named_claims = (
         (claim, [f"{model} on {' and '.join(on)}" if model in several else model for model, on in by.items()])
         for claim, by in claims.items()
     )
-    page.line("; ".join(f"{claim}: {', '.join(named)}" for claim, named in told))
+    page.line("; ".join(f"{claim}: {', '.join(named)}" for claim, named in named_claims))
     page.line(_LEGEND[0])
     for one in content["foms"]:
         projected = f"{format_number(one['projected']['value'], 3)}× ({format_interval(one['projected'], None)})"
@@ -128,9 +128,9 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
         _add_cells(page, content)
     else:
-        of = f"times as fast as {base}, measured | projected"
+        unit_text = f"times as fast as {base}, measured | projected"
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
-        page.line(f"{', '.join(quantities)}: {of if has_ratios else f'no ratios to {base} were measured'}")
+        page.line(f"{', '.join(quantities)}: {unit_text if has_ratios else f'no ratios to {base} were measured'}")
         _add_overview(page, content)
     _add_summary(page, content)
     if cells:
@@ -162,12 +162,12 @@ def _add_cells(page: Page, content: grid.ComparedContent) -> None:
 def _add_summary(page: Page, content: grid.ComparedContent) -> None:
     """Add the calibrated and the host-extended cells, then the means by name."""
     cells, summary = content["cells"], content["summary"]
-    if told := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
+    if extended := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
         page.line("calibrated on another model:", "bold")
-        page.lines(starmap(_extended_line, told))
-    if told := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
+        page.lines(starmap(_extended_line, extended))
+    if extended := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
         page.line("with a host term carried:", "bold")
-        page.lines(starmap(_extended_line, told))
+        page.lines(starmap(_extended_line, extended))
     for key in ("absolute", "ratio", "calibrated", "with_host_term"):
         if (found := summary[key]) is not None:
             page.line(
@@ -202,7 +202,7 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
     absent = "empty: the profile has another framework"
     page.rows(
         ["model", "machine", *(f"{name}, {mode}" for name, mode in ways)],
-        ((*of, *(found.get(way, absent) for way in ways)) for of, found in rows.items()),
+        ((*key, *(found.get(way, absent) for way in ways)) for key, found in rows.items()),
     )
     if excluded := dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"]):
         page.line(upper_bounds(excluded, "modelled rates"))

@@ -45,17 +45,17 @@ def format_figure(value: float, name: str) -> str:
 def title_line(content: SensitivityContent | SolveContent) -> str:
     """Format the title: the subject and its main figure without a change."""
     if "suite" in content:
-        of = f"{content['suite']}: {content['target']} over {content['baseline']}"
+        subject = f"{content['suite']}: {content['target']} over {content['baseline']}"
     else:
         nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
         samples = content.get("samples_per_step")
         shared = "" if samples is None else f" of a replica, {samples:,} samples a step"
-        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
+        subject = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
     name = content["figure"]
     span = content["figures"][name]
     interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
-    return f"{of}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
+    return f"{subject}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
 
 
 def bound_line(content: SensitivityContent | SolveContent) -> str:
@@ -87,8 +87,8 @@ def _parameter_cells(one: EffectContent, name: str) -> list[str]:
 
 
 def _add_parameters(content: SensitivityContent, page: Page) -> None:
-    for of, title in GROUPS.items():
-        if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
+    for owner, title in GROUPS.items():
+        if found := [parameter for parameter in content["parameters"] if parameter["of"] == owner]:
             page.rows(
                 [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by",
                  figure("at_low"), figure("at_high"), figure("swing")],

@@ -111,11 +111,11 @@ def _lines_of_level(lines: Sequence[Entry]) -> str:
 
 def _thresholds(lines: Sequence[Entry]) -> Iterator[str]:
     """Yield a table of Brier scores, where lines have them."""
-    asked = [line for line in lines if line["brier"] and " / " not in line["what"]]
-    if asked:
-        ratios = list(asked[0]["brier"])
+    scored = [line for line in lines if line["brier"] and " / " not in line["what"]]
+    if scored:
+        ratios = list(scored[0]["brier"])
         rows = []
-        for line in asked:
+        for line in scored:
             scores, wrong = line["brier"], line["wrong_verdicts"]
             each = [f"{scores[ratio]:.2f} ({_whole_percent(wrong[ratio])} %)" for ratio in ratios]
             rows.append([f"{line['machine']}, {line['what']}", *each, f"{fmean(scores.values()):.3f}"])

@@ -58,8 +58,8 @@ def _baseline_lines(one: OfBaseline) -> Iterator[str]:
     if measured is None:
         yield f"{name}: no measurement; only predicted"
     else:
-        of = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
-        was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{of})"
+        rows_text = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
+        was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{rows_text})"
         now = f"{seconds(predicted['value'])} ({format_interval(predicted, 'time_s')})"
         factor = format_number(measured["value"] / predicted["value"], 3)
         where = "inside" if one["in_predicted_interval"] else "outside"
@@ -104,8 +104,8 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
         page.line(f"rows of other models or machines: {content['rows_of_others']:,}")
     for merit in content["foms"]:
         value = f"{format_number(merit['value'])} ({merit_interval(merit)})"
-        of = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
-        page.line(f"{of}; measured times weigh the ratios and cancel in each", "bold")
+        title = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
+        page.line(f"{title}; measured times weigh the ratios and cancel in each", "bold")
         page.lines((f"  {note}" for note in merit_caveats(merit)), "yellow")
     if not content["foms"]:
         page.line("no FOM from measurements: every model needs a measured step and a run")
@@ -212,10 +212,10 @@ def _add_measurements(page: Page, content: Explanation) -> None:
     rows = []
     for one in content["measurements"]:
         passes, left = ", ".join(one["passes"]), format_interval(one["step_s"], "time_s")
-        of = [f"{one['sizes']}, {passes}"]
+        cells = [f"{one['sizes']}, {passes}"]
         if broad:
-            of = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
-        rows.append([*of, left, f"{one['shrinks']:.1%}"])
+            cells = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
+        rows.append([*cells, left, f"{one['shrinks']:.1%}"])
     page.rows(["op", *more, "step then", figure("shrinks")], rows)
     if content["all_measured"] is not None:
         left = format_interval(content["all_measured"], "time_s")
@@ -227,8 +227,8 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
     interval = interval_words(content["interval"], step, "time_s")
     took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
-    of = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
-    yield f"{of}: a step takes {took}"
+    title = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
+    yield f"{title}: a step takes {took}"
     if device["value"] != step["value"]:
         busy = f"the device works {seconds(device['value'])} of it, which the shares are of"
         yield f"{busy}; the step waits for {content['bound']}"
@@ -296,8 +296,8 @@ def _step_text(run: Entry, clock: str) -> str:
     quartiles = f"quartiles {seconds(times['p25_s'])} to {seconds(times['p75_s'])}"
     ends = (times["low_s"], times["high_s"])
     interval = "" if None in ends else f", 95 % interval of it {seconds(ends[0])} to {seconds(ends[1])}"
-    of = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
-    return f"{seconds(times['median_s'])} {of}{interval}, {quartiles}"
+    clock_text = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
+    return f"{seconds(times['median_s'])} {clock_text}{interval}, {quartiles}"
 
 
 def _run_conditions(run: Entry) -> str:
@@ -319,10 +319,10 @@ def _profiler_overhead(run: Entry) -> list[str]:
     if run["profiler_overhead"] is None:
         return []
     least, most = run["profiler_overhead_low"], run["profiler_overhead_high"]
-    beside = f"on the plain step by {_CLOCKS[run['clock']]}"
+    relative_to = f"on the plain step by {_CLOCKS[run['clock']]}"
     if most - least > _WIDE:
-        return [f"profiler: overhead unknown, {least:+.0%} to {most:+.0%} {beside}"]
-    return [f"profiler: {run['profiler_overhead']:+.1%} {beside}, interval {least:+.1%} to {most:+.1%}"]
+        return [f"profiler: overhead unknown, {least:+.0%} to {most:+.0%} {relative_to}"]
+    return [f"profiler: {run['profiler_overhead']:+.1%} {relative_to}, interval {least:+.1%} to {most:+.1%}"]
 
 
 def _op_lines(run: Entry) -> list[str]:

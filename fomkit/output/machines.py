@@ -309,8 +309,8 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         )
     else:
         peak = content["peak"]
-        of = f" of {peak['module']}" if peak["module"] else ""
-        at = f"{peak['op'] or 'an op without a row'}{of} in {peak['pass_name']}"
+        module_text = f" of {peak['module']}" if peak["module"] else ""
+        at = f"{peak['op'] or 'an op without a row'}{module_text} in {peak['pass_name']}"
         page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
         _module_table(page, content)
     if content["layers"] is not None:

@@ -30,8 +30,8 @@ def _add_census(page: Page, census: Census, batch: int | None) -> None:
     """Add the table of layer types, as in the papers of the classic networks, and its sums."""
     names = [name for name in TYPE_COLUMNS if name != "other_operations" or page.screen.width >= WIDE]
     samples = census["samples"]
-    of = "one sample" if samples == 1 else f"{samples} samples"
-    page.line(f"layers by type, forward pass of {of}; weights, outputs and im2col in MiB")
+    samples_text = "one sample" if samples == 1 else f"{samples} samples"
+    page.line(f"layers by type, forward pass of {samples_text}; weights, outputs and im2col in MiB")
     table = table_of_numbers(["layer", *map(figure, names)])
     for row in census["types"]:
         table.add_row(str(row["layer"]), *(_census_cell(name, float(row[name])) for name in names))
@@ -114,8 +114,8 @@ def _intensity(entry: Entry) -> str:
     return "" if entry["intensity"] is None else format_number(entry["intensity"], 3)
 
 
-def _group_columns(content: Entry, beside: str) -> list[Column]:
-    """Return the columns of groups; ``beside``: title of traced or measured times, "" where there are none."""
+def _group_columns(content: Entry, other_times: str) -> list[Column]:
+    """Return the columns of groups; ``other_times``: title of traced or measured times, "" without any."""
     predicted = content["target"] is not None
 
     def share(name: str) -> Callable[[Entry], str]:
@@ -130,17 +130,17 @@ def _group_columns(content: Entry, beside: str) -> list[Column]:
         Column(*figure("byte_share"), share("byte_share"), 5),
         Column(*figure("intensity"), _intensity, 4),
     ]
-    if beside:
-        columns += [Column(beside, "right", _traced), Column("share", "right", share("traced_share"), 3)]
+    if other_times:
+        columns += [Column(other_times, "right", _traced), Column("share", "right", share("traced_share"), 3)]
     if "time_s" in content["total"]:
         columns.append(
             Column(
-                "predicted" if beside else figure("time_s")[0],
+                "predicted" if other_times else figure("time_s")[0],
                 "right",
                 _amount_of("time_s", "time", lambda span: seconds(span["value"])),
             )
         )
-        columns += [Column("interval", "", _interval, 4 if beside else 0)] if predicted else []
+        columns += [Column("interval", "", _interval, 4 if other_times else 0)] if predicted else []
         columns.append(Column(*figure("time_share"), share("time_share")))
     if predicted:
         columns.append(Column("time from", "", lambda entry: format_coverage(entry["time_sources"]), 7))

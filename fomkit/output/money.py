@@ -215,8 +215,8 @@ def _cost_money(page: Page, content: CostContent) -> None:
         page.line(NO_PRICE)
         return
     units = "" if money["paid_units"] == 1 else f", {money['paid_units']:,} of them"
-    beside = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
-    page.line(f"price: {price_text(money['price'])}{units}{beside}")
+    runs_text = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
+    page.line(f"price: {price_text(money['price'])}{units}{runs_text}")
     currency = money["currency"]
     if money["run"] is None:
         page.line(f"money: unknown; {content['model']} does not say what a run is")
@@ -301,9 +301,9 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/cost/1`` as text."""
     page = Page(screen)
     batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
-    of = f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}"
+    title = f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}"
     times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
-    page.line(f"{of}: {times}{mark_of(content)}", "bold")
+    page.line(f"{title}: {times}{mark_of(content)}", "bold")
     page.lines(job_lines(content))
     for write in (_cost_money, _target_line, _add_inference, _carbon, _speedup):
         write(page, content)

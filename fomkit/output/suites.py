@@ -324,9 +324,9 @@ def _group_factor(content: Group) -> str:
 
 
 def _group(page: Page, content: Group, threshold: float | None) -> None:
-    of = f"{content['machine']}, " if content["machine"] else ""
+    machine_text = f"{content['machine']}, " if content["machine"] else ""
     where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
-    page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_group_factor(content)}")
+    page.line(f"{where}: {machine_text}{content['column']}: {content['count']} cells{_group_factor(content)}")
     sources = content["sources"]
     more = [f"{len(sources)} sources"] if len(sources) > 1 else []
     grounds = f"{_moves('basis', content['basis'])}, {_moves('party', content['party'])}"
@@ -389,8 +389,8 @@ def _accepted_row(line: view.Accepted) -> list[str]:
 def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> str:
     """Format for each line the committed and the measured rate, and the verdict."""
     page = Page(screen)
-    of = f"{content['suite']}, version {content['version']}, on {content['machine']}"
-    page.line(f"{of}: committed against measured")
+    title = f"{content['suite']}, version {content['version']}, on {content['machine']}"
+    page.line(f"{title}: committed against measured")
     page.rows(
         ["line", "verdict", figure("lines.committed"), figure("lines.measured"), figure("difference"),
          figure("probability"), "interval", "required", "basis", "party"],

@@ -51,9 +51,9 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     if not points:
         return
     meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
-    beside = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
+    against = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
     unfit = ", which its memory would not hold" if reference["fits"] is False else ""
-    page.heading(f"{mode} scaling: {meaning}; beside {beside} in {_seconds_of(reference['step_s'])}{unfit}")
+    page.heading(f"{mode} scaling: {meaning}; beside {against} in {_seconds_of(reference['step_s'])}{unfit}")
     page.rows(
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
@@ -235,9 +235,9 @@ def _varied(entry: AxisContent) -> str:
     low, high = (_in_unit(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
-    of = "" if entry["count"] is None else f", {entry['count']:,} values"
+    count_text = "" if entry["count"] is None else f", {entry['count']:,} values"
     spacing = ", even ratios" if entry["spacing"] == "log" else ""
-    return f"{entry['name']} {low} to {high}{of}{spacing}"
+    return f"{entry['name']} {low} to {high}{count_text}{spacing}"
 
 
 def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
@@ -245,10 +245,10 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     page = Page(screen)
     seed = "" if content["seed"] is None else f", seed {content['seed']}"
     spent = [objective["name"] for objective in content["objectives"] if objective["name"] in ("cost", "energy")]
-    of = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
+    per = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
         f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
-        f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{of}"
+        f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
     if content["price"]:

@@ -100,12 +100,12 @@ def _precision_lines(models: Sequence[Estimated]) -> list[str]:
     all_machines = {one["target"] for one in models}
     lines = []
     for means, names in machines.items():
-        said = []
+        parts = []
         for name, targets in names.items():
             where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
             own = ", ".join(dict.fromkeys(model for named in targets.values() for model in named))
-            said.append(f"{name}{where} ({own})" if targets.keys() & differ else f"{name}{where}")
-        lines.append(f"precision {', '.join(said)}: {means}")
+            parts.append(f"{name}{where} ({own})" if targets.keys() & differ else f"{name}{where}")
+        lines.append(f"precision {', '.join(parts)}: {means}")
     return lines
 
 
@@ -115,8 +115,8 @@ def _size_lines(models: Sequence[Estimated]) -> list[str]:
     for one in models:
         text = ", ".join(f"{name} {size:,}" for name, size in one["sizes"].items() if name != "batch")
         named.setdefault(text, {})[one["model"]] = None
-    of = {text: f" ({', '.join(names)})" if len(named) > 1 else "" for text, names in named.items() if text}
-    return [f"sizes: {text}{names}" for text, names in of.items()]
+    owners = {text: f" ({', '.join(names)})" if len(named) > 1 else "" for text, names in named.items() if text}
+    return [f"sizes: {text}{names}" for text, names in owners.items()]
 
 
 _PERIODS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
@@ -137,30 +137,30 @@ def _headline(one: Estimated) -> str:
     rate, best = one["unit_per_day"], ", ".join(one["excludes"])
     value, ends = _period(one["run_s"] if rate is not None and one["run_s"] is not None else one["step_s"])
     if rate is None:
-        told = f"{value} a step{ends}{mark_of(one)}"
+        text = f"{value} a step{ends}{mark_of(one)}"
     else:
-        told = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
+        text = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
     tokens = one.get("token_per_s")
-    told += (
+    text += (
         f", {format_number(tokens['value'], 3)} tokens/s a device ({format_interval(tokens, None)})"
         if tokens
         else ""
     )
-    told += f", at best: without {best}" if best else ""
-    told += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
+    text += f", at best: without {best}" if best else ""
+    text += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
     ratio = one.get("ratio")
     times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
     alone = alone_text(ratio["excludes_alone"]) if ratio else ""
     faster = f"; {times} times {ratio['baseline']}{f', but {alone}' if alone else ''}" if ratio else ""
     place = "" if one["scope"] == "device" else f", one {one['scope']}"
-    return f"{one['model']} on {one['target']}{place}: {told}{faster}"
+    return f"{one['model']} on {one['target']}{place}: {text}{faster}"
 
 
 def _headlines(content: Study) -> list[str]:
     """Format the headlines and an empty line; nothing for more than `FEW` estimates."""
     over = {model["ratio"]["baseline"] for model in content["models"] if model.get("ratio")}
-    asked = [model for model in content["models"] if model["target"] not in over]
-    return [*map(_headline, asked), ""] if len(asked) <= FEW else []
+    on_targets = [model for model in content["models"] if model["target"] not in over]
+    return [*map(_headline, on_targets), ""] if len(on_targets) <= FEW else []
 
 
 def format_estimates(content: Study, screen: Screen = PLAIN) -> str:

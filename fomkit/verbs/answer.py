@@ -175,7 +175,7 @@ def _expected(annotation: str) -> tuple[tuple[type, ...], str]:
 
 
 def _check_type(name: str, value: object, annotation: str) -> None:
-    types, told = _expected(annotation)
+    types, expected = _expected(annotation)
     # In Python True is also a number, and a str also an iterable: both need an exact type.
     fits = type(value) in types if isinstance(value, bool | str) else isinstance(value, types)
     fits = fits and (Mapping in types or not isinstance(value, Mapping))  # as an iterable it would be its keys
@@ -183,7 +183,7 @@ def _check_type(name: str, value: object, annotation: str) -> None:
         return
     if isinstance(value, str | PathLike) and Iterable in types:
         raise FomkitError(name, f"is one name, {str(value)!r}. Give a list, for example [{str(value)!r}].")
-    raise FomkitError(name, f"is {value!r:.80}. Give {told}.")
+    raise FomkitError(name, f"is {value!r:.80}. Give {expected}.")
 
 
 def checked(function: Function) -> Function:

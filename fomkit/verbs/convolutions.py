@@ -156,15 +156,15 @@ def _ops(
     """Return the convolutions of a step with their costs, and with their times where there is a machine."""
     if machine is None:
         sizes = choose_sizes(model, options.wanted_sizes)
-        ops, notes, said = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats, None
+        ops, notes, conditions = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats, None
     else:
         found = estimate(model, machine, options)
-        said = conditions_content(found)
+        conditions = conditions_content(found)
         ops, notes = found.ops, (*found.formats.message.splitlines(), *found.deviations)
     rows = ops[ops["kind"] == "conv"].reset_index(drop=True)
     if rows.empty:
         raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
-    return rows, tuple(notes), said
+    return rows, tuple(notes), conditions
 
 
 def _distinct(rows: pd.DataFrame) -> pd.DataFrame:

@@ -94,7 +94,7 @@ def estimate(
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
-def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
+def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
     """Check before the work that an HTML page of this many estimates can be written; raise if not."""
     if output is None or output.suffix != ".html":
         return
@@ -102,7 +102,7 @@ def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
     from fomkit.verbs.report.write import check_few
 
     check_libraries()
-    check_few(len(_models_of(asked["models"])) * (len(asked["machines"]) + bool(asked["baseline"])))
+    check_few(len(_models_of(arguments["models"])) * (len(arguments["machines"]) + bool(arguments["baseline"])))
 
 
 def _page(found: Comparison) -> str:
@@ -233,8 +233,8 @@ def _compare_all(
     from fomkit.verbs.from_measurements import from_measurements, measured_content
 
     where = str(measurements)
-    told = measured_content(from_measurements(found, rows, where, options.last_batch), where)
-    return replace(found, rows=rows, from_measurements=told)
+    content = measured_content(from_measurements(found, rows, where, options.last_batch), where)
+    return replace(found, rows=rows, from_measurements=content)
 
 
 @command(

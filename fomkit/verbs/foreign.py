@@ -129,9 +129,9 @@ def _imported(
         "model": _read_model,
         "measurements": _read_measurements,
     }[makes]
-    found, lines, said = read(path, target.stem, chosen, given)
+    found, lines, remarks = read(path, target.stem, chosen, given)
     return written(
-        files := save(found, target, force=force), [*lines, f"Written: {', '.join(map(str, files))}"], said
+        files := save(found, target, force=force), [*lines, f"Written: {', '.join(map(str, files))}"], remarks
     )
 
 
@@ -200,7 +200,7 @@ def _read_model(
 ) -> tuple[ModelProfile, list[str], list[str]]:
     of_model = ("facts", "machine", "sizes", "train_samples", "epochs", "graph", "mode", "optimizer")
     name = given["name"] or (None if given["facts"] else stem)
-    model, said = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
+    model, remarks = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
     lines = [f"{model.name}: {len(model.ops):,} rows of ops from {path.name}"]
     if model.data.train_samples is None or model.run.epochs is None:
         lines.append(
@@ -209,15 +209,15 @@ def _read_model(
     return (
         model,
         lines,
-        [f"{path}: {one}" for one in (*said, *(f"unsupported: {name}" for name in model.unsupported))],
+        [f"{path}: {one}" for one in (*remarks, *(f"unsupported: {name}" for name in model.unsupported))],
     )
 
 
 def _read_measurements(
     path: Path, _stem: str, chosen: str, given: Mapping[str, Any]
 ) -> tuple[ImportedMeasurements, list[str], list[str]]:
-    asked = {name: given[name] for name in ("model", "machine", "start", "end")}
-    found = import_measurements(path, file_format=chosen, **asked)
+    arguments = {name: given[name] for name in ("model", "machine", "start", "end")}
+    found = import_measurements(path, file_format=chosen, **arguments)
     rows = found.table.to_dict("records")
     lines = [f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}" for row in rows]
     return found, lines, [f"{path}: {line}" for line in found.said]

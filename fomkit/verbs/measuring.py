@@ -25,7 +25,7 @@ MeasurePlan = Literal["quick", "default", "full"]
 """Duration by the clock that times the ops: about 2 minutes, 10 minutes or an hour."""
 
 
-def _silent(_text: str) -> None:
+def _no_progress(_text: str) -> None:
     """Ignore progress messages: the default of ``tell``."""
 
 
@@ -58,7 +58,7 @@ def measure(
     library: Literal["torch", "tensorflow"] | None = None, name: str = "", seed: int = 0, resume: bool = False,
     network: bool = False, ranks: int | None = None, backends: Sequence[str] = (),
     slurm: str | Path | None = None, nodes: int | None = None, input_file: str | Path | None = None,
-    workers: int | None = None, add: bool = False, force: bool = False, tell: Callable[[str], None] = _silent,
+    workers: int | None = None, add: bool = False, force: bool = False, tell: Callable[[str], None] = _no_progress,
 ) -> Answer:  # fmt: skip
     """Time ops on this machine with PyTorch or TensorFlow, and write a machine profile.
 
@@ -104,18 +104,18 @@ def measure(
     FomkitError
         When nothing can be timed here, or an option does not apply to what is measured.
     """
-    beside = _Beside(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
-    shared: dict[str, Any] = {"plan": beside.plan(quick, full), "name": name, "force": force}
+    other = _OtherMeasurement(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
+    shared: dict[str, Any] = {"plan": other.plan(quick, full), "name": name, "force": force}
     of_run: dict[str, Any] = {"resume": resume, "seed": seed, "tell": tell}
     of_ops = {"models": models, "batch": batch, "sizes": sizes, "precision": precision}
     if network or input_file is not None:
-        beside.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
-        return _measured_beside(Path(output), beside, device, batch, shared, of_run)
+        other.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
+        return _measure_other(Path(output), other, device, batch, shared, of_run)
     shared |= {**of_ops, "device": device}
-    return _told_of_ops(measure_machine(output, library=library, threads=threads, **shared, **of_run))
+    return _ops_answer(measure_machine(output, library=library, threads=threads, **shared, **of_run))
 
 
-class _Beside(NamedTuple):
+class _OtherMeasurement(NamedTuple):
     """Options of a measurement other than of ops: of the network, or of an input pipeline."""
 
     network: bool
@@ -154,20 +154,18 @@ class _Beside(NamedTuple):
             raise FomkitError(name, f"says something of ops, and {what} is measured. Leave it out.")
 
 
-def _measured_beside(
-    output: Path, beside: _Beside, device: str, batch: int | None, shared: Mapping[str, Any],
+def _measure_other(
+    output: Path, other: _OtherMeasurement, device: str, batch: int | None, shared: Mapping[str, Any],
     of_run: Mapping[str, Any],
 ) -> Answer:  # fmt: skip
     """Measure the network or an input pipeline, or write the job script for it; return the answer to print."""
-    backends = beside.backends or (("nccl",) if device == "cuda" else ("gloo",))
-    if beside.slurm is not None:
-        return _job_script(output, Path(beside.slurm), beside, backends, shared)
-    if beside.input_file is not None:
-        read = measure_input(
-            beside.input_file, output, workers=beside.workers, batch=batch, add=beside.add, **shared
-        )
+    backends = other.backends or (("nccl",) if device == "cuda" else ("gloo",))
+    if other.slurm is not None:
+        return _job_script(output, Path(other.slurm), other, backends, shared)
+    if other.input_file is not None:
+        read = measure_input(other.input_file, output, workers=other.workers, batch=batch, add=other.add, **shared)
         return written(read.files, [*read.lines(), f"Written: {', '.join(map(str, read.files))}"])
-    found = measure_network(output, ranks=beside.ranks, backends=backends, add=beside.add, **shared, **of_run)
+    found = measure_network(output, ranks=other.ranks, backends=backends, add=other.add, **shared, **of_run)
     if found is None:
         return written((), ())
     lines = [*found.machine.notes, f"measured in {found.wall_s:.0f} s: {', '.join(map(str, found.files))}"]
@@ -179,13 +177,13 @@ def _measured_beside(
 
 
 def _job_script(
-    output: Path, path: Path, beside: _Beside, backends: Sequence[str], shared: Mapping[str, Any]
+    output: Path, path: Path, other: _OtherMeasurement, backends: Sequence[str], shared: Mapping[str, Any]
 ) -> Answer:
     from fomkit.bench.network import Job, slurm_job
     from fomkit.files.write import check_absent, write_whole
 
-    nodes = beside.nodes or 2
-    job = Job(nodes, beside.ranks or nodes, shared["plan"], tuple(backends), str(output), beside.add)
+    nodes = other.nodes or 2
+    job = Job(nodes, other.ranks or nodes, shared["plan"], tuple(backends), str(output), other.add)
     text = slurm_job(job)
     check_absent([path], shared["force"])
     write_whole(path, text)
@@ -206,7 +204,7 @@ def _link_line(link: Link) -> str:
     return f"{link.channel}, {link.tier}, {sizes}: alpha {alpha}, {rate}"
 
 
-def _told_of_ops(found: Measured) -> Answer:
+def _ops_answer(found: Measured) -> Answer:
     """Return the answer for timed ops: what was measured, whether it suffices, the files, and the next command."""
     from fomkit.bench.journal import DESIGN, MeasuredContent
     from fomkit.output.machines import format_measured
@@ -226,7 +224,7 @@ def measure_machine(
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     device: Literal["cpu", "cuda"] = "cpu", library: Literal["torch", "tensorflow"] | None = None,
     threads: int = 1, name: str = "", seed: int = 0, resume: bool = False, force: bool = False,
-    tell: Callable[[str], None] = _silent,
+    tell: Callable[[str], None] = _no_progress,
 ) -> Measured:  # fmt: skip
     """Time ops on this machine with PyTorch or TensorFlow, in a separate process, and write a machine profile.
 
@@ -285,7 +283,7 @@ def measure_machine(
 def measure_network(
     output: str | Path, *, ranks: int | None = None, backends: Sequence[str] = ("gloo",),
     plan: MeasurePlan = "default", add: bool = False, resume: bool = False, seed: int = 0, name: str = "",
-    force: bool = False, tell: Callable[[str], None] = _silent,
+    force: bool = False, tell: Callable[[str], None] = _no_progress,
 ) -> NetworkMeasured | None:  # fmt: skip
     """Time messages and collectives between processes, started here or by a launcher, and write the links found.
 
@@ -368,8 +366,8 @@ def _page(found: Answer) -> str:
     return accuracy_page(dict(found.content))
 
 
-def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
-    if asked["here"] and output is not None and output.suffix == ".md":
+def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
+    if arguments["here"] and output is not None and output.suffix == ".md":
         raise FomkitError(str(output), "a page is of public comparisons, and --here is none. Use .json or .csv.")
 
 
@@ -384,7 +382,7 @@ def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
 )
 def validate(
     data: str | Path | None = None, *, full: bool = False, sheets: Sequence[str] = (), here: bool = False,
-    quick: bool = False, tell: Callable[[str], None] = _silent,
+    quick: bool = False, tell: Callable[[str], None] = _no_progress,
 ) -> Answer:  # fmt: skip
     """Compare predictions with public measurements that were not used to fit them.
 

@@ -120,8 +120,8 @@ def _ops_of(
     if machine is not None:
         found = estimate(model, machine, options)
         ops, stale = _traced_at(found.ops, model, found.sizes)
-        said = (*found.formats.message.splitlines(), *found.deviations, *stale)
-        return ops, said, conditions_content(found)
+        notes = (*found.formats.message.splitlines(), *found.deviations, *stale)
+        return ops, notes, conditions_content(found)
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
@@ -211,16 +211,16 @@ def _time_entry(step: _Step, ops: pd.DataFrame, sums: Sums) -> Mapping[str, obje
 def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     """Convert the sums of some ops to an entry of ``rows``."""
     sums, timed = add_up(ops, step.distinct), "time_s" in ops.columns
-    beside = timed and step.beside
+    traced = timed and step.beside
     missing = as_content(
-        Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if beside else None,
+        Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if traced else None,
         time=sums.time_missing if timed else None,
     )  # fmt: skip
     return as_content(
         OpSums, _time_entry(step, ops, sums) if timed else {"time_s": None}, sums, distinct_ops=sums.distinct,
         flop_share=_share_of(sums.flop, step.total.flop), byte_share=_share_of(sums.byte, step.total.byte),
-        missing=missing, traced_s=sums.traced_s if beside else None,
-        traced_share=_share_of(sums.traced_s, step.total.traced_s) if beside else None,
+        missing=missing, traced_s=sums.traced_s if traced else None,
+        traced_share=_share_of(sums.traced_s, step.total.traced_s) if traced else None,
     )  # fmt: skip
 
 
@@ -337,8 +337,8 @@ class _Sum:
 def _sums_on_symbols(model: ModelProfile, sizes: Mapping[str, Any]) -> dict[str, dict[str, _Sum]]:
     """Add up the work of distinct ops as symbolic expressions, by pass and for the step."""
     found: dict[str, dict[str, _Sum]] = defaultdict(lambda: {name: _Sum() for name in QUANTITIES})
-    apart = [name for name in model.ops.columns if name not in _NO_WORK]
-    for _, rows in model.ops.groupby(apart, sort=False, dropna=False):
+    columns = [name for name in model.ops.columns if name not in _NO_WORK]
+    for _, rows in model.ops.groupby(columns, sort=False, dropna=False):
         cells = {str(name): value for name, value in rows.iloc[0].items()}
         count = float(rows["count"].sum())
         for name, work in symbolic_work(cells, lambda text: evaluate(text, sizes, model.name)).items():

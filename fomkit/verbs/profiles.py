@@ -141,21 +141,21 @@ def _of_mode_beside(
     if isinstance(given, str | Path):
         path = locate(str(given), "model_profiles")
         stem = path.stem.removesuffix(f"-{mode}")
-        beside, config = path.with_name(f"{stem}-{mode}.yaml"), path.with_name(f"{stem}.config.json")
-        like = load_model(beside) if beside.is_file() else found if is_own else None
-        if like is not None and fusion == "vendor":
-            return like
+        stored, config = path.with_name(f"{stem}-{mode}.yaml"), path.with_name(f"{stem}.config.json")
+        base = load_model(stored) if stored.is_file() else found if is_own else None
+        if base is not None and fusion == "vendor":
+            return base
         if config.is_file():
             # By default a prompt is as long as a training sequence.
             tokens = () if mode == "decode" else (SEQ, SOURCE)
             as_trained = {name: found.sizes[name] for name in tokens if name in found.sizes}
-            known = {**(as_trained if like is None else like.sizes), **(sizes or {})}
+            known = {**(as_trained if base is None else base.sizes), **(sizes or {})}
             known_batch = known.pop("batch", None)
             made = profile_config(config, mode=mode, fusion=fusion, batch=batch or known_batch, sizes=known,
-                                  name=f"{stem}-{mode}" if like is None else like.name)  # fmt: skip
-            return made if like is None else replace(made, data=like.data, run=like.run, unit=like.unit)
-    asked = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
-    what = f"no config.json beside it says what {asked} would take"
+                                  name=f"{stem}-{mode}" if base is None else base.name)  # fmt: skip
+            return made if base is None else replace(made, data=base.data, run=base.run, unit=base.unit)
+    request = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
+    what = f"no config.json beside it says what {request} would take"
     raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave that out.")
 
 
@@ -184,16 +184,14 @@ def _key_of_code(path: Path) -> str:
     """Hash all that a trace depends on: the file, files it may read, installed packages; "" where undetermined."""
     from importlib.metadata import distributions
 
-    beside = _read_beside(path) if path.suffix == ".py" else []
-    if beside is None:
+    readable = _read_beside(path) if path.suffix == ".py" else []
+    if readable is None:
         return ""
     installed = sorted(f"{one.name} {one.version}" for one in distributions())
-    around = [os.environ.get(name, "") for name in ("KERAS_BACKEND", "PYTHONPATH")]
-    files = file_key([path, *beside])
-    names = [str(one) for one in beside]
-    return (
-        hashlib.sha256(f"{path.stem} {names} {files} {installed} {around}".encode()).hexdigest() if files else ""
-    )
+    env = [os.environ.get(name, "") for name in ("KERAS_BACKEND", "PYTHONPATH")]
+    files = file_key([path, *readable])
+    names = [str(one) for one in readable]
+    return hashlib.sha256(f"{path.stem} {names} {files} {installed} {env}".encode()).hexdigest() if files else ""
 
 
 def traced(path: Path) -> ModelProfile:
@@ -264,9 +262,9 @@ def check_save(kind: str, path: Path, *, force: bool) -> None:
 
     is_table = kind == "measurements"
     if path.suffix not in ((".csv",) if is_table else (".yaml", ".yml")):
-        said = "measurements are a CSV" if is_table else "a profile is a YAML"
+        message = "measurements are a CSV" if is_table else "a profile is a YAML"
         example = "mine.csv" if is_table else "mine.yaml"
-        raise FomkitError(str(path), f"{said} file. Write, for example, '{example}'.")
+        raise FomkitError(str(path), f"{message} file. Write, for example, '{example}'.")
     tables = [path.with_name(f"{path.stem}.timings.csv")] if kind == "machine" else []
     check_absent([path, *(tables_beside(path) if kind == "model" else tables)], force)
 

@@ -150,14 +150,14 @@ def profile(
     FomkitError
         When the file fails, exceeds a limit or lacks something.
     """
-    asked = _Asked(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer, name,
-                   measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
+    args = _Arguments(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer,
+                      name, measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
-        return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
-    return _of_module(source, inputs, loss, asked)
+        return _of_file(Path(source), args, tell, is_bare=inputs is None and loss is None)
+    return _of_module(source, inputs, loss, args)
 
 
-class _Asked(NamedTuple):
+class _Arguments(NamedTuple):
     """The arguments of `profile`."""
 
     arguments: Sequence[str] | None
@@ -184,112 +184,112 @@ class _Asked(NamedTuple):
         return {name: size for name, size in self.wanted.items() if name != "batch"}
 
 
-def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
+def _of_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> ModelProfile:
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):
-        source = Workload(source, inputs, loss, asked.optimizer)
-    elif inputs is not None or loss is not None or asked.optimizer is not None:
+        source = Workload(source, inputs, loss, args.optimizer)
+    elif inputs is not None or loss is not None or args.optimizer is not None:
         raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
-    if asked.measure is not None or asked.threads is not None or asked.precision:
+    if args.measure is not None or args.threads is not None or args.precision:
         raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
-    if asked.script or asked.arguments is not None:
+    if args.script or args.arguments is not None:
         raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
-    return profile_workload(source, mode=_passes(asked), batch=asked.batch, sizes=asked.sizes, name=asked.name)
+    return profile_workload(source, mode=_passes(args), batch=args.batch, sizes=args.sizes, name=args.name)
 
 
-def _passes(asked: _Asked) -> Literal["train", "infer"]:
+def _passes(args: _Arguments) -> Literal["train", "infer"]:
     """Return the mode for code, which is train or infer; raise for any other."""
-    if asked.mode not in ("train", "infer"):
+    if args.mode not in ("train", "infer"):
         what = "is for a transformer's config.json. Code is traced as train or infer."
-        raise FomkitError(f"mode {asked.mode}", what)
-    return asked.mode
+        raise FomkitError(f"mode {args.mode}", what)
+    return args.mode
 
 
-def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
+def _of_file(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
     from fomkit.frontends.model_file import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
-    if not is_bare or not isinstance(asked.optimizer, str | None):
+    if not is_bare or not isinstance(args.optimizer, str | None):
         raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
-    asked = asked._replace(script=asked.script or is_trainer_program(path))
-    is_onnx = _is_onnx(path, asked)
-    _check_use(path, asked)
-    _check_measuring(path, asked, is_onnx=is_onnx)
-    limits: dict[str, Any] = {"time_limit_s": asked.time_limit}
-    limits |= {"memory_limit_byte": asked.memory_limit * 1e9} if asked.memory_limit else {}
+    args = args._replace(script=args.script or is_trainer_program(path))
+    is_onnx = _is_onnx(path, args)
+    _check_use(path, args)
+    _check_measuring(path, args, is_onnx=is_onnx)
+    limits: dict[str, Any] = {"time_limit_s": args.time_limit}
+    limits |= {"memory_limit_byte": args.memory_limit * 1e9} if args.memory_limit else {}
     of_step: dict[str, Any] = {
-        "mode": asked.mode if path.suffix == ".json" else _passes(asked),
-        "batch": asked.batch,
-        "sizes": asked.sizes,
-        "name": asked.name,
+        "mode": args.mode if path.suffix == ".json" else _passes(args),
+        "batch": args.batch,
+        "sizes": args.sizes,
+        "name": args.name,
     }
-    tell(f"{'running' if asked.script else 'profiling'} {path.name}")
-    if asked.script:
-        found = profile_script(path, asked.arguments or (), name=asked.name, **limits)
+    tell(f"{'running' if args.script else 'profiling'} {path.name}")
+    if args.script:
+        found = profile_script(path, args.arguments or (), name=args.name, **limits)
     elif path.suffix in (".yaml", ".yml"):
-        found = _of_sizes(path, asked)
+        found = _of_sizes(path, args)
     elif path.suffix == ".json":
         from fomkit.frontends.config.profile import profile_config
 
-        found = profile_config(path, fusion=asked.fusion, **of_step)
+        found = profile_config(path, fusion=args.fusion, **of_step)
     elif is_onnx:
-        found = profile_onnx(path, optimizer=asked.optimizer, **of_step, **limits)
+        found = profile_onnx(path, optimizer=args.optimizer, **of_step, **limits)
     else:
         found = profile_file(path, **of_step, **limits)
-    if asked.measure is None:
+    if args.measure is None:
         return found
     from fomkit.bench.measured_run import measure_profile
     from fomkit.bench.power import watch_energy
 
     tell(f"timing {path.name}")
-    timed = {"ops": asked.measure == "ops", "threads": asked.threads, "precision": asked.precision, **limits}
+    timed = {"ops": args.measure == "ops", "threads": args.threads, "precision": args.precision, **limits}
     with watch_energy() as energy:
         return measure_profile(found, path, energy=energy, **timed)
 
 
-def _of_sizes(path: Path, asked: _Asked) -> ModelProfile:
+def _of_sizes(path: Path, args: _Arguments) -> ModelProfile:
     """Build the profile of a transformer from its sizes; nothing runs, so the limits have no effect."""
     from fomkit.profiles.declared import load_recipe
 
-    if asked.sizes or asked.mode != "train":
+    if args.sizes or args.mode != "train":
         raise FomkitError(
             str(path), "holds the sizes of a transformer, which is trained. Only `batch`, `name` and -o apply."
         )
     found = load_recipe(path)
-    used = {**found.sizes, **({"batch": asked.batch} if asked.batch is not None else {})}
-    return replace(found, name=asked.name or found.name, sizes=used)
+    used = {**found.sizes, **({"batch": args.batch} if args.batch is not None else {})}
+    return replace(found, name=args.name or found.name, sizes=used)
 
 
-def _is_onnx(path: Path, asked: _Asked) -> bool:
+def _is_onnx(path: Path, args: _Arguments) -> bool:
     """Identify an ONNX model by content; also by its ending, so that a damaged file gets a clear message."""
     from fomkit.frontends.onnx.file import recognise_onnx
 
-    found = not asked.script and (path.suffix == ".onnx" or recognise_onnx(path))
-    if asked.optimizer and not found:
+    found = not args.script and (path.suffix == ".onnx" or recognise_onnx(path))
+    if args.optimizer and not found:
         what = "is for an ONNX file. Name the optimizer in the Python file."
-        raise FomkitError(f"optimizer {asked.optimizer}", what)
+        raise FomkitError(f"optimizer {args.optimizer}", what)
     return found
 
 
-def _check_use(path: Path, asked: _Asked) -> None:
+def _check_use(path: Path, args: _Arguments) -> None:
     """Refuse a folder, invalid limits, and options that do not apply to this kind of file."""
-    if asked.fusion != "vendor" and path.suffix != ".json":
-        what = f"fusion {asked.fusion} is of a config.json, whose ops follow from its sizes"
+    if args.fusion != "vendor" and path.suffix != ".json":
+        what = f"fusion {args.fusion} is of a config.json, whose ops follow from its sizes"
         raise FomkitError(str(path), f"{what}. Leave it out: code is traced as it runs.")
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Give the Python file, or the ONNX file, in it.")
     for name in ("time_limit", "memory_limit"):
-        limit = getattr(asked, name)
+        limit = getattr(args, name)
         if limit is not None and not limit >= 0.1:
             raise FomkitError(name, f"is {limit!r}. Give a number of 0.1 or more.")
-    if asked.arguments is not None and not asked.script:
-        message = f"the arguments {' '.join(asked.arguments)!r:.80} are for a training program"
+    if args.arguments is not None and not args.script:
+        message = f"the arguments {' '.join(args.arguments)!r:.80} are for a training program"
         raise FomkitError(str(path), f"{message}. Add `script`, or leave them out.")
     options = {
-        "`mode` infer": asked.mode == "infer", "`batch`": asked.batch is not None, "`sizes`": bool(asked.sizes)
+        "`mode` infer": args.mode == "infer", "`batch`": args.batch is not None, "`sizes`": bool(args.sizes)
     }  # fmt: skip
-    if asked.script and any(options.values()):
+    if args.script and any(options.values()):
         given = next(option for option, is_given in options.items() if is_given)
         raise FomkitError(
             str(path),
@@ -298,21 +298,21 @@ def _check_use(path: Path, asked: _Asked) -> None:
         )
 
 
-def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
+def _check_measuring(path: Path, args: _Arguments, *, is_onnx: bool) -> None:
     """Refuse options of timing that cannot be used, before anything runs."""
-    check_counts(threads=asked.threads)
-    if asked.precision and asked.measure != "step":
-        what = f"`precision` {asked.precision} is for the plain step. Add `measure` step, or leave it out."
+    check_counts(threads=args.threads)
+    if args.precision and args.measure != "step":
+        what = f"`precision` {args.precision} is for the plain step. Add `measure` step, or leave it out."
         raise FomkitError(str(path), what)
-    if asked.measure is None:
-        if asked.threads is not None:
+    if args.measure is None:
+        if args.threads is not None:
             raise FomkitError(str(path), "`threads` is for timing. Add `measure` step, or leave it out.")
         return
     if is_onnx:
         raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
     if path.suffix == ".json":
         raise FomkitError(str(path), "holds sizes, and nothing runs. Give a model.py to time it.")
-    if asked.script:
+    if args.script:
         raise FomkitError(
             str(path),
             "`measure` is not for a training program, whose step cannot be run again alone. Give its model as a "
@@ -320,7 +320,7 @@ def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
         )
     from fomkit.bench.model_steps import check_timed
 
-    check_timed(path, asked.precision)
+    check_timed(path, args.precision)
 
 
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:

@@ -93,7 +93,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
     names = [machine.name for machine in result.machines]
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
-    held = next((one for one in result.explained if one.line == line.name), None)
+    explained = next((one for one in result.explained if one.line == line.name), None)
     return as_content(
         LineContent, line, runs_per_unit=line.runs, **{"class": new.category}, party=new.party,
         basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index), relative=line.is_relative,
@@ -104,7 +104,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         weight=merit.weights.get(line.name) if merit else None,
         excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
         excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
-        explained=held and held.share, measured_run=held and held.message,
+        explained=explained and explained.share, measured_run=explained and explained.message,
         machines={name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ CARRIED_SAYS = (
 
 def _calibration(found: Calibration) -> Calibrated:
     """Convert a suite computed from measured steps of its baseline to plain values."""
-    inside, of = found.held
+    inside, count = found.held
     lines = [
         as_content(StepLine, one, baseline_step_s=one.measured, rest_s=one.rest, step_s=one.step,
                    measured_step_s=one.found)
@@ -137,7 +137,7 @@ def _calibration(found: Calibration) -> Calibrated:
     ]  # fmt: skip
     return as_content(
         Calibrated, fom=found.merit and found.merit.value, projected_fom=found.projected and found.projected.value,
-        measured_fom=found.measured and found.measured.value, measured_lines=of, inside=inside, lines=lines,
+        measured_fom=found.measured and found.measured.value, measured_lines=count, inside=inside, lines=lines,
         left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=CARRIED_SAYS,
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         against_threshold = _threshold_verdict(
             merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
         )
-    told = (
+    messages = (
         text
         for estimate in result.estimates
         for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
@@ -175,7 +175,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         lines=[_line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)],
         campaigns=_campaigns(result),
         calibrated=None if result.calibration is None else _calibration(result.calibration),
-        notes=[*filter(None, [result.moved]), *suite.notes, *dict.fromkeys(told)],
+        notes=[*filter(None, [result.moved]), *suite.notes, *dict.fromkeys(messages)],
     )  # fmt: skip
 
 
@@ -275,11 +275,11 @@ def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
 
 def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     phase = cost.phase
-    held, estimate = cost.explained, cost.estimate
+    explained, estimate = cost.explained, cost.estimate
     return as_content(
         Phase, cost, phase, work=phase.model or f"{phase.suite}: {phase.line}", runs_basis=phase.basis,
         unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days), kg=_kg(cost, grid),
-        fits=cost.fit.fits, explained=held and held.share, measured_run=held and held.message,
+        fits=cost.fit.fits, explained=explained and explained.share, measured_run=explained and explained.message,
         deviations=cost.message, conditions=None if estimate is None else conditions_content(estimate),
     )  # fmt: skip
 

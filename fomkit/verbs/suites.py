@@ -79,8 +79,8 @@ def _only_other(lines: Suite, baseline: str) -> str:
     return others[0]
 
 
-def _check_freeze(asked: Mapping[str, Any], output: Path | None) -> None:
-    if asked["freeze"] is not None and output is not None:
+def _check_freeze(arguments: Mapping[str, Any], output: Path | None) -> None:
+    if arguments["freeze"] is not None and output is not None:
         raise FomkitError("freeze", "rates the suite's own baseline and nothing else. Leave -o out.")
 
 
@@ -174,11 +174,12 @@ def fom(
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
     changed = proposals if isinstance(proposals, Mapping) else _proposed(proposals)
     found = _rated(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
-    said = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
-    if strict and said:
+    deviations = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
+    if strict and deviations:
         raise FomkitError(
             found.suite.name,
-            f"`strict` allows no deviation from its lines, and there is {'; '.join(said)}. Leave `strict` out.",
+            f"`strict` allows no deviation from its lines, and there is {'; '.join(deviations)}. "
+            "Leave `strict` out.",
         )
     return found
 

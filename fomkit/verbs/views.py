@@ -130,7 +130,7 @@ def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
     from fomkit.merit.content import method_steps
     from fomkit.readers.measurements import all_measured
 
-    merits, told = {merit.target.machine: merit for merit in found.merits}, ""
+    merits, text = {merit.target.machine: merit for merit in found.merits}, ""
     baseline, rows = {one.model.name: one for one in found.baseline}, (*all_measured()[0].rows, *found.rows)
     for one, block in zip(found.estimates, content["models"][len(found.baseline) :], strict=True):
         over, name = baseline.get(one.model.name), one.machine.name
@@ -139,9 +139,9 @@ def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
         page.heading(f"{one.model.name} on {name}, in twelve steps")
         numbered = ((str(place), *step) for place, step in enumerate(steps, start=1))
         page.rows([("", "right"), "step", *machines], numbered, first_out=machines)
-        told += page.text()
-        told += format_terms(block)
-    return told
+        text += page.text()
+        text += format_terms(block)
+    return text
 
 
 def _comparison(found: Comparison) -> Answer:
@@ -166,8 +166,8 @@ def _predicted(found: Prediction) -> Answer:
 
     content: PredictionContent = {"schema": "fomkit/predict/1", **found.content()}
     name = Path(found.where).name
-    said = [f"{found.where}: {line}" for line in found.said]
-    return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=said)
+    messages = [f"{found.where}: {line}" for line in found.said]
+    return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=messages)
 
 
 def _suite(found: Any) -> Answer:

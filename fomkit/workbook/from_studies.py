@@ -90,17 +90,17 @@ def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpL
 
 def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:
     """Merge equal ops of different modules into one line; sort by time, the longest first."""
-    together: dict[str, OpLine] = {}
+    merged: dict[str, OpLine] = {}
     for line in lines:
         key = repr(replace(line, count=0.0))
-        known = together.get(key)
-        together[key] = line if known is None else replace(known, count=known.count + line.count)
+        known = merged.get(key)
+        merged[key] = line if known is None else replace(known, count=known.count + line.count)
 
     def seconds(line: OpLine) -> float:
         span = op_time(line, device, DEFAULT_LEVEL)
         return 0.0 if span is None else span.value * line.count
 
-    return tuple(sorted(together.values(), key=seconds, reverse=True))
+    return tuple(sorted(merged.values(), key=seconds, reverse=True))
 
 
 def case_of(estimate: Estimate, name: str, device: Device) -> Case:

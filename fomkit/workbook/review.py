@@ -71,8 +71,8 @@ def not_recorded(found: Review) -> list[str]:
     given, jobs = (sum(one.title == table.title and not one.is_ignored for one in own) for table in (GIVEN, JOBS))
     others = len(own) - given - jobs
     return [
-        f"not kept: {count} change{'s' * (count > 1)} of {of}"
-        for count, of in (
+        f"not kept: {count} change{'s' * (count > 1)} of {what}"
+        for count, what in (
             (given, "given times; they belong in the suite"),
             (jobs, "terms of runs on many devices; they follow from links and layouts"),
             (others, "conditions; they are the same for everybody"),

@@ -163,10 +163,10 @@ class SummaryCells:
     merits: Placed
 
 
-def _rate_cells(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
+def _rate_cells(key: tuple[str, str], unit: str, sheets: Sheets) -> list[Value]:
     """Return the rate of a workload on a machine with both bounds, from the sheet where it is computed."""
     values, terms, table = sheets.values, sheets.terms, sheets.stated(key)
-    if of == PER_SECOND:
+    if unit == PER_SECOND:
         step = values.cases[key].step.wall_s.per(1.0)
         cells = [terms.at(*key, STEP, end) for end in ("value", "high", "low")]
         return [Formula(f"1/{cell}", end) for cell, end in zip(cells, step.ends, strict=True)]
@@ -206,8 +206,8 @@ def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
 def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
     (workload, target), sheet_model, values = key, sheets.sheet_model, sheets.values
     old, ratio = (workload, str(sheet_model.baseline)), values.ratios[key]
-    of = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
-    yield from (workload, target, of)
+    unit = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
+    yield from (workload, target, unit)
     cell = RATIOS.row(number)
     yield Formula(f"{cell['new']}/{cell['old']}", ratio.value)
     below = f"LN({cell['new']}/{cell['new_low']})^2+LN({cell['old_high']}/{cell['old']})^2"
@@ -222,7 +222,7 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
     worst = f'IF(OR({any_of["error"]}),"error",IF(OR({any_of["changed"]}),"changed","{AS_ISSUED}"))'
     yield Formula(worst, AS_ISSUED)
     for one in (key, old):
-        yield from _rate_cells(one, of, sheets)
+        yield from _rate_cells(one, unit, sheets)
     yield Formula(f"{cell['value']}-{cell['low']}", ratio.value - ratio.low)
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
     for one in (key, old):
@@ -311,22 +311,22 @@ class Check(NamedTuple):
 def _case_checks(sheets: Sheets) -> Iterator[Check]:
     terms, ops = sheets.terms, sheets.ops
     for case in sheets.sheet_model.cases:
-        one, of = sheets.values.cases[case.key], case.name
+        one, name = sheets.values.cases[case.key], case.name
         block = {end: ops.block(case, end) for end in ("total", "time_source", "low", "high")}
         total, device = f"SUM({block['total']})", one.step.device_s.value
-        yield Check("sum of the ops is the device's time", of, total, terms.at(*case.key, DEVICE), device)
+        yield Check("sum of the ops is the device's time", name, total, terms.at(*case.key, DEVICE), device)
         rows = sum(span is not None for span in one.ops)
         shares = f"SUM({sheets.families.block(case, 'share')})" if rows else "1"
-        yield Check("shares of the time by kind and source sum to 1", of, shares, "1", 1.0)
+        yield Check("shares of the time by kind and source sum to 1", name, shares, "1", 1.0)
         named = f'--({block["time_source"]}<>"{UNKNOWN}")'
         found = f"SUMPRODUCT({named},--ISNUMBER({block['total']}))"
         what = "every op that has a time source has a time"
-        yield Check(what, of, found, f"SUMPRODUCT({named})", float(rows))
+        yield Check(what, name, found, f"SUMPRODUCT({named})", float(rows))
         found = f"SUMPRODUCT(--({block['low']}>1))+SUMPRODUCT(--ISNUMBER({block['high']}),--({block['high']}<1))"
-        yield Check("no interval lies beside its time", of, found, "0", 0.0)
+        yield Check("no interval lies beside its time", name, found, "0", 0.0)
         step, low, high = (terms.at(*case.key, STEP, end) for end in ENDS)
         inside = f"IF(AND({low}<={step},{step}<={high}),1,0)"
-        yield Check("the step lies inside its interval", of, inside, "1", 1.0)
+        yield Check("the step lies inside its interval", name, inside, "1", 1.0)
 
 
 def _unit_checks(machines: MachineCells) -> Iterator[Check]:

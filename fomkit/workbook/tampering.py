@@ -133,8 +133,8 @@ def _sheets(issued: Book, returned: Book) -> Iterator[Finding]:
         for place in sorted(now.comments):
             message = now.comments[place]
             if message.split() != was.comments.get(place, "").split():
-                said = f"a comment: {message[:_SHOWN]!r}. Figures count only in cells."
-                yield Finding(f"{title}!{place}", "label", said)
+                text = f"a comment: {message[:_SHOWN]!r}. Figures count only in cells."
+                yield Finding(f"{title}!{place}", "label", text)
         if now.shapes > was.shapes:
             yield Finding(title, "label", f"{now.shapes - was.shapes} text boxes or pictures were added.")
 
@@ -232,11 +232,11 @@ def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
     for sheet, now in returned.marks.sheets.items():
         if sheet not in issued.marks.sheets:
             continue
-        was, are = (
+        before, after = (
             Counter({(part, plain_formula(cells)): count for (part, cells), count in marks.series.items()})
             for marks in (issued.marks.sheets[sheet], now)
         )
-        gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (was - are, are - was))
+        gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (before - after, after - before))
         if new:
             message = f"a chart reads {new}; {gone or 'nothing more'} was issued. Look at cells."
             yield Finding(sheet, "chart", message)

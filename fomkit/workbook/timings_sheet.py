@@ -61,12 +61,12 @@ def _family_row(
     def total(key: str, extra: str = "") -> str:
         return f"SUMIFS({ops.block(case, key)},{same}{extra})"
 
-    for (extra, of), ends in zip(places, (sums[family][:3], sums[family][5:8]), strict=True):
+    for (extra, column), ends in zip(places, (sums[family][:3], sums[family][5:8]), strict=True):
         yield Formula(total("total", extra), ends[0])
         for sign, key, end in zip("-+", ("low", "high"), ends[1:], strict=True):
-            common, own = f"({cell[of]}-{total(f'total_{key}', extra)})^2", total(f"own_{key}", extra)
+            common, own = f"({cell[column]}-{total(f'total_{key}', extra)})^2", total(f"own_{key}", extra)
             width = f"SQRT({share:g}*{common}+{1 - share:g}*{own})"
-            yield Formula(f"{cell[of]}{sign}{width}", end)
+            yield Formula(f"{cell[column]}{sign}{width}", end)
     all_rows = f"SUM({letter}${first}:{letter}${first + len(sums) - 1})"
     part = f'IF({all_rows}>0,{cell["value"]}/{all_rows},"{UNKNOWN}")'
     whole = sum(one[0] for one in sums.values())
@@ -80,7 +80,7 @@ def _in_use(
 ) -> list[Value] | None:
     """Return a row that widens the interval of a group's sum: its value is 0, and its width adds in quadrature."""
     group_of = [GROUPS.get(kind) if source in TABLES else None for kind, source in sums]
-    rows = [index for index, of in enumerate(group_of) if of == group]
+    rows = [index for index, group_name in enumerate(group_of) if group_name == group]
     if group == WHOLE and any(group_of):
         rows = [*range(len(sums))]
     if not rows:
@@ -228,8 +228,8 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
     launch = [f'IF(ISNUMBER({cost}),{cost}*SUM({starts}),"{UNKNOWN}")' for cost in costs]
     host = sheets.terms.add(case, "host launch", "s", step.host_launch_s, launch, "kernel starts · launch cost")
     stated = _overheads(sheets, case, "step", device, step.device_s)
-    beside = [device, host, *([stated.pop(INPUT)] if INPUT in stated else [])]
-    longest = [f"MAX({one})" for one in _each(*beside, join=",")]
+    candidates = [device, host, *([stated.pop(INPUT)] if INPUT in stated else [])]
+    longest = [f"MAX({one})" for one in _each(*candidates, join=",")]
     how = "the longest of device, host launch and input, plus overheads"
     wall = _each(longest, *stated.values(), join="+")
     return sheets.terms.add(case, STEP, "s", step.wall_s, wall, how), forward

@@ -177,14 +177,14 @@ def composition(estimate: Estimate, key: str) -> Section:
     step = estimate.step_time
     message = ", ".join(f"{name} {format_quantity(span.value, 'time_s', 3)}" for name, span in step.passes.items())
     host = step.host_launch_s
-    beside = (
+    host_text = (
         "What the host needs to start the kernels is unknown here." if host is None else
         f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer decides."
     )  # fmt: skip
     shown = figure(
         f"{key}-parts", "Each pass, by kind of op", Plots(estimate).composition(),
         f"Time of one step by pass: {message}.",
-        (f"The device runs {message}. {beside}",),
+        (f"The device runs {message}. {host_text}",),
         frame_table("One step by pass and kind of op", parts, {"pass": "", "part": "", "time_s": "time_s"}),
     )  # fmt: skip
     return Section(f"{key}-time", "Where the time goes", figures=(_longest(estimate, key), shown))

@@ -168,21 +168,21 @@ def _excluded(estimate: Estimate) -> str:
     return f"{upper_bounds(terms, 'Units/day')}."
 
 
-def _claim(of: str, span: Span, dimension: str | None, unit: str, bound: str) -> Claim:
+def _claim(title: str, span: Span, dimension: str | None, unit: str, bound: str) -> Claim:
     low, high = both_ends(span, dimension)
     place = None if low == high else (span.value - span.low) / (span.high - span.low)
-    return Claim(of, amount(span, dimension), unit, interval(span, dimension), low, high, place, bound)
+    return Claim(title, amount(span, dimension), unit, interval(span, dimension), low, high, place, bound)
 
 
 def claim_of(estimate: Estimate) -> Claim:
     """Return the main result of an estimate: units of work a day, or the step where the profile states no run."""
-    of = f"{estimate.model.name} on {estimate.machine.name}"
+    title = f"{estimate.model.name} on {estimate.machine.name}"
     per_day = estimate.unit_per_day
     if per_day is None:
         message = "Its profile does not say what a run is, so there are no runs a day."
-        return _claim(of, estimate.step, "time_s", "for one training step", message)
+        return _claim(title, estimate.step, "time_s", "for one training step", message)
     unit = f"{plural(estimate.model.unit.name, per_day.value)} a day on {_SCOPES[estimate.scope]}"
-    return _claim(of, per_day, None, unit, _excluded(estimate))
+    return _claim(title, per_day, None, unit, _excluded(estimate))
 
 
 def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
@@ -201,8 +201,8 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
     ]  # fmt: skip
     ratio = content.get("ratio")
     if ratio is not None:
-        of = Span(ratio["value"], ratio["low"], ratio["high"], estimate.step.level)
-        detail = f"{interval(of, None)}; {ratio['of']}"
+        span = Span(ratio["value"], ratio["low"], ratio["high"], estimate.step.level)
+        detail = f"{interval(span, None)}; {ratio['of']}"
         found.append(Tile(f"times {ratio['baseline']}", f"{format_number(ratio['value'], 3)} ×", detail))
     energy = content["energy_j"]
     if energy is not None and energy["run"] is not None:

@@ -170,8 +170,8 @@ def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
     """Name the parameter of the machine, and that of the work, which change the answer most."""
     groups = {"Of the machine": "machine", "Of the work": "model"}
     sentences = []
-    for title, of in groups.items():
-        first = next((effect for effect in found.effects if effect.parameter.of == of), None)
+    for title, owner in groups.items():
+        first = next((effect for effect in found.effects if effect.parameter.of == owner), None)
         if first is not None:
             word = _word(first.parameter.name, sizes)
             sentences.append(f"{title}, most on {word}: a swing of {first.swing:.0%} of the {name}.")
