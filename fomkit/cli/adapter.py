@@ -31,7 +31,7 @@ _SHOWN = 8
 """Largest number of free texts of one sort that are listed; the others are only in the workbook."""
 
 
-def _own_text(docs: Help, name: str) -> str:
+def _parameter_text(docs: Help, name: str) -> str:
     """Return the docstring's own text about a parameter; "" where it refers to another verb."""
     text = docs.parameters.get(name, "")
     return "" if text.startswith("As of ") else text.replace("`", "")
@@ -43,7 +43,7 @@ def _union_types(annotation: Any) -> list[Any]:
     return [one for one in (get_args(annotation) if is_union else (annotation,)) if one is not type(None)]
 
 
-def _typed(annotation: Any) -> Any:
+def _option_type(annotation: Any) -> Any:
     """Return the type of a parameter's option: text where Python also accepts loaded objects."""
     kinds = _union_types(annotation)
     origins = [get_origin(one) or one for one in kinds]
@@ -70,7 +70,7 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
     """Make the option, or the positional argument, of a parameter."""
-    own, metavar, completed = _own_text(docs, name), command.metavar.get(name), choices.COMPLETED.get(name)
+    own, metavar, completed = _parameter_text(docs, name), command.metavar.get(name), choices.COMPLETED.get(name)
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
@@ -84,7 +84,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
         shared = copy(known)
         shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]
-    kind = _typed(annotation)
+    kind = _option_type(annotation)
     if parameter.default is parameter.empty and type(None) in get_args(kind):
         kind = next(one for one in get_args(kind) if one is not type(None))
     return Annotated[kind, choices.option(text, *_flags(name, command), metavar=metavar, autocompletion=completed)]
@@ -320,12 +320,12 @@ class _Verb(NamedTuple):
         tells = "tell" in inspect.signature(self.function).parameters
         try:
             self.command.before(arguments, output)
-            with _watched(self.command.doing, tells, quiet) as tell:
+            with _progress_shown(self.command.doing, tells, quiet) as tell:
                 return self.function(**arguments, **self.command.alone, **tell)
         except ManyFomkitError as error:
-            raise ManyFomkitError(_in_its_words(one, flags, inputs) for one in error.errors) from error
+            raise ManyFomkitError(_with_flags(one, flags, inputs) for one in error.errors) from error
         except FomkitError as error:
-            raise _in_its_words(error, flags, inputs) from error
+            raise _with_flags(error, flags, inputs) from error
 
 
 def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
@@ -366,7 +366,7 @@ def _reads_noted(*, adds: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callable[[str], None]]]:
+def _progress_shown(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callable[[str], None]]]:
     """Show progress: the parts that are done, or the messages of a function with a parameter ``tell``."""
     if tells:
         with choices.status_line(doing, quiet=quiet) as tell:
@@ -392,7 +392,7 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
         print(line, file=sys.stderr)
 
 
-def _in_its_words(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:
+def _with_flags(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:
     """Replace parameter names by flags in an error: names in backquotes, and the place unless it is an input."""
     where, what = (
         _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)

@@ -177,7 +177,7 @@ def _add_summary(page: Page, content: grid.ComparedContent) -> None:
             )
 
 
-def _doubt(cell: grid.CellContent) -> str:
+def _marks(cell: grid.CellContent) -> str:
     """Format the mark of a modelled rate, with the explained share of a measured run if it is below half."""
     share = cell["explained"]
     little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
@@ -197,7 +197,7 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
             text = f"empty: {cell['why']}"
         else:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
-            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_doubt(cell)}"
+            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_marks(cell)}"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
     absent = "empty: the profile has another framework"
     page.rows(

@@ -69,12 +69,12 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     yield from map(_link_cells, facts["links"])
     for extra in facts["overheads"]:
         share = extra["share"]
-        shown = (f"{share['value']:.1%}", "", *_from(share)) if share else _fact_cells(extra["time_s"], "time_s")
+        shown = (f"{share['value']:.1%}", "", *_origin(share)) if share else _fact_cells(extra["time_s"], "time_s")
         yield f"{extra['name']}, per {extra['per']}", *shown
     for name, fact, dimension in energy_facts(facts["energy"]):
         yield name, *_fact_cells(fact, dimension)
     if price := facts["price"]:
-        yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
+        yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_origin(price)
 
 
 def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
@@ -93,7 +93,7 @@ def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
     return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
 
 
-def _from(fact: Stated) -> tuple[str, str]:
+def _origin(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
@@ -105,7 +105,7 @@ def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[s
     text = write(fact["value"], dimension)
     if fact["low"] != fact["high"]:
         text += f" ({format_interval(fact, dimension)})"
-    return text, ridge, *_from(fact)
+    return text, ridge, *_origin(fact)
 
 
 def _add_facts(page: Page, content: view.MachineView) -> None:
@@ -127,7 +127,7 @@ def _add_facts(page: Page, content: view.MachineView) -> None:
     )
 
 
-def _listed(entries: Sequence[Mapping[str, object]]) -> str:
+def _counted_names(entries: Sequence[Mapping[str, object]]) -> str:
     words = [
         f"{' '.join(str(word) for name, word in entry.items() if name != 'rows' and word)} ({entry['rows']:,})"
         for entry in entries
@@ -141,8 +141,8 @@ def _add_tables(page: Page, tables: view.Tables) -> None:
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
     if tables["rows_of_one_op"]:
         page.line(f"of these, {tables['rows_of_one_op']:,} rows stand for the op that they name only")
-    page.line(f"libraries (rows): {_listed(tables['libraries'])}")
-    page.line(f"sources (rows): {_listed(tables['sources'])}")
+    page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
+    page.line(f"sources (rows): {_counted_names(tables['sources'])}")
     if tables["corrected"]:
         page.line(f"corrected or explained in a note: {tables['corrected']:,} rows")
 
@@ -177,10 +177,10 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
     models = ", ".join(coverage["reference_models"])
     page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
     for kind in dict.fromkeys(family["kind"] for family in families):
-        page.line(f"{kind}: {_covered([family for family in families if family['kind'] == kind])}")
+        page.line(f"{kind}: {_size_ranges([family for family in families if family['kind'] == kind])}")
 
 
-def _covered(families: Sequence[ShapeCoverage]) -> str:
+def _size_ranges(families: Sequence[ShapeCoverage]) -> str:
     """Format the range of each size over the families of a kind, and the number of reference ops outside it."""
     sizes: dict[str, list[float]] = {}
     beyond: dict[str, int] = {}

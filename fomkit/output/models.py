@@ -305,7 +305,7 @@ def _by(method: str, name: str, write: Callable[[float], str]) -> Cell:
     return cell
 
 
-def _less(layer: Entry) -> str:
+def _flop_ratio(layer: Entry) -> str:
     direct, best = (_method(layer, name).get("flop") for name in ("direct", layer["best"]))
     return "" if not direct or best is None else f"{best / direct:.0%}"
 
@@ -325,7 +325,7 @@ def _method_columns(with_time: bool) -> list[Column]:
         columns.append(Column(*figure("direct_s"), _by("direct", "floor_s", seconds), 4))
     columns += [
         Column("best method", "", lambda layer: _method(layer, layer["best"]).get("title", "unknown")),
-        Column(*figure("flop"), _less, 3),
+        Column(*figure("flop"), _flop_ratio, 3),
         Column(*figure("work_depth"), _by("", "work_depth", lambda value: f"{value:.0f}"), 7 if with_time else 0),
         Column(*figure("workspace_byte"), _by("", "workspace_byte", format_mebibyte), 2 if with_time else 0),
     ]

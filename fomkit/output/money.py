@@ -363,7 +363,7 @@ def _phase_table(page: Page, entry: MachinePhases) -> None:
     page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 
 
-def _in_all(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
+def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
     """Format a sum: without interval where a phase has no spread, and as a lower bound where a phase is one."""
     span, exact = entry[name], entry["no_spread"][name]
     if span is None:
@@ -384,7 +384,7 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     _phase_table(page, entry)
     lacking = [f"no days of {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     page.lines(lacking)
-    page.line(f"days in all: {LACKING if lacking else _in_all(entry, 'days', _days_of)}")
+    page.line(f"days in all: {LACKING if lacking else _total_text(entry, 'days', _days_of)}")
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
         page.line(message, "yellow")
@@ -392,7 +392,7 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     if entry["energy_j"] is None:
         page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
-        page.line(f"energy in all: {_in_all(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
+        page.line(f"energy in all: {_total_text(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
     if entry["carbon"] is not None:
         _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
     for phase in entry["phases"]:
@@ -409,7 +409,7 @@ def _campaign_money(page: Page, entry: MachinePhases) -> None:
     else:
         paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
         units = f"{paid:,} of them" if paid > 1 else "all of it"
-        total = _in_all(entry, "money", lambda span: format_money(span, currency))
+        total = _total_text(entry, "money", lambda span: format_money(span, currency))
         page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
 
 

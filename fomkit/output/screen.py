@@ -91,7 +91,7 @@ class Page:
 
         `first_out`: headers of columns that are dropped before those on the right.
         """
-        hidden = _made_to_fit(table, self.screen.width, first_out) if self.screen.breaks else []
+        hidden = _drop_columns(table, self.screen.width, first_out) if self.screen.breaks else []
         self._console.print(table)
         if hidden:
             where = f"not shown at {self.screen.width} columns: {', '.join(hidden)}"
@@ -130,7 +130,7 @@ def _least_width(column: TableColumn) -> int:
     return max((len(word) for text in texts for word in text.split()), default=0)
 
 
-def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
+def _set_widths(table: Table, needed: Mapping[int, int], width: int) -> None:
     """Set column widths that keep the needed width of each; rich would shrink the widest until all are equal."""
     least = [needed[id(column)] for column in table.columns]
     most = [min(max(len(str(text)) for text in (one.header, *one.cells)), one.max_width or width)
@@ -143,7 +143,7 @@ def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
             return
 
 
-def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
+def _drop_columns(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
     """Drop columns of a table until the rest fits; return their headers, in the order of the table.
 
     A header that several columns share is returned with the header of the column before it.
@@ -164,7 +164,7 @@ def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str
         wanted = next(waiting, None)
         if wanted is None or wanted in names:
             hidden.append(order[id(table.columns.pop(-1 if wanted is None else names.index(wanted)))])
-    _share_out(table, needed, width - between * (len(table.columns) - 1))
+    _set_widths(table, needed, width - between * (len(table.columns) - 1))
     for place, column in enumerate(table.columns):
         column.min_width = min(needed[id(column)], width)
         column._index = place  # rich numbers columns when they are added, and uses the number for padding

@@ -267,13 +267,13 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _moving(content: SweepContent) -> list[str]:
+def _varied_names(content: SweepContent) -> list[str]:
     """Return the names of the parameters with more than one value."""
     return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
 def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
-    names = _moving(content)
+    names = _varied_names(content)
     page.line("")
     if content["too_large"]:
         page.line(f"{content['too_large']:,} of the points do not fit the device's memory")
@@ -298,7 +298,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     columns = [objective["column"] for objective in content["objectives"]]
     if len(columns) < 2 or not points:
         return
-    names = _moving(content)
+    names = _varied_names(content)
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
     better = "no other is as good in all of these and better in one"

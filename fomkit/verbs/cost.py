@@ -136,7 +136,7 @@ def _inference_estimate(estimated: Estimate, options: Options, batch: int | None
     )
 
 
-def _with_paid_once(
+def _estimate_with_once(
     model: ModelProfile, machine: Machine, options: Options, paid: Sequence[stack.Once], spread: Spread
 ) -> Estimate:
     """Estimate with the one-off times first, then again with the shares, which depend on the job's time."""
@@ -175,7 +175,7 @@ def cost(
         )
     machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
     options = replace(options, scope=spread.scope([model], machines, options.scope))
-    one = _with_paid_once(model, machines[0], options, declared.once, spread)
+    one = _estimate_with_once(model, machines[0], options, declared.once, spread)
     infer, price = _inference_estimate(one, options, declared.infer_batch), declared.price or machine.price
     return Cost(
         estimate=one,

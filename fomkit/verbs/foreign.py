@@ -98,10 +98,10 @@ def import_file(
         "epochs": epochs, "graph": graph, "mode": mode, "optimizer": optimizer, "model": model,
         "machine": machine, "start": start, "end": end,
     }  # fmt: skip
-    return _imported(Path(source), Path(output), product, file_format, given, force=force)
+    return _import_path(Path(source), Path(output), product, file_format, given, force=force)
 
 
-def _imported(
+def _import_path(
     path: Path,
     target: Path,
     product: str | None,

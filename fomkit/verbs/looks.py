@@ -189,9 +189,9 @@ def show(
     FomkitError
         When the profile is unknown, or an argument does not apply to it.
     """
-    found = _found(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
-                   sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
-                   workspace=workspace, convolutions=convolutions, formula=formula, having=having)  # fmt: skip
+    found = _selected(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
+                      sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
+                      workspace=workspace, convolutions=convolutions, formula=formula, having=having)  # fmt: skip
     if isinstance(found, Answer):
         return found
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
@@ -202,7 +202,7 @@ def show(
     return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
 
 
-def _found(
+def _selected(
     profile: str | Path | ModelProfile | Machine | None, *, metrics: bool, **given: object
 ) -> Answer | ModelProfile:
     """Return the answer where no model is shown; otherwise the model, to be shown as the arguments say."""

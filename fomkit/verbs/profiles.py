@@ -120,7 +120,7 @@ def in_mode(
         by_sizes = found.traced_with.get("device") == OF_SIZES
         is_own = mode in (None, own) or (mode == "prefill" and own == "infer" and fills_a_cache)
         if not is_own or (by_sizes and fusion not in (None, "vendor")):
-            found = _of_mode_beside(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
+            found = _stored_mode(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
     if by_sizes or fusion in (None, "eager"):
         return found
     if fusion == "compiled":
@@ -129,7 +129,7 @@ def in_mode(
     raise FomkitError(found.name, f"{what}. Take compiled, or eager, or leave fusion out.")
 
 
-def _of_mode_beside(
+def _stored_mode(
     given: object, found: ModelProfile, mode: Any, is_own: bool, fusion: Fusion, batch: int | None,
     sizes: Mapping[str, int] | None,
 ) -> ModelProfile:  # fmt: skip
@@ -159,13 +159,13 @@ def _of_mode_beside(
     raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave that out.")
 
 
-_READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
+_READABLE_ENDINGS = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
 """Endings of files that a code file may read beside it."""
-_MOST_BESIDE = 2000
+_MOST_NAMES = 2000
 """Most names below a code file's folder for which the files that it may read are determined."""
 
 
-def _read_beside(path: Path) -> list[Path] | None:
+def _readable_files(path: Path) -> list[Path] | None:
     """List the files in or below a code file's folder that it may import or read; None for too many names."""
     found: list[Path] = []
     names = 0
@@ -174,9 +174,9 @@ def _read_beside(path: Path) -> list[Path] | None:
             one for one in folders if one[0] not in "._" and not Path(folder, one, "pyvenv.cfg").exists()
         )
         names += len(folders) + len(files)
-        if names > _MOST_BESIDE:
+        if names > _MOST_NAMES:
             return None
-        found += [Path(folder, one) for one in sorted(files) if one.endswith(_READ)]
+        found += [Path(folder, one) for one in sorted(files) if one.endswith(_READABLE_ENDINGS)]
     return found
 
 
@@ -184,7 +184,7 @@ def _key_of_code(path: Path) -> str:
     """Hash all that a trace depends on: the file, files it may read, installed packages; "" where undetermined."""
     from importlib.metadata import distributions
 
-    readable = _read_beside(path) if path.suffix == ".py" else []
+    readable = _readable_files(path) if path.suffix == ".py" else []
     if readable is None:
         return ""
     installed = sorted(f"{one.name} {one.version}" for one in distributions())

@@ -52,14 +52,14 @@ def _estimate_next(model: ModelProfile) -> str:
     def takes(machine: Machine) -> bool:
         return wanted <= {peak.dtype for peak in machine.device.peaks} and needed <= memory_byte(machine)
 
-    if takes(load_machine(_USUAL)):
-        return f"fomkit estimate {{file}} --target {_USUAL}"
+    if takes(load_machine(_DEFAULT_MACHINE)):
+        return f"fomkit estimate {{file}} --target {_DEFAULT_MACHINE}"
     timed = [one for one in map(load_machine, profile_names("machine_profiles")) if len(one.timings)]
     found = sorted(filter(takes, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
     return f"fomkit estimate {{file}} --target {found[0].name}" if found else ""
 
 
-_USUAL = "v100"
+_DEFAULT_MACHINE = "v100"
 Mode = Literal["train", "infer", "prefill", "decode"]
 """Steps of a model: training, forward pass only, a prompt, one token after a cache."""
 Fusion = Literal["eager", "compiled", "vendor"]
@@ -153,8 +153,8 @@ def profile(
     args = _Arguments(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer,
                       name, measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
-        return _of_file(Path(source), args, tell, is_bare=inputs is None and loss is None)
-    return _of_module(source, inputs, loss, args)
+        return _profile_at_path(Path(source), args, tell, is_bare=inputs is None and loss is None)
+    return _profile_module(source, inputs, loss, args)
 
 
 class _Arguments(NamedTuple):
@@ -184,7 +184,7 @@ class _Arguments(NamedTuple):
         return {name: size for name, size in self.wanted.items() if name != "batch"}
 
 
-def _of_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> ModelProfile:
+def _profile_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> ModelProfile:
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):
@@ -195,10 +195,10 @@ def _of_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> ModelPr
         raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
     if args.script or args.arguments is not None:
         raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
-    return profile_workload(source, mode=_passes(args), batch=args.batch, sizes=args.sizes, name=args.name)
+    return profile_workload(source, mode=_code_mode(args), batch=args.batch, sizes=args.sizes, name=args.name)
 
 
-def _passes(args: _Arguments) -> Literal["train", "infer"]:
+def _code_mode(args: _Arguments) -> Literal["train", "infer"]:
     """Return the mode for code, which is train or infer; raise for any other."""
     if args.mode not in ("train", "infer"):
         what = "is for a transformer's config.json. Code is traced as train or infer."
@@ -206,7 +206,7 @@ def _passes(args: _Arguments) -> Literal["train", "infer"]:
     return args.mode
 
 
-def _of_file(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
+def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
     from fomkit.frontends.model_file import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
@@ -219,7 +219,7 @@ def _of_file(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_ba
     limits: dict[str, Any] = {"time_limit_s": args.time_limit}
     limits |= {"memory_limit_byte": args.memory_limit * 1e9} if args.memory_limit else {}
     of_step: dict[str, Any] = {
-        "mode": args.mode if path.suffix == ".json" else _passes(args),
+        "mode": args.mode if path.suffix == ".json" else _code_mode(args),
         "batch": args.batch,
         "sizes": args.sizes,
         "name": args.name,
@@ -228,7 +228,7 @@ def _of_file(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_ba
     if args.script:
         found = profile_script(path, args.arguments or (), name=args.name, **limits)
     elif path.suffix in (".yaml", ".yml"):
-        found = _of_sizes(path, args)
+        found = _profile_of_sizes(path, args)
     elif path.suffix == ".json":
         from fomkit.frontends.config.profile import profile_config
 
@@ -248,7 +248,7 @@ def _of_file(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_ba
         return measure_profile(found, path, energy=energy, **timed)
 
 
-def _of_sizes(path: Path, args: _Arguments) -> ModelProfile:
+def _profile_of_sizes(path: Path, args: _Arguments) -> ModelProfile:
     """Build the profile of a transformer from its sizes; nothing runs, so the limits have no effect."""
     from fomkit.profiles.declared import load_recipe
 
@@ -323,7 +323,7 @@ def _check_measuring(path: Path, args: _Arguments, *, is_onnx: bool) -> None:
     check_timed(path, args.precision)
 
 
-def _what_a_run_lacks(model: ModelProfile) -> list[str]:
+def _missing_run_notes(model: ModelProfile) -> list[str]:
     """Return a note of what is missing for run times and units per day; empty where nothing is."""
     known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
     lacking = [name for name, value in known.items() if value is None]
@@ -345,7 +345,7 @@ Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": flo
                                   "ops": list[CarryingOp], "products": list[CarryingProduct]})  # fmt: skip
 
 
-def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
+def _main_ops(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
     """Return the ops that reach `CARRIED` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
@@ -356,7 +356,7 @@ def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
-def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
+def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
     """Return the sizes of the products that reach `CARRIED` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
@@ -396,11 +396,11 @@ def told(model: ModelProfile) -> Answer:
         + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
         *(f"unsupported: {name}" for name in model.unsupported),
         *(f"note: {note}" for note in model.notes),
-        *_what_a_run_lacks(model),
+        *_missing_run_notes(model),
         *(measured_lines(run_content(model.measured)) if model.measured else ()),
     ]
     total = float(ops["work"].sum())  # of the rows that have a formula; the others are listed above
-    carrying, products = (_carrying(ops, total), _carrying_products(ops, total)) if total > 0 else ([], [])
+    carrying, products = (_main_ops(ops, total), _main_products(ops, total)) if total > 0 else ([], [])
     content: Profiled = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
                "ops": carrying, "products": products}  # fmt: skip
     return Answer(content, products, format_profiled)

@@ -44,10 +44,10 @@ def _proposed_value(text: str, name: str, where: str) -> Any:
     return int(text)
 
 
-def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
+def _parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
     """Parse proposals such as ``TC1.batch=256``; a name that is no condition is a named size of the model.
 
-    >>> _proposed(["TC1.batch=256"])["TC1"].batch
+    >>> _parse_proposals(["TC1.batch=256"])["TC1"].batch
     256
     """
     proposals: dict[str, Conditions] = {}
@@ -172,8 +172,8 @@ def fom(
     if freeze is not None:
         return _freeze(suite, Path(freeze), {"target": target, "baseline": baseline, "proposals": proposals,
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
-    changed = proposals if isinstance(proposals, Mapping) else _proposed(proposals)
-    found = _rated(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
+    changed = proposals if isinstance(proposals, Mapping) else _parse_proposals(proposals)
+    found = _rate_named_suite(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
     deviations = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
     if strict and deviations:
         raise FomkitError(
@@ -184,7 +184,7 @@ def fom(
     return found
 
 
-def _rated(
+def _rate_named_suite(
     suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,

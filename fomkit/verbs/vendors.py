@@ -174,7 +174,7 @@ Profile = TypeVar("Profile", ModelProfile, Machine)
 _BASELINE = "p100"
 
 
-class _Named(Generic[Profile]):
+class _Profiles(Generic[Profile]):
     """Profiles by the names in a table's rows: given ones (loaded or by path) first, else loaded by that name."""
 
     def __init__(self, names: Iterable[str], load: Callable[[str | Path | Profile], Profile]) -> None:
@@ -272,8 +272,8 @@ def compare(
         When the table, a model or a machine is unknown, or the latency is invalid.
     """
     rows = _rows_of(table := str(measured))
-    model = _Named((row.model for row in rows), as_model)
-    machine = _Named((row.machine for row in rows), as_machine)
+    model = _Profiles((row.model for row in rows), as_model)
+    machine = _Profiles((row.machine for row in rows), as_machine)
     named, base = [*map(model.name, models or ())], machine.name(baseline)
     targets = [*map(machine.name, machines or ())]
     like = None if calibrate_on is None else model.name(calibrate_on)
@@ -284,12 +284,12 @@ def compare(
     about = [row for row in chosen if not targets or row.machine in (*targets, base, host)]
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_within(about, options, model, machine, named, targets, latency)
+        return _rates_grid(about, options, model, machine, named, targets, latency)
     return _cell_by_cell(about, options, model, machine, base, like, host, latency)
 
 
 def _cell_by_cell(
-    about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
+    about: Sequence[Measurement], options: Options, model: _Profiles[ModelProfile], machine: _Profiles[Machine],
     baseline: str, calibrate_on: str | None, host_from: str | None, latency: str | float | None,
 ) -> Answer:  # fmt: skip
     if latency is not None:
@@ -309,8 +309,8 @@ def _cell_by_cell(
     return Answer(content, content["cells"], format_compare)
 
 
-def _rates_within(
-    about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
+def _rates_grid(
+    about: Sequence[Measurement], options: Options, model: _Profiles[ModelProfile], machine: _Profiles[Machine],
     models: Sequence[str], targets: Sequence[str], latency: str | float | None,
 ) -> Answer:  # fmt: skip
     from fomkit.output.comparisons import format_grid

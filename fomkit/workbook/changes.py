@@ -188,7 +188,7 @@ _GROUNDED = (FACTS.title, GIVEN.title, JOBS.title, OPS.title)
 """Tables whose figures have a basis, a party and a source."""
 
 
-def _out_of_range(change: Change, row: Row) -> Iterator[str]:
+def _range_problems(change: Change, row: Row) -> Iterator[str]:
     new = change.new
     if not isinstance(new, float):
         if isinstance(change.old, float):
@@ -207,7 +207,7 @@ def _out_of_range(change: Change, row: Row) -> Iterator[str]:
         yield f"is {new:g}, and a share up to 1 was expected"
 
 
-def _disordered(change: Change, row: Row) -> Iterator[str]:
+def _interval_problems(change: Change, row: Row) -> Iterator[str]:
     value: Entry = 1.0 if change.title in (OPS.title, JOBS.title) else row.get(LEADERS.get(change.title, ""))
     if change.key not in ("value", "hours", "low", "high") or not isinstance(value, float):
         return
@@ -216,7 +216,7 @@ def _disordered(change: Change, row: Row) -> Iterator[str]:
         yield f"the interval {low:g} … {high:g} does not hold the value {value:g}"
 
 
-def _unit(change: Change, row: Row) -> Iterator[str]:
+def _unit_problems(change: Change, row: Row) -> Iterator[str]:
     if isinstance(change.old, float) and isinstance(change.new, float) and change.old > 0 and change.new > 0:
         factor = change.new / change.old
         if not 1 / _OTHER_UNIT < factor < _OTHER_UNIT:
@@ -224,7 +224,7 @@ def _unit(change: Change, row: Row) -> Iterator[str]:
             yield f"the cell{unit} was {change.old:g}; {change.new:g} is {factor:.3g} times that. Check the unit"
 
 
-def _ground(change: Change, was: Row, row: Row) -> Iterator[str]:
+def _basis_problems(change: Change, was: Row, row: Row) -> Iterator[str]:
     if change.title not in _GROUNDED or change.is_condition:
         return
     if change.basis not in BASES:
@@ -263,9 +263,9 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
         row = returned.tables[change.title].entries[change.index]
         was = issued.tables[change.title].entries[change.index]
         for kind, found in (
-            ("range", [*_out_of_range(change, row), *_disordered(change, row)]),
-            ("unit", _unit(change, row)),
-            ("basis", _ground(change, was, row)),
+            ("range", [*_range_problems(change, row), *_interval_problems(change, row)]),
+            ("unit", _unit_problems(change, row)),
+            ("basis", _basis_problems(change, was, row)),
         ):
             for message in found:
                 yield Finding(change.where, kind, f"{change.what}: {message}.")

@@ -128,7 +128,7 @@ def _to_unit(name: str, value: float) -> float:
     return float(f"{value / scale if scale >= 1 else value * round(1 / scale):.15g}")
 
 
-def _si(name: str, cell: str, value: float | None) -> Formula:
+def _si_formula(name: str, cell: str, value: float | None) -> Formula:
     """Return the formula of `from_unit` for a cell that may hold a word."""
     scale = scale_of(name)
     factor = "" if scale == 1 else f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
@@ -203,7 +203,7 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     for written in (low, high):
         yield Formula(cell["value"], value, is_input=True) if fact is not None and written == value else written
     yield from ("", party, "nobody stated it") if fact is None else (fact.basis, party, fact.source)
-    yield from (_si(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
+    yield from (_si_formula(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
     yield from (value, low, high)
     pairs = zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
     yield Formula(state_of_inputs((cell[key], cell[was]) for key, was in pairs), AS_ISSUED)
@@ -227,7 +227,7 @@ def measured_share(case: Case, machine: Machine, row: FactRow) -> float:
     return stays / whole if whole else 0.0
 
 
-def _stays(sheet_model: SheetModel, row: FactRow) -> str:
+def _unaffected_note(sheet_model: SheetModel, row: FactRow) -> str:
     """Return a note on ops that do not follow a changed rate, with their shares; "" where they are few or none."""
     if row.name not in _RATES or row.fact is None:
         return ""
@@ -256,7 +256,7 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
     placed = page.table(FACTS, cells, conditions=own, about=[row.key for row in rows])
     for number, row in enumerate(rows, start=first):
-        if text := _stays(sheet_model, row):
+        if text := _unaffected_note(sheet_model, row):
             page.note(number, FACTS.position("value"), text)
     return MachineCells(placed, rows)
 

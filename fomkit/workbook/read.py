@@ -271,10 +271,10 @@ _COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availa
 """Scopes at which each count affects a rate."""
 
 
-def _why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
+def _idle_reason(row: FactRow, sheet_model: SheetModel) -> str:
     """Return why no headline of a sheet model's workbook depends on a fact.
 
-    >>> _why_nothing(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
+    >>> _idle_reason(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
     'no time follows from the size of the memory'
     """
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
@@ -297,7 +297,7 @@ def _reasons(
     """Return the note of each idle figure of the facts, by row and column."""
     notes: dict[tuple[int, str], str] = {}
     for number, row in enumerate(machines.rows, start=machines.placed.first):
-        why = _why_nothing(row, sheet_model)
+        why = _idle_reason(row, sheet_model)
         if (FACTS.sheet, number, FACTS.position("value")) in moving:
             why = "only the value counts; its ends keep their ratio to it"
             if row.name in ("peak", "memory bandwidth"):

@@ -111,7 +111,7 @@ def _timing_row(line: OpLine, time_s: float, basis: str, party: str, note: str) 
     }  # fmt: skip
 
 
-def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, object]]:
+def _unchanged_timings(found: Review, machine: str, party: Party) -> Iterator[dict[str, object]]:
     """Yield timings of the unchanged measured ops: they are inputs of the workbook and do not follow the facts."""
     changed = {id(line) for line, _ in _changed_ops(found, machine)}
     for case in found.after.cases:
@@ -121,13 +121,13 @@ def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, 
                 yield _timing_row(line, line.time_s, "measured", party, line.evidence)
 
 
-def _in_words(entry: object) -> str:
+def _entry_text(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else UNKNOWN if entry is None else str(entry)
 
 
 def _note_on(change: Change, number: int) -> str:
     ground = ", ".join(word for word in (change.basis, change.party, change.source) if word)
-    moved = f"{_in_words(change.old)} → {_in_words(change.new)} {change.unit}".rstrip()
+    moved = f"{_entry_text(change.old)} → {_entry_text(change.new)} {change.unit}".rstrip()
     return f"{ROUND}{number}: {change.where}, {change.what}: {moved} ({ground})"
 
 
@@ -153,7 +153,7 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     origin = None
     if base is not None and len(base.timings) and (base.origin is not None or device != base.device):
         origin = base.origin or base.device
-        known = [] if base.origin is not None else _untouched(found, name, base.party)
+        known = [] if base.origin is not None else _unchanged_timings(found, name, base.party)
         rows = [*known, *rows]
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)

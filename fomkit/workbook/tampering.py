@@ -164,7 +164,7 @@ def _name_findings(issued: Book, returned: Book) -> Iterator[Finding]:
         yield Finding(name, "label", f"the defined name was not issued; it points to {now[name]}.")
 
 
-def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
+def _number_formats(issued: Book, returned: Book) -> Iterator[Finding]:
     """Yield findings about number formats of figures; cells with the same change share one."""
     similar: dict[tuple[str, str, str], list[str]] = {}
     for sheet, cells in issued.sheets.items():
@@ -180,7 +180,7 @@ def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
         yield Finding(f"{sheet}!{places[0]}", "format", message)
 
 
-def _lost(cell: Content, ink: str = "", ground: str = "") -> str:
+def _unreadable_reason(cell: Content, ink: str = "", ground: str = "") -> str:
     """Return why a cell is unreadable; "" where it is readable."""
     colours = (ink or cell.ink, ground or cell.ground)
     if not is_legible(*colours):
@@ -193,8 +193,8 @@ def _unreadable(issued: Book, returned: Book) -> Iterator[Finding]:
     for sheet, cells in returned.sheets.items():
         was = issued.sheets.get(sheet, {})
         for place, cell in sorted(cells.items()):
-            why = _lost(cell)
-            if why and not (place in was and _lost(was[place])):
+            why = _unreadable_reason(cell)
+            if why and not (place in was and _unreadable_reason(was[place])):
                 yield Finding(f"{sheet}!{cell_name(*place)}", "hidden", f"cannot be read: {why}.")
 
 
@@ -207,7 +207,7 @@ def _conditional_formats(issued: Book, returned: Book) -> Iterator[Finding]:
             if (condition.ink, condition.ground, condition.form) in looks:
                 continue
             cells = [cell for area in condition.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
-            lost = (_lost(cell, condition.ink, condition.ground) for cell in cells or [EMPTY])
+            lost = (_unreadable_reason(cell, condition.ink, condition.ground) for cell in cells or [EMPTY])
             why = next(filter(None, lost), "")
             if condition.form and not _SHOWS.search(condition.form):
                 why = f"its number format, {condition.form}, shows nothing"
@@ -246,7 +246,7 @@ def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
 
 def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
     """Yield findings about everything that makes the workbook show something other than its cells hold."""
-    for found in (_sheets, _name_findings, _forms, _unreadable, _conditional_formats, _charts):
+    for found in (_sheets, _name_findings, _number_formats, _unreadable, _conditional_formats, _charts):
         yield from found(issued, returned)
     message = returned.marks.calculation
     if message and message != issued.marks.calculation:

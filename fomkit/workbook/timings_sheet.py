@@ -75,7 +75,7 @@ def _family_row(
         yield Formula(f"SQRT({share:g})*ABS({cell['value']}-{total(f'total_{key}')})", side)
 
 
-def _in_use(
+def _use_row(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
     """Return a row that widens the interval of a group's sum: its value is 0, and its width adds in quadrature."""
@@ -105,7 +105,7 @@ def write_families(
             rows.append(list(_family_row(first + len(rows), case, family, sums, ops, first + start)))
         for group, (name, ends) in sheet_model.uses_on(case.machine).items():
             bounds = (assumptions.of(f"{USE}{name}, {end}", "value") for end in ("low", "high"))
-            widened = _in_use(case, group, first + start, sums, ends, tuple(bounds))
+            widened = _use_row(case, group, first + start, sums, ends, tuple(bounds))
             rows += [widened] if widened is not None else []
         starts[case.key] = (start, len(rows))
     return CaseCells(page.table(FAMILIES, rows), starts)
@@ -176,7 +176,7 @@ class Sheets:
         return next((table for table in (self.given, self.jobs) if key in table.rows), None)
 
 
-def _each(*parts: Triple | str, join: str = "*") -> Triple:
+def _triple(*parts: Triple | str, join: str = "*") -> Triple:
     """Join cells separately for value, low and high; a text is used in all three."""
     return [join.join(part if isinstance(part, str) else part[end] for part in parts) for end in range(3)]
 
@@ -184,7 +184,7 @@ def _each(*parts: Triple | str, join: str = "*") -> Triple:
 def _quadrature(sheets: Sheets, case: Case, prefix: str) -> Triple:
     """Return the sum of families with independent errors; each side of the interval is computed separately."""
     if not sheets.families.has_any(case):
-        return _each("0")
+        return _triple("0")
     keys = ENDS if not prefix else (prefix, f"{prefix}_low", f"{prefix}_high")
     value, low, high = (sheets.families.block(case, key) for key in keys)
     total = f"SUM({value})"
@@ -201,7 +201,7 @@ def _overheads(sheets: Sheets, case: Case, per: str, of: Triple, base: Span) -> 
         if overhead.time_s is not None:
             triple = [sheets.machines.si(case.machine, "overhead", overhead.name, per, end) for end in ENDS]
         else:
-            triple = _each(of, sheets.machines.si(case.machine, "overhead share", overhead.name, per))
+            triple = _triple(of, sheets.machines.si(case.machine, "overhead share", overhead.name, per))
         span, term = overhead_span(overhead, base), f"overhead per {per}: {overhead.name}"
         cells[overhead.name] = sheets.terms.add(case, term, "s", span, triple, "Machines")
     return cells
@@ -220,7 +220,7 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
         together = "+".join(f"SQRT(SUMSQ({side}))" for side in sides)
         width = f"({device[2]}-{device[1]})"
         sheets.terms.add(
-            case, SHARED, "1", step.device_s.shared, _each(f"IF({width}>0,(({together})/{width})^2,1)"),
+            case, SHARED, "1", step.device_s.shared, _triple(f"IF({width}>0,(({together})/{width})^2,1)"),
             "squares of what each kind and source has in common, over those of all",
         )  # fmt: skip
     starts = sheets.ops.block(case, "step_starts")
@@ -229,9 +229,9 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
     host = sheets.terms.add(case, "host launch", "s", step.host_launch_s, launch, "kernel starts · launch cost")
     stated = _overheads(sheets, case, "step", device, step.device_s)
     candidates = [device, host, *([stated.pop(INPUT)] if INPUT in stated else [])]
-    longest = [f"MAX({one})" for one in _each(*candidates, join=",")]
+    longest = [f"MAX({one})" for one in _triple(*candidates, join=",")]
     how = "the longest of device, host launch and input, plus overheads"
-    wall = _each(longest, *stated.values(), join="+")
+    wall = _triple(longest, *stated.values(), join="+")
     return sheets.terms.add(case, STEP, "s", step.wall_s, wall, how), forward
 
 
@@ -241,14 +241,14 @@ def _epoch(sheets: Sheets, case: Case, values: CaseValues, step: Triple, forward
         return None
     steps = at(case.workload, "steps")
     how = "step · steps per epoch"
-    training = sheets.terms.add(case, "training of an epoch", "s", run.training_s, _each(step, steps), how)
+    training = sheets.terms.add(case, "training of an epoch", "s", run.training_s, _triple(step, steps), how)
     terms = [training]
     if run.validation_s is not None and forward is not None:
-        formulas = _each(forward, at(case.workload, "validation_steps"))
+        formulas = _triple(forward, at(case.workload, "validation_steps"))
         how = "forward pass · validation steps"
         terms.append(sheets.terms.add(case, "validation of an epoch", "s", run.validation_s, formulas, how))
     terms += _overheads(sheets, case, "epoch", training, run.training_s).values()
-    return sheets.terms.add(case, EPOCH, "s", run.epoch_s, _each(*terms, join="+"), "sum of the terms above")
+    return sheets.terms.add(case, EPOCH, "s", run.epoch_s, _triple(*terms, join="+"), "sum of the terms above")
 
 
 def _run_terms(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) -> None:
@@ -257,16 +257,16 @@ def _run_terms(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) ->
     if run.run_s is None or run.epoch_s is None or workload.run.epochs is None:
         return
     trained_s = run.epoch_s.scaled(workload.run.epochs)
-    formulas = _each(epoch, at(case.workload, "epochs"))
+    formulas = _triple(epoch, at(case.workload, "epochs"))
     trained = sheets.terms.add(case, "all epochs", "s", trained_s, formulas, "epoch · epochs")
     extra = _overheads(sheets, case, "run", trained, trained_s).values()
     total = sheets.terms.add(
-        case, RUN, "s", run.run_s, _each(trained, *extra, join="+"), "all epochs and overheads"
+        case, RUN, "s", run.run_s, _triple(trained, *extra, join="+"), "all epochs and overheads"
     )
     devices, share = devices_formula(sheet_model, case.machine, sheets.machines)
     at_once = f"QUOTIENT({devices},{at(case.workload, 'devices')})"
     how = f"devices of one {sheet_model.scope} / devices per run"
-    count = sheets.terms.add(case, "runs at once", "1", float(values.runs_at_once), _each(at_once), how)
+    count = sheets.terms.add(case, "runs at once", "1", float(values.runs_at_once), _triple(at_once), how)
     runs, (value, low, high) = at(case.workload, "runs"), total
     rates = [f"{DAY_S:.0f}*{count[0]}{share}/({end}*{runs})" for end in (value, high, low)]
     how = "seconds of a day · runs at once / (run · runs per unit)"
@@ -280,7 +280,7 @@ def _add_case(sheets: Sheets, case: Case, values: CaseValues) -> None:
         f'COUNTIF({sheets.machines.states(case.machine)},"{CHANGED}")',
         f'IF({sheets.workloads.of(case.workload, "state")}="{CHANGED}",1,0)',
     ]
-    sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _each("+".join(counts)), "of its ops, machine and workload")
+    sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _triple("+".join(counts)), "of its ops, machine and workload")
     step, forward = _step_terms(sheets, case, values)
     epoch = _epoch(sheets, case, values, step, forward)
     if epoch is not None:

@@ -65,12 +65,12 @@ _OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
 """Time sources that refer only to rows of the machine's own table."""
 
 
-def _allowed(record: Record, **own: object) -> Record:
+def _shown_copy(record: Record, **own: object) -> Record:
     shown_fields = {name: getattr(record, name) for name in SEEN[type(record)]}
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
-def _nameless(sheet_model: SheetModel) -> Machine:
+def _anonymous_baseline(sheet_model: SheetModel) -> Machine:
     """Return the nameless baseline: one device that does all its units of work."""
     timings = sheet_model.machines[0].timings
     title = "the machine that the suite compares with, known by its units a day"
@@ -85,12 +85,12 @@ def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> Workl
     if rate is not None:
         source = "the lab's figure for the baseline"
         times[BASELINE] = Given(rate.per(DAY_S), facts.basis or "modelled", "lab", source)
-    jobs = {target: _allowed(facts.jobs[target])} if target in facts.jobs else {}
+    jobs = {target: _shown_copy(facts.jobs[target])} if target in facts.jobs else {}
     made_with = tuple((key, message) for key, message in facts.made_with if key in _MADE_WITH)
-    return _allowed(facts, given=times, jobs=jobs, made_with=made_with)
+    return _shown_copy(facts, given=times, jobs=jobs, made_with=made_with)
 
 
-def _ground_of(line: OpLine) -> str:
+def _time_source_text(line: OpLine) -> str:
     """Return the source of an op's time; where it may name other machines, derive it from the target alone."""
     if line.time_source in ("", *_OWN_TABLE):
         return line.evidence
@@ -115,15 +115,15 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     values, old = evaluate(sheet_model), sheet_model.baseline
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
-    own = _allowed(sheet_model.machine(target))
-    return _allowed(
+    own = _shown_copy(sheet_model.machine(target))
+    return _shown_copy(
         sheet_model,
-        machines=(own, _nameless(sheet_model)) if rated else (own,),
+        machines=(own, _anonymous_baseline(sheet_model)) if rated else (own,),
         workloads=tuple(
             _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
         ),
         cases=tuple(
-            _allowed(case, ops=tuple(_allowed(line, evidence=_ground_of(line)) for line in case.ops))
+            _shown_copy(case, ops=tuple(_shown_copy(line, evidence=_time_source_text(line)) for line in case.ops))
             for case in sheet_model.cases
             if case.machine == target
         ),
@@ -238,7 +238,7 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def _added(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _sum_shares(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in shares:
         for model, share in each.items():
@@ -268,7 +268,7 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     if not any(map(len, found)):
         raise FomkitError("pack", "no op has a time, so none can be asked for. Choose another target.")
     together = pd.concat(found).groupby(keys, dropna=False, sort=False)
-    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _added))
+    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _sum_shares))
     table = table.reset_index().sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
     return table.reindex(columns=[*column_names("TIMINGS"), "shares"]).reset_index(drop=True)
 
