@@ -1,4 +1,4 @@
-"""The verbs for decisions: sensitivity, solve, sweep and cost; and the Python function scenarios."""
+"""Decisions: sensitivity, the smallest change that reaches a target, sweeps, and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs that time a model or a table of ops on a machine: estimate, estimate_all, advise, predict."""
+"""Estimates of models and tables of ops on machines, compared with a baseline; advice on a training."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ def estimate(
     allow_uncovered : bool
         Leave out work that has no time, instead of raising an error; times are then lower bounds.
     nodes : int or "fill", optional
-        Run on this many whole nodes, whose devices share the batch. ``job`` is then the step of all devices, and
-        ``ops`` are the ops of one microbatch on one device. Without a scope the rates are of the whole system, or
-        of these nodes where the machine does not state how many nodes it has.
+        Whole nodes of one run, which share the batch: ``job`` is their step, ``ops`` are of one microbatch on one
+        device. Default scope: the system, or these nodes where the machine states no number of nodes.
     layout, links, node_devices : optional
         As of `fomkit.scaling`.
     epochs, samples, unit : optional
@@ -151,8 +150,7 @@ def estimate_all(
     baseline : name, path or profile, optional
         Machine to compare the targets with; adds ratios and a figure of merit (FOM).
     measurements : name or path, optional
-        Table of measurements of the baseline, by path or name; the targets are also predicted from it, as measured
-        time times the predicted ratio.
+        Table of measurements of the baseline; targets are also predicted as measured time × predicted ratio.
     nodes : int or "fill", optional
         Run one training on N whole nodes, which share the batch; fill: on all nodes of the machine.
     last_batch : str, optional
@@ -167,8 +165,7 @@ def estimate_all(
         Step to estimate: training (train), a forward pass (infer), a prompt (prefill) or one token after a cache
         (decode); default: the profile's. Another mode needs its own profile, the model's file or its config.json.
     fusion : str, optional
-        Which ops run as one kernel: none (eager), chains that a compiler joins (compiled), or those that the
-        vendor's libraries join (vendor); default: the profile's.
+        Ops run as one kernel: none (eager), chains (compiled), as libraries do (vendor); default: the profile's.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 

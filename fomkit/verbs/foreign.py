@@ -1,4 +1,4 @@
-"""The verbs import and export: foreign timings, ops, traces and records become profiles or measurements."""
+"""Import and export: foreign timings, ops, traces and records become profiles or measurements."""
 
 from __future__ import annotations
 

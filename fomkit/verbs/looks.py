@@ -1,4 +1,4 @@
-"""The verbs that look inside: explain, memory and show (models, machines, convolution methods, metrics)."""
+"""A closer look: the evidence for times, the memory of a step, the contents of models and machines."""
 
 from __future__ import annotations
 
@@ -175,8 +175,7 @@ def show(
     timeline : path, optional
         Write the predicted step as trace events to this file, for ui.perfetto.dev.
     having : str, optional
-        With machines: list only those that match all words: number formats, or parts of name, title or
-        architecture.
+        With machines: only those that match all words: number formats, or parts of name, title or architecture.
     batch, sizes, precision, interval
         As of `fomkit.estimate`.
 

@@ -1,4 +1,4 @@
-"""The verbs measure and validate: time ops, links and input pipelines here; score predictions on measurements."""
+"""Measurement of this machine, and validation of predictions by public measurements."""
 
 from __future__ import annotations
 
@@ -62,13 +62,11 @@ def measure(
 ) -> Answer:  # fmt: skip
     """Time ops on this machine with PyTorch or TensorFlow, and write a machine profile.
 
-    The result of each op is first checked against double precision. With --for the ops of that model are timed;
-    otherwise ops are chosen that cover the space of sizes. Durations are by the clock that times the ops; on a
-    busy machine the wall time is up to four times as long.
+    Results of ops are first checked against double precision. Without --for the ops cover the space of sizes.
+    Durations are by the clock that times the ops; on a busy machine the wall time is up to four times as long.
 
-    Exit code 1 where too little is measured or interpolated: with --for less than 80 % of the predicted step time
-    of a model, otherwise less than 20 % of the plan's ops. --resume continues. For --network and --input see
-    docs/measure-network.md.
+    Exit code 1 where less than 80 % of a model's predicted step time (without --for: 20 % of the plan's ops) is
+    measured or interpolated; --resume continues. For --network and --input see docs/measure-network.md.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Load, trace and save profiles; `as_model` and `as_machine` read the model and machine arguments of all verbs."""
+"""Load, trace and save profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb profile: make a model profile from code, a training program, an ONNX file or a transformer's sizes."""
+"""Model profiles from code, a training program, an ONNX file or a transformer's sizes."""
 
 from __future__ import annotations
 
@@ -117,8 +117,7 @@ def profile(
     script : bool
         The file is a training program: run it on the CPU for a few steps. A program with a Trainer is always run.
     mode : str
-        Trace a training step (train) or a forward pass (infer). A config.json also has prefill (a prompt) and
-        decode (one token after a cache).
+        Training step or forward pass (infer); of a config.json also prefill, and decode (one token after a cache).
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
@@ -135,8 +134,7 @@ def profile(
     precision : str, optional
         With --measure step: time the step under torch.autocast to this format; default: no autocast.
     fusion : str
-        For a config.json: which ops run as one kernel: none (eager), chains that a compiler joins (compiled), or
-        those that the vendor's libraries join (vendor).
+        For a config.json: ops run as one kernel: none (eager), chains (compiled), or as libraries do (vendor).
     time_limit : float
         Time limit of one attempt [s].
     memory_limit : float, optional

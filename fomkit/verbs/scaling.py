@@ -1,4 +1,4 @@
-"""The verb scaling: a training on increasing numbers of nodes, and the bandwidth that a speed-up requires."""
+"""Scaling: a training on increasing numbers of nodes, and the bandwidth that a speed-up requires."""
 
 from __future__ import annotations
 
@@ -316,8 +316,7 @@ def scaling(
 ) -> ScalingResult:  # fmt: skip
     """Predict how a training scales over nodes: step times, efficiency, limits, and the bandwidth for a speed-up.
 
-    --batch is the batch of one replica. The number of devices is the number of nodes times the devices of a node.
-    The names that a layout may use are in docs/parallel.md.
+    The batch is that of one replica. Devices are nodes times devices of a node. Layouts: see docs/parallel.md.
 
     Parameters
     ----------
@@ -345,8 +344,7 @@ def scaling(
     Returns
     -------
     ScalingResult
-        ``table()`` has a row for each number of nodes, ``bandwidth()`` the bandwidth for a speed-up, ``summary()``
-        the text.
+        ``table()`` has a row for each number of nodes, ``bandwidth()`` what is required, ``summary()`` the text.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The verbs of suites and campaigns (fom, campaign), and workbooks that compute their results from formulas."""
+"""Suites of work and campaigns, and workbooks that compute their results with formulas."""
 
 from __future__ import annotations
 

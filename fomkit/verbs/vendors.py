@@ -1,4 +1,4 @@
-"""The verbs for work with vendors (pack, review, accept), and compare: projections beside measurements."""
+"""Work with vendors, and projections compared with measurements of whole models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each class of results is shown: as text, JSON, rows, HTML or charts; and the verb schema.
+"""How results are shown: as text, JSON, rows, HTML or charts.
 
 `answer_of` converts a result to an `Answer`; `VIEWS` has the texts and figures of the results' Python classes.
 ``estimate.plot`` draws the figures of the report one at a time, for notebooks. Heavy modules are imported on use.

@@ -1,4 +1,4 @@
-"""Gather the report of an estimate and write it as one HTML file.
+"""The report of an estimate: all results gathered and written as one HTML file.
 
 This module makes the sections about scaling to more devices (where links and nodes are known), sensitivity, what
 to measure next, and provenance; `step` and `words` make the others.
