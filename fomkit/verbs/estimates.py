@@ -150,7 +150,7 @@ def estimate_all(
     baseline : name, path or profile, optional
         Machine to compare the targets with; adds ratios and a figure of merit (FOM).
     measurements : name or path, optional
-        Table of measurements of the baseline; targets are also predicted as measured time × predicted ratio.
+        Measurements of the baseline, by path or name; targets are also predicted as measured × predicted ratio.
     nodes : int or "fill", optional
         Run one training on N whole nodes, which share the batch; fill: on all nodes of the machine.
     last_batch : str, optional
