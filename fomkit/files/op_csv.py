@@ -81,7 +81,7 @@ def read_numbered_table(
 ) -> pd.DataFrame:
     """Read a CSV file, packed by gzip or not, with the columns of a table.
 
-    `table`: a key of ``schema.TABLES``. All but ``schema.PLAIN_TABLES`` may have expressions in their dimensions.
+    `table`: a key of `fomkit.ops.tables.TABLES`. All but `PLAIN_TABLES` may have expressions in their dimensions.
     `extra`: number columns allowed beyond the table's own. `keep`: None refuses unknown columns. Otherwise they
     are kept as text, unchanged, unless a name not listed in `keep` looks like a misspelling of a known column.
     Returns a DataFrame indexed by the line of the file. Number columns are float64 with NaN where empty, or
