@@ -1,1 +1,1 @@
-"""The command line: parse, call, print. Eight verbs' lines are made by `adapter`; the others have a file."""
+"""The command line: `main` parses and dispatches; `adapter` makes verbs' options, `choices` has shared ones."""

@@ -1,4 +1,4 @@
-"""``python -m fomkit.cli`` does what the command ``fomkit`` does."""
+"""Run the command line as ``python -m fomkit.cli``."""
 
 from __future__ import annotations
 

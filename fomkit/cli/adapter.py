@@ -1,6 +1,6 @@
-"""The command line of a verb, made from its Python function: the signature's parameters are the options.
+"""Make a verb's command line from its Python function: each parameter becomes an argument or an option.
 
-What every verb has besides is made here, the same for all: ``--json``, ``-o``, ``--quiet``, progress, exit codes.
+Options and behaviour common to all verbs are added here: ``--json``, ``-o``, ``--quiet``, progress, exit codes.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ from fomkit.verbs.answer import WATCHED, Answer, Command, Help, command_of, help
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
 _SHOWN = 8
-"""Free texts of one sort that are shown; the others stand in the workbook."""
+"""Largest number of free texts of one sort that are listed; the others are only in the workbook."""
 
 
-def _own_text(said: Help, name: str) -> str:
-    """Give what a docstring says of a parameter itself; "" where it names another verb."""
-    text = said.parameters.get(name, "")
+def _parameter_text(docs: Help, name: str) -> str:
+    """Return the docstring's own text about a parameter; "" where it refers to another verb."""
+    text = docs.parameters.get(name, "")
     return "" if text.startswith("As of ") else text.replace("`", "")
 
 
 def _union_types(annotation: Any) -> list[Any]:
-    """Give the types of a union, or the one that it is; None is left out."""
+    """Return the types of a union without None; for another annotation, that annotation alone."""
     is_union = get_origin(annotation) in (UnionType, Union)
     return [one for one in (get_args(annotation) if is_union else (annotation,)) if one is not type(None)]
 
 
-def _typed(annotation: Any) -> Any:
-    """Give the type of an option for the type of a parameter: text, where Python takes loaded things too."""
+def _option_type(annotation: Any) -> Any:
+    """Return the type of a parameter's option: text where Python also accepts loaded objects."""
     kinds = _union_types(annotation)
-    of = [get_origin(one) or one for one in kinds]
-    if Literal in of and len(of) == 1:
+    origins = [get_origin(one) or one for one in kinds]
+    if Literal in origins and len(origins) == 1:
         return kinds[0] | None
-    if of[0] in (Mapping, Sequence):
+    if origins[0] in (Mapping, Sequence):
         return list[str] | None
-    if of == [bool]:
+    if origins == [bool]:
         return bool
-    return (of[0] if len(of) == 1 and of[0] in (int, float) else str) | None
+    return (origins[0] if len(origins) == 1 and origins[0] in (int, float) else str) | None
 
 
 def _flags(name: str, command: Command) -> tuple[str, ...]:
-    """Give what a parameter is called on the command line; the longest is what messages say."""
+    """Return a parameter's flags on the command line; messages use the longest."""
     if name in command.arguments:
         return (command.arguments[name],)
     option = get_args(choices.SHARED[name])[1] if name in choices.SHARED else None
-    # An annotated option keeps its first name where others keep their default.
+    # In an annotated option typer stores the first flag as the default.
     shared = (
         [] if option is None else [one for one in (option.default, *option.param_decls) if isinstance(one, str)]
     )
     return command.spelled.get(name) or tuple(shared) or (f"--{name.replace('_', '-')}",)
 
 
-def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, said: Help) -> Any:
-    """Make the option, or the argument, of a parameter."""
-    own, metavar, completed = _own_text(said, name), command.metavar.get(name), choices.COMPLETED.get(name)
+def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
+    """Make the option, or the positional argument, of a parameter."""
+    own, metavar, completed = _parameter_text(docs, name), command.metavar.get(name), choices.COMPLETED.get(name)
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
@@ -84,7 +84,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
         shared = copy(known)
         shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]
-    kind = _typed(annotation)
+    kind = _option_type(annotation)
     if parameter.default is parameter.empty and type(None) in get_args(kind):
         kind = next(one for one in get_args(kind) if one is not type(None))
     return Annotated[kind, choices.option(text, *_flags(name, command), metavar=metavar, autocompletion=completed)]
@@ -98,17 +98,17 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     return parameter.default if is_plain and parameter.default != "" else None
 
 
-def _help_text(command: Command, said: Help, examples: Sequence[str]) -> str:
+def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
     fits = "Exit code 1 where a device's memory does not hold a step (--allow-oversize)."
-    said_of_it = said.about.replace("`", "")
+    description = docs.about.replace("`", "")
     about = (
-        f"{said_of_it}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in said_of_it else said_of_it
+        f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
     )
     return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"  {one}" for one in examples)])
 
 
 def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
-    """Give what the function takes for what stands on the command line."""
+    """Convert a value of the command line to the function's argument."""
     if value is None or (isinstance(value, list) and not value):
         return None if parameter.default is parameter.empty else parameter.default
     if get_origin(_union_types(annotation)[0]) is Mapping:
@@ -117,7 +117,7 @@ def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> 
 
 
 def _endings(command: Command) -> list[str]:
-    """Give the endings of what -o may name."""
+    """Return the file endings that -o accepts."""
     drawn = () if command.draw is None else (".html", ".png", ".svg")
     rows = () if command.streams else (".csv",)
     workbook = (".xlsx",) if command.workbook else ()
@@ -125,7 +125,7 @@ def _endings(command: Command) -> list[str]:
 
 
 def _check_file(path: Path | None, verb: str, command: Command, only: str | None) -> None:
-    """Raise before the work when what it gives could not be written."""
+    """Raise before the work when -o names a file that the verb cannot write."""
     if only is not None and (path is None or path.suffix != ".xlsx"):
         raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
     if path is None:
@@ -140,7 +140,7 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
 
 
 def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Command, force: bool) -> None:
-    """Raise before the work where a file that is to be written is there, and not to be gone on with."""
+    """Raise before the work where an output file exists, unless it is to be replaced or resumed."""
     from fomkit.files.write import check_absent
 
     named = [arguments[name] for name in command.files] + ([] if arguments.get("resume") else [output])
@@ -148,7 +148,7 @@ def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Co
 
 
 def _file_content(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:
-    """Make a file of what a verb gives, by its ending."""
+    """Convert a verb's result to a file's content, by the file's ending."""
     if ending in command.writes:
         return command.writes[ending](result)
     if ending in (".json", ".csv"):
@@ -161,7 +161,7 @@ def _file_content(result: Any, answer: Answer, command: Command, ending: str) ->
 
 
 def _write_workbook(result: Any, path: Path, only: str | None) -> None:
-    """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
+    """Write a workbook; for a single target also list its free texts, which the user must check before sending."""
     from fomkit.verbs.suites import sheet_model_of
     from fomkit.workbook.vendor import free_texts
     from fomkit.workbook.write import write_workbook
@@ -178,7 +178,7 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
 def _profile_path(
     path: Path | None, command: Command, arguments: Mapping[str, Any], inputs: Sequence[str], force: bool
 ) -> Path | None:
-    """Give the file that is to keep what a verb gives; raise before the work when it cannot be written."""
+    """Return the profile file that stores the result; raise before the work when it cannot be written."""
     name = None if command.kept is None else command.kept.name(arguments)
     path = Path(name) if path is None and name is not None else path
     if command.kept is None or path is None:
@@ -193,7 +193,7 @@ def _profile_path(
 def _input_names(
     arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], command: Command
 ) -> list[str]:
-    """Give the files and profiles that are to be read, as they are named."""
+    """Return the input files and profiles, as named on the command line."""
     files = (
         name for name, one in parameters.items() if name in command.arguments or "Path" in str(one.annotation)
     )
@@ -203,13 +203,13 @@ def _input_names(
 
 
 def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
-    """Raise where the file to write is one that is to be read, which would be lost."""
+    """Raise where the output file is also an input, which would be lost."""
     if path is not None and path.resolve() in [Path(one).resolve() for one in inputs]:
         raise FomkitError(str(path), "is the file to be read. Name another with -o.")
 
 
 class _Delivery(NamedTuple):
-    """Where the answer goes and how it is shown: what the command line has beside the parameters of a verb."""
+    """Where and how the result is written: values of options that are not parameters of the verb."""
 
     output: Path | None
     as_json: bool
@@ -219,14 +219,14 @@ class _Delivery(NamedTuple):
 
 
 def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
-    """Write the file and the text of a result; give what it answers."""
+    """Write the file and print the text of a result; return its answer."""
     from fomkit.files.write import write_whole
     from fomkit.verbs.views import answer_of
 
     answer, path = answer_of(result), delivery.output
     content, write = dict(answer.content), partial(answer.write, **delivery.shows)
     if any(delivery.shows.values()) and not delivery.as_json:
-        write(content)  # what cannot be shown is told before a file is written
+        write(content)  # raises before a file is written where an option of the text cannot be used
     if path is not None and path.suffix not in command.streams:
         with choices.progress(f"writing {path.name}", quiet=delivery.quiet):
             if path.suffix == ".xlsx" and command.workbook:
@@ -246,7 +246,7 @@ def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
 
 
 def _common_options(command: Command) -> Iterator[inspect.Parameter]:
-    """Give the options that a verb has beside its function's parameters."""
+    """Return the options that a verb has beside its function's parameters."""
     for name, (flag, text) in command.shows.items():
         yield _parameter(name, Annotated[bool, choices.option(text, flag)], False)
     if command.judges_fit:
@@ -268,14 +268,14 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
 
 
 class _Names(dict[str, Any]):
-    """What annotations name; what only the type checker imports is nothing that a command line could say."""
+    """Names for evaluating annotations; names imported for type checking only evaluate to Any."""
 
     def __missing__(self, name: str) -> Any:
         return vars(builtins).get(name, Any)
 
 
 class _Verb(NamedTuple):
-    """A verb whose parameters are arguments and options: their signature, and the types that it names."""
+    """A verb with its function, the parameters that become arguments and options, and their evaluated types."""
 
     name: str
     function: Callable[..., Any]
@@ -284,10 +284,10 @@ class _Verb(NamedTuple):
     kinds: Mapping[str, Any]
 
     def answer(self, given: Mapping[str, Any]) -> None:
-        """Do what was asked for, deliver it, and end with the exit code that it deserves."""
-        import pandas as pd  # help needs none
+        """Call the verb, write and print its result, and set the exit code."""
+        import pandas as pd  # imported here because --help does not need it
 
-        pd.set_option("mode.string_storage", "python")  # PyArrow's arrays are slower on tables of this size
+        pd.set_option("mode.string_storage", "python")  # PyArrow strings are slower for tables of this size
         command, parameters, force = self.command, self.parameters, given.get("force", False)
         arguments = {name: _python_value(given[name], one, self.kinds[name]) for name, one in parameters.items()}
         output = None if "output" in parameters else given["output"]
@@ -315,40 +315,40 @@ class _Verb(NamedTuple):
     def _call(
         self, arguments: Mapping[str, Any], output: Path | None, inputs: Sequence[str], *, quiet: bool
     ) -> Any:
-        """Call the function; what it refuses is told in the words of the command line."""
+        """Call the function; convert parameter names in its errors to flags of the command line."""
         flags = {name: max(_flags(name, self.command), key=len) for name in self.parameters}
         tells = "tell" in inspect.signature(self.function).parameters
         try:
             self.command.before(arguments, output)
-            with _watched(self.command.doing, tells, quiet) as tell:
+            with _progress_shown(self.command.doing, tells, quiet) as tell:
                 return self.function(**arguments, **self.command.alone, **tell)
         except ManyFomkitError as error:
-            raise ManyFomkitError(_in_its_words(one, flags, inputs) for one in error.errors) from error
+            raise ManyFomkitError(_with_flags(one, flags, inputs) for one in error.errors) from error
         except FomkitError as error:
-            raise _in_its_words(error, flags, inputs) from error
+            raise _with_flags(error, flags, inputs) from error
 
 
 def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
-    """Give the function whose signature is a verb's command line."""
-    command, said = command_of(function), help_of(function)
+    """Return the function whose signature is a verb's command line."""
+    command, docs = command_of(function), help_of(function)
     no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
     signature = inspect.signature(function).parameters
     parameters = {name: one for name, one in signature.items() if name not in no_options}
     names = _Names(vars(sys.modules[function.__module__]))
     kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
-    asked = _Verb(verb, function, command, parameters, kinds)
+    verb_call = _Verb(verb, function, command, parameters, kinds)
     options: list[inspect.Parameter] = []
     for name, one in parameters.items():
-        annotation = _option(name, one, kinds[name], command, said)
+        annotation = _option(name, one, kinds[name], command, docs)
         optional = type(None) in get_args(get_args(annotation)[0])
         options.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
     options += [one for one in _common_options(command) if one.name not in parameters]
 
     def run(**given: Any) -> None:
         with _reads_noted(adds="add" in parameters):
-            asked.answer(given)
+            verb_call.answer(given)
 
-    run.__doc__ = _help_text(command, said, examples)
+    run.__doc__ = _help_text(command, docs, examples)
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb
@@ -357,7 +357,7 @@ def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str
 
 @contextmanager
 def _reads_noted(*, adds: bool) -> Iterator[None]:
-    """Keep what is read from being written over; who ``adds`` to a file reads what it writes."""
+    """Record the files read, so that none is overwritten; ``adds``: the verb may write to a file that it read."""
     before = READ.set(None if adds else set())
     try:
         yield
@@ -366,8 +366,8 @@ def _reads_noted(*, adds: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callable[[str], None]]]:
-    """Show that work goes on: its parts that are done, or words that its function ``tells``."""
+def _progress_shown(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callable[[str], None]]]:
+    """Show progress: the parts that are done, or the messages of a function with a parameter ``tell``."""
     if tells:
         with choices.status_line(doing, quiet=quiet) as tell:
             yield {"tell": tell}
@@ -392,8 +392,8 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
         print(line, file=sys.stderr)
 
 
-def _in_its_words(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:
-    """Call parameters by their options: the place, unless it names an input, and what stands in back quotes."""
+def _with_flags(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:
+    """Replace parameter names by flags in an error: names in backquotes, and the place unless it is an input."""
     where, what = (
         _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)
     )

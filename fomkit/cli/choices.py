@@ -1,4 +1,4 @@
-"""Options that several verbs take, in one wording; names completed by the shell; what is seen while waiting."""
+"""Options that several verbs share, shell completion of profile names, and the progress display."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SETTING = re.compile(r"([A-Za-z_]\w*)=(0*[1-9]\d{0,14})")
 
 
 def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
-    """Read settings such as ``seq=512``.
+    """Parse settings such as ``seq=512``.
 
-    Raises FomkitError when one is not a name and a whole number, or a name stands twice.
+    Raises FomkitError when a setting is not a name and a whole number, or a name is set twice.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
 
 
 def completer(*sorts: str) -> Callable[[str], list[str]]:
-    """Give what completes the names of profiles of some sorts: model, machine, suite, campaign."""
+    """Return a function that completes names of profiles of some sorts: model, machine, suite, campaign."""
 
     def complete(incomplete: str) -> list[str]:
         from fomkit.profiles.locate import profile_names
@@ -75,12 +75,12 @@ complete_machine, complete_model, complete_suite, complete_campaign = map(
 
 
 def option(text: str, *names: str, **more: Any) -> Any:
-    """Declare an option: what it says, its names where they are not the parameter's, and what else typer takes."""
+    """Return a typer option with a help text, flags where they differ from the parameter's name, and more."""
     return typer.Option(*names, help=text, **more)
 
 
 DELAY_S = 1.0
-"""Work that ends sooner shows no progress."""
+"""Time after which progress is shown [s]."""
 
 Quiet = Annotated[bool, option("Show no progress.", "--quiet", "-q")]
 Advance = Callable[..., None]
@@ -93,14 +93,14 @@ def _coloured(stream: TextIO) -> bool:
 
 
 def standard_output() -> Screen:
-    """Measure standard output: a terminal has a width and colours; a pipe or a file has what COLUMNS states."""
+    """Return the screen of standard output: a terminal's width and colours, or COLUMNS for a pipe or a file."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit():
         return PLAIN
     return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
 
 
 def complain(message: str) -> None:
-    """Print one message about a mistake on standard error; on a terminal no word of it is broken."""
+    """Print an error message on standard error; on a terminal it is wrapped without breaking words."""
     shown = f"fomkit: {message}"
     if sys.stderr.isatty():
         width = max(shutil.get_terminal_size().columns, 60)
@@ -120,7 +120,7 @@ def _progress_line() -> Progress:
 
 
 def counted(what: str, done: int, total: int | None, seconds: float) -> str:
-    """Say how far work is, and what is left of it where that is known; ``seconds``: since it began.
+    """Format the progress of work and the time left, where it is known; ``seconds``: since the start.
 
     >>> counted("estimating", 2, 8, 3.0), counted("tracing", 0, None, 3.0)
     ('estimating, 2 of 8, about 9 s left', 'tracing')
@@ -133,7 +133,7 @@ def counted(what: str, done: int, total: int | None, seconds: float) -> str:
 
 @contextmanager
 def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
-    """Show on a terminal what is being done, in words that the work changes; the line goes when the work ends."""
+    """Show the current activity on a terminal; the work updates the text; the line disappears at the end."""
     if quiet or not sys.stderr.isatty():
         yield lambda _text: None
         return
@@ -144,10 +144,11 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """Show on a terminal that work goes on, once it has taken a second; the line goes when the work ends.
+    """Show progress on a terminal if work takes longer than `DELAY_S`; the line disappears at the end.
 
-    `what`: the work, for example ``"profiling model.py"``; `total`: its parts, each of which calls what this
-    gives; without it, or a call that tells it, the line only says that time passes; `quiet`: show nothing.
+    `what`: the work, for example ``"profiling model.py"``; `total`: number of its parts: call the returned
+    function after each, or with a number to set the total; without a total only the elapsed time is shown;
+    `quiet`: show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _parts=None: None
@@ -166,7 +167,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
             while not ended.wait(0.1):
                 line.update(task, description=counted(what, done, total, time.monotonic() - began))
 
-    # A thread of its own, so that work inside one long call of a library still shows that time passes.
+    # A separate thread, so that the time also advances during one long call of a library.
     shown = threading.Thread(target=show, daemon=True)
     shown.start()
     try:
@@ -222,17 +223,17 @@ SHARED: Mapping[str, Any] = {
                                         metavar="'FACTOR, SOURCE'")],
     "output": Annotated[Path, option("The file to write.", "--output", "-o")], "force": Force,
 }  # fmt: skip
-"""Options that are said alike wherever they stand, by the parameter."""
+"""Options that have the same text in all verbs, by the name of the parameter."""
 COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     **dict.fromkeys(("machine", "baseline", "target", "committed"), complete_machine),
     "model": complete_model, "models": complete_model, "profile": completer("model", "machine"),
     "suite": complete_suite, "campaign": complete_campaign,
 }  # fmt: skip
-"""What the shell completes the names of profiles by."""
+"""Completion functions of profile names, by the name of the parameter."""
 
 
 def write_answer(content: dict[str, Any], write: Callable[[dict[str, Any], Screen], str], as_json: bool) -> None:
-    """Write what a verb answers on standard output, as text or as JSON."""
+    """Print a verb's answer on standard output, as text or as JSON."""
     if not as_json:
         print(write(content, standard_output()), end="")
         return
@@ -242,7 +243,7 @@ def write_answer(content: dict[str, Any], write: Callable[[dict[str, Any], Scree
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
-    """End with exit code 1, after the answer, where it has steps that no device holds."""
+    """End with exit code 1, after the answer, where a step does not fit any device."""
     found = list(dict.fromkeys(one.removesuffix(" (fomkit memory)") for one in unfit if one))
     if not found or allowed:
         return

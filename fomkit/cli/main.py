@@ -1,6 +1,6 @@
-"""The command line: parse, call, print; mistakes end with one message and exit code 2.
+"""The command line: parse, call, print; a mistake in the input ends with one message and exit code 2.
 
-What the parser cannot take is told in fomkit's voice: which option, what is wrong, what was expected, what to do.
+Errors of the parser are rewritten in fomkit's form: which option, what is wrong, what was expected, what to do.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from fomkit.core.errors import FomkitError, nearest_names
 class Listed(NamedTuple):
     """A verb of ``verbs.txt``.
 
-    `group`: the heading that the help lists it under.
-    `where`: the module of its function, after a colon the function's name where that is another.
-    `says`: what it does.
-    `examples`: lines that may be typed.
+    `group`: heading in the help.
+    `where`: module of its function; after a colon the function's name where it differs from the verb's.
+    `says`: one line on what the verb does.
+    `examples`: example command lines.
     """
 
     group: str
@@ -43,7 +43,7 @@ class Listed(NamedTuple):
 
 
 def _read_verbs() -> Iterator[tuple[str, Listed]]:
-    """Read the verbs in the order of the help: a paragraph each, and one of a single line for each heading."""
+    """Read the verbs in the order of the help: a paragraph is a verb, or a heading if it is a single line."""
     group = ""
     for paragraph in Path(__file__).with_name("verbs.txt").read_text(encoding="utf-8").split("\n\n"):
         head, *lines = (line.strip() for line in paragraph.strip().splitlines())
@@ -56,16 +56,16 @@ def _read_verbs() -> Iterator[tuple[str, Listed]]:
 
 LISTED = dict(_read_verbs())
 VERBS: Mapping[str, str] = {name: one.where for name, one in LISTED.items()}
-"""Where the function of each verb is, which is loaded when it is asked for."""
+"""Module of each verb's function, which is loaded on use."""
 
 
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""What the parser raises of words that it cannot take; which package has it depends on the version of typer."""
+"""The parser's error for invalid arguments; the package that defines it depends on the version of typer."""
 _BARE = "requires an argument"
 
 
 def _name(option: Any) -> str:
-    """Name an option or an argument as the help does."""
+    """Return the name of an option or argument as the help shows it."""
     is_argument = option.param_type_name == "argument"
     return str(option.metavar or option.name) if is_argument else str(option.opts[0])
 
@@ -84,16 +84,16 @@ def _expected_number(option: Any) -> str:
 
 
 def _literals(option: Any) -> list[str]:
-    """Give the words that an option takes; none where it takes others."""
+    """Return the words that an option allows; empty where it is not limited to words."""
     return [one for one in get_args(_python_type(option)) if isinstance(one, str)]
 
 
 def wrong_value(option: Any, value: object, said: str) -> FomkitError:
-    """Say what is wrong with the value of an option; ``said``: what the parser says of it."""
+    """Make the error for an invalid value of an option; ``said``: the parser's message."""
     shown = value[0] if isinstance(value, list | tuple) and value else value
     words = _literals(option)
     if words:
-        # What people call by its number format; anything else by its letters.
+        # The number format fp16 is called mixed here; for other values suggest the most similar words.
         hint = (
             "It is called 'mixed'." if shown == "fp16" and "mixed" in words else nearest_names(str(shown), words)
         )
@@ -104,7 +104,7 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
 
 
 def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-    """Take what is text, a default or absent as it stands; for any other value the parser loads pydantic."""
+    """Return text, defaults and missing values unchecked; other values go to the parser, which loads pydantic."""
     kind = _python_type(option)
     words = value if kind == list[str] and value else (None,)
     good = type(value) is kind or all(type(one) is str for one in words) or (value is None and not option.required)
@@ -119,13 +119,13 @@ def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -
 
 
 def _missing(option: Any, verb: str) -> str:
-    """Say that an option or argument is missing, and what it is."""
+    """Write the message that an option or argument is missing, with what it is."""
     example = " Add, for example, '--target v100'." if "--target" in option.opts else f" {option.help}"
     return f"{_name(option)} is missing.{example} 'fomkit {verb} -h' has examples."
 
 
 def _without_value(verb: Any, name: str) -> str:
-    """Say what a bare option of a verb wants after it."""
+    """Write the message that an option has no value, with the values that it takes."""
     option = next((one for one in getattr(verb, "params", ()) if name in one.opts), None)
     value = getattr(option, "metavar", None) or ""
     words = _literals(option) or value.strip("<>").split("|")
@@ -143,7 +143,7 @@ _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
 
 @contextmanager
 def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
-    """Tell what the parser cannot take of a verb's words."""
+    """Rewrite the parser's errors about a verb's arguments as FomkitError."""
     try:
         yield
     except UsageError as error:
@@ -166,10 +166,10 @@ def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
 
 
 class Taking:
-    """A command whose options are `taken`, and whose slips are told."""
+    """A command whose option values go through `taken` and whose parser errors are rewritten by `slips_told`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Give its options, and those that the parser adds."""
+        """Return the options, including those that the parser adds."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             if "process_value" not in vars(one):
@@ -177,9 +177,10 @@ class Taking:
         return found
 
     def make_parser(self, ctx: Any) -> Any:
-        """Make what reads the words; an option that takes one value is given once.
+        """Make the parser of the words; it refuses an option that takes one value and is given twice.
 
-        Raises FomkitError where it is given again: which of the two is meant nobody knows; and where it is empty.
+        Raises FomkitError for such an option, because it is ambiguous which value is meant; and for an empty
+        value.
         """
         parser = super().make_parser(ctx)  # type: ignore[misc]
         read = parser.parse_args
@@ -190,11 +191,11 @@ class Taking:
             for one in found[2]:
                 given = found[0].get(one.name)
                 empty = given == "" or (isinstance(given, list | tuple) and "" in given)
-                if empty and one.name != "arguments":  # those are of a stranger's program
+                if empty and one.name != "arguments":  # arguments of the user's program may be empty
                     raise FomkitError(
                         _name(one), f"is empty. Give a value; 'fomkit {ctx.info_name} -h' has examples."
                     )
-            for one in found[2]:  # in the order in which they stand
+            for one in found[2]:  # in the order of the command line
                 takes_one = one.param_type_name == "option" and not one.multiple and not one.is_flag
                 if takes_one and id(one) in seen:
                     raise FomkitError(_name(one), "is given twice, and takes one value. Give it once.")
@@ -205,7 +206,7 @@ class Taking:
         return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of the command line."""
+        """Parse the command line."""
         with slips_told(self, ctx):
             found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
             return found
@@ -216,7 +217,7 @@ class Verb(Taking, TyperCommand):
 
 
 def verb_function(name: str) -> Callable[..., Any]:
-    """Give the function that a verb's command line is made from."""
+    """Load and return a verb's function."""
     module, _, function = VERBS[name].partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function or name)
     return found
@@ -224,8 +225,8 @@ def verb_function(name: str) -> Callable[..., Any]:
 
 @cache
 def verb_command(name: str) -> Any:
-    """Make the command of a verb."""
-    from fomkit.cli.adapter import command_line  # a list of the verbs needs none
+    """Make a verb's command."""
+    from fomkit.cli.adapter import command_line  # listing the verbs does not need it
 
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     alone.command(name, cls=Verb)(command_line(name, verb_function(name), LISTED[name].examples))
@@ -233,26 +234,26 @@ def verb_command(name: str) -> Any:
 
 
 class Verbs(Taking, TyperGroup):
-    """The verbs of the command line, each made when it is asked for."""
+    """The verbs of the command line; each command is made on use."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - its parser gives it
-        """Name the verbs."""
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - required by the base class
+        """Return the names of the verbs."""
         return list(VERBS)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - its parser gives it
-        """Write what each verb does, by group, without loading any."""
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - required by the base class
+        """Write each verb's line by group, without loading any verb."""
         for title, verbs in groupby(LISTED.items(), lambda verb: verb[1].group):
             with formatter.section(title):
                 formatter.write_dl([(name, one.says) for name, one in verbs])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as above
-        """Give a verb; of an unknown name nothing, but all verbs are then known, for the nearest to be told."""
+        """Return a verb's command, or None if unknown; all are then made, so that the nearest can be suggested."""
         for name in (cmd_name,) if cmd_name in VERBS else VERBS:
             self.commands[name] = verb_command(name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb of the first word."""
+        """Find the verb named by the first argument."""
         if args and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, cutoff=0.6)
             hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."
@@ -288,32 +289,32 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take the options that stand before the verb."""
+    """Set the options before the verb."""
     del version
     global _debug
     _debug = debug
 
 
 def main() -> None:
-    """Run the command line; every mistake in the input is one message and exit code 2."""
+    """Run the command line; a mistake in the input ends with one message and exit code 2."""
     for library in ("OMP", "OPENBLAS", "MKL"):
-        # The matrices here are small; on a busy machine threads only wait for each other.
+        # The matrices are small; on a busy machine more threads would only wait for each other.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    # One answer makes little garbage, and to look for it is to go through 300,000 objects of the libraries.
+    # A command makes little garbage; a collection would traverse 300,000 objects of the libraries.
     gc.set_threshold(100_000, 20, 20)
-    # Its search for plugins reads the metadata of everything installed, and none of them is ours.
+    # Pydantic's plugin search reads the metadata of all installed packages, and fomkit has no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if sys.stdout is None:  # closed by the shell, as in '>&-'
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
+    if sys.stdout is None:  # closed by the shell with '>&-'
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - used until the process ends
     try:
         try:
-            app()  # ends by SystemExit, with what was printed still in a buffer
+            app()  # raises SystemExit; printed text is still in a buffer
         finally:
             sys.stdout.flush()
-            gc.freeze()  # nor at the end
+            gc.freeze()  # so that no collection runs at exit
     except FomkitError as error:
         if _debug:
             raise
@@ -327,4 +328,4 @@ def main() -> None:
             raise
         where = error.filename or "the output"
         complain(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
-        os._exit(2)  # what is still buffered would fail again, with a traceback
+        os._exit(2)  # a normal exit would write the buffered text, fail again and print a traceback

@@ -1,1 +1,1 @@
-"""Files of any kind, read and written safely: YAML, JSON, CSV, workbooks, whole writes, child processes."""
+"""Read and write files safely: YAML, JSON, CSV, workbooks, atomic writes, child processes."""

@@ -1,7 +1,8 @@
-"""Running a user's code in a child process: a time limit, a memory limit, and one proof of success.
+"""Run a user's code in a child process under a time limit and a memory limit, and read its result.
 
-`run_child` is the parent's side; `take_request` and `Answer` are the child's: what it is asked, and the file that
-it leaves. The memory that is limited is what the process and those it started really take, as Linux tells it.
+The parent calls `run_child`. The child calls `take_request`, which returns the request and an `Answer`, the file
+for the result. The memory limit applies to the resident memory of the process and its descendants, as Linux
+reports it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _started_by(pid: int) -> list[int]:
 
 
 def _own_byte(pid: int) -> int:
-    """Give the resident memory of one process [byte]."""
+    """Return the resident memory of one process [byte]."""
     try:
         pages = (_PROCESSES / f"{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -50,7 +51,7 @@ def _own_byte(pid: int) -> int:
 
 
 def _share_byte(pid: int) -> int:
-    """Give the resident memory of one process, pages that n processes share counted as an n-th [byte]."""
+    """Return the resident memory of one process [byte]; a page that n processes share counts as 1/n."""
     try:
         lines = (_PROCESSES / f"{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -60,10 +61,10 @@ def _share_byte(pid: int) -> int:
 
 
 def resident_byte(pid: int) -> int:
-    """Give the memory that a process and those it started really take [byte]; 0 where the system does not say.
+    """Return the resident memory of a process and its descendants [byte]; 0 where the system does not report it.
 
-    An address-space limit would not do: importing torch alone reserves more than most models use. Forked processes
-    share most of their pages, which are counted once.
+    An address-space limit would not work: importing torch alone reserves more than most models use. Forked
+    processes share most of their pages, which are counted once.
     """
     started = _started_by(pid)
     return sum(map(_share_byte, (pid, *started))) if started else _own_byte(pid)
@@ -75,8 +76,8 @@ _TAIL = 1500
 _PACKAGE = Path(__file__).resolve().parents[1] / "__init__.py"
 _POLL_S = 0.02
 
-# Loads this very package, wherever it lies, without putting its folder on the path: a folder on the path is a
-# folder whose grp.py or types.py would stand for the standard library's.
+# Loads this very package, wherever it is, without adding its folder to the path: modules of that folder, such as
+# grp.py or types.py, would then replace those of the standard library.
 _BOOT = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
@@ -89,17 +90,17 @@ importlib.import_module(sys.argv[2]).main()
 
 
 def child_command(module: str) -> list[str]:
-    """Give the command that runs the ``main`` of one of fomkit's modules in a process of its own."""
-    # Unbuffered, so that what a program printed before it crashed is there.
+    """Return the command that runs the ``main`` of one of fomkit's modules in a separate process."""
+    # Unbuffered, so that the output before a crash is not lost.
     return [sys.executable, "-u", "-P", "-c", _BOOT, str(_PACKAGE), module]
 
 
 @dataclass(frozen=True)
 class Program:
-    """What runs in the child, and what its user is told to do about it.
+    """The program of a child process, and advice to the user when it fails.
 
-    `module`: its ``main`` reads the request and leaves the result.
-    `slow`, `large`, `gone`: what to do where it takes too long or too much memory, or ends without a result.
+    `module`: its ``main`` reads the request and writes the result.
+    `slow`, `large`, `gone`: advice when it exceeds the time or memory limit, or ends without a result.
     `environment`: variables that are set for it.
     """
 
@@ -128,17 +129,17 @@ _PASSED_FAMILIES = (
     "TORCH", "PYTORCH_", "ATEN_", "KERAS_", "XLA_",
     "TF_CPP_", "TF_ENABLE_", "TF_DISABLE_", "TF_XLA_", "TF_NUM_", "TF_GPU_", "TF_CUDNN_", "TF_FORCE_", "TF_USE_",
 )  # fmt: skip
-"""Beginnings of what Python, its numerical libraries and the frameworks read."""
+"""Prefixes of variables that Python, its numerical libraries and the frameworks read."""
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(?!ED|_ENV)|CREDENTIAL|AUTH|(^|_)KEYS?($|_)|COOKIE")
 PASS_ENV = "FOMKIT_PASS_ENV"  # noqa: S105 - a variable's name
-"""Variable that names others which a program needs, with commas."""
+"""Variable with the comma-separated names of further variables that a program needs."""
 
 
 def passed_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give what a user's code in a child process sees of the environment.
+    """Return the environment variables that are passed to a user's code in a child process.
 
-    Python and the frameworks get what they read; tokens, passwords, proxies and everything unknown stay behind.
-    What else a program needs is named in ``FOMKIT_PASS_ENV``.
+    Variables that Python and the frameworks read are passed; tokens, passwords, proxies and unknown ones are not.
+    Further variables that a program needs are named in ``FOMKIT_PASS_ENV``.
 
     >>> passed_environment({"PATH": "/bin", "OMP_NUM_THREADS": "1", "AWS_SECRET_ACCESS_KEY": "x", "DATA": "d"})
     {'PATH': '/bin', 'OMP_NUM_THREADS': '1'}
@@ -169,7 +170,7 @@ SCRIPT = Program(
     large="The script really runs: give it a smaller batch or fewer samples by arguments of its own, or raise "
     "--memory-limit.",
     gone="Let it train in this process.",
-    # What is compiled has no ops to see, and a hidden accelerator makes the script take its way for a CPU.
+    # Compiled code shows no single ops; without a visible accelerator the script takes its path for CPUs.
     environment={"TORCHDYNAMO_DISABLE": "1", **_NO_ACCELERATOR},
 )
 KERAS_SCRIPT = replace(
@@ -180,7 +181,7 @@ KERAS_FILE = Program(
     slow=MODEL_FILE.slow,
     large="Weights that Keras makes take none here; do not load data or weights in the file.",
     gone=MODEL_FILE.gone,
-    # The graph of a step is the same on every device; what a device compiles into one op has no parts to see.
+    # The graph of a step is the same on every device; what a device compiles into one op shows no single ops.
     environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR},
 )
 ONNX_FILE = Program(
@@ -209,7 +210,7 @@ MEASURED_KERAS = replace(MEASURED, module="fomkit.bench.keras_child", environmen
 def _watch(
     child: subprocess.Popen[bytes], log: BinaryIO, where: str, program: Program, time_s: float, memory_byte: float
 ) -> None:
-    """Wait for the child's end; raise when it oversteps a limit."""
+    """Wait until the child ends; raise when it exceeds a limit."""
     deadline = time.monotonic() + time_s
     while not _has_ended(child):
         if time.monotonic() > deadline:
@@ -222,7 +223,7 @@ def _watch(
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:
-    """Tell whether the child is gone, and leave its number taken, so that its group can still be ended safely."""
+    """Return whether the child has ended, without reaping it: its process id, and so its group, stay reserved."""
     if not hasattr(os, "waitid"):
         return child.poll() is not None
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -230,12 +231,12 @@ def _has_ended(child: subprocess.Popen[bytes]) -> bool:
 
 def _tail(log: BinaryIO) -> str:
     log.seek(max(os.fstat(log.fileno()).st_size - _TAIL, 0))
-    text = log.read(_TAIL).decode("utf-8", "replace").strip().replace("`", "'")  # ours stand around parameters
+    text = log.read(_TAIL).decode("utf-8", "replace").strip().replace("`", "'")  # backquotes mark parameters here
     return f"\nThe end of what it printed:\n{text}" if text else ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and what it started, which may outlive it."""
+    """Kill the child and its descendants, which may outlive it."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -258,14 +259,14 @@ def run_child(
     memory_limit_byte: float,
     program: Program = MODEL_FILE,
 ) -> dict[str, Any]:
-    """Run a request in a child process.
+    """Run a request in a child process and return its result.
 
-    `request`: what the program is asked, in plain values; `where`: the user's file, for error messages;
-    `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte] that the child may take;
-    `program`: what runs in the child. Gives a dict: the child's result; one that tells errors has the end of what
-    was printed, too.
+    `request`: plain values for the program; `where`: the user's file, for error messages; `time_limit_s`,
+    `memory_limit_byte`: limits of wall time [s] and resident memory [byte]; `program`: what runs in the child.
+    Returns the child's result with ``printed``, the end of its output. Raises FomkitError when the child ends
+    without a result.
     """
-    # The file may do anything to the folder; the log is read by its descriptor.
+    # The user's code may change or delete the folder's files, so the log is read through its descriptor.
     with (
         tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder,
         Path(folder, "log.txt").open("a+b", buffering=0) as log,
@@ -282,7 +283,7 @@ def run_child(
         )
         overstepped = None
         try:
-            # A child that is gone already is found out by its missing result.
+            # If the child has already ended, its missing result is reported below.
             with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
                 if stream is not None:
                     stream.write(json.dumps(message).encode() + b"\n")
@@ -291,7 +292,7 @@ def run_child(
             overstepped = error
         finally:
             _end(child)
-        # What it left before it went on to more, or would not end, is as good.
+        # A result that was written before the child exceeded a limit is valid.
         result = _read_result(result_path, nonce)
         if result is None:
             raise overstepped or _without_result(child.returncode, where, program, log)
@@ -299,7 +300,7 @@ def run_child(
 
 
 def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
-    """Read the result; None where there is none, or one that the child did not write."""
+    """Read the result; None where it is missing or lacks the nonce, so that the child did not write it."""
     try:
         if not path.is_file() or path.stat().st_size > RESULT_LIMIT_BYTE:
             return None
@@ -311,7 +312,7 @@ def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """Where the result goes, and the parent's nonce, which the user's code never sees."""
+    """Where the result is written, and the parent's nonce, which the user's code never sees."""
 
     path: Path
     nonce: str
@@ -324,18 +325,18 @@ class Answer:
 
 
 def told_error(error: FomkitError) -> dict[str, object]:
-    """Put an error in plain values, as a child leaves it; `error_in` reads it."""
+    """Convert an error to plain values for the result file; `error_in` reverses it."""
     errors = error.errors if isinstance(error, ManyFomkitError) else (error,)
     return {"errors": [[one.where, one.what] for one in errors]}
 
 
 def error_in(result: Mapping[str, Any]) -> FomkitError:
-    """Give the error that a child left."""
+    """Return the error that a child wrote."""
     errors = [FomkitError(*one) for one in result["errors"]]
     return errors[0] if len(errors) == 1 else ManyFomkitError(errors)
 
 
 def take_request() -> tuple[dict[str, Any], Answer]:
-    """Read a request from standard input; standard output and error belong to the user's code."""
+    """Read a request from standard input; standard output and error are left to the user's code."""
     request = json.loads(sys.stdin.readline())
     return request, Answer(Path(request.pop("result")), request.pop("nonce"))

@@ -1,7 +1,7 @@
-"""CSV files of strangers, from the open file to the cell, each step under a cap.
+"""Read untrusted CSV files safely, with a limit at each step.
 
-Only regular files are opened; gzip is unpacked up to a size and a ratio; text is decoded and split into rows.
-Cells become strict numbers, or text that no spreadsheet program runs as a formula.
+Only regular files are opened. Gzip is unpacked up to a size and a ratio. Text is decoded and split into rows.
+Cells become numbers by strict rules, or text that no spreadsheet program runs as a formula.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ GZIP = b"\x1f\x8b"
 MAX_RATIO = 300
 """Largest ratio of content to packed file; tables and traces unpack to 5 to 50 times."""
 RATIO_FROM_BYTE = 64_000_000
-"""Content [byte] from which the ratio counts; less fills no memory."""
+"""Content [byte] above which the ratio is checked; smaller contents are harmless."""
 _KINDS = {
     stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
-# Opened without waiting for a writer, should the file have been replaced by a pipe since it was looked at.
+# O_NONBLOCK: do not wait for a writer if the file was replaced by a pipe after it was checked.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
 
@@ -43,18 +43,18 @@ def _check_mode(path: Path, mode: int) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what may never end or waits for a writer: a pipe, a socket, a device.
+    """Raise for a file that may never end or that waits for a writer: a pipe, a socket, a device.
 
-    Raises FomkitError with the path as it was given. Raises OSError, ValueError when it is absent or may not be
-    looked at.
+    Raises FomkitError with the path as given. Raises OSError or ValueError when the path does not exist or may not
+    be accessed.
     """
     _check_mode(path, path.stat().st_mode)
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a stranger's file for reading.
+    """Open an untrusted file for reading.
 
-    Raises FomkitError when it is a pipe, a socket or a device. Raises OSError, ValueError when it cannot be
+    Raises FomkitError when it is a pipe, a socket or a device. Raises OSError or ValueError when it cannot be
     opened.
     """
     check_file(path)
@@ -68,18 +68,18 @@ def open_file(path: Path) -> BinaryIO:
 
 
 READ: ContextVar[set[Path] | None] = ContextVar("READ", default=None)
-"""Files that a command has read, so that it replaces none of them; None where nobody asks."""
+"""Files that a command has read and therefore must not overwrite; None where they are not recorded."""
 
 
 def note_read(*paths: Path) -> None:
-    """Keep in mind that these files were read."""
+    """Record that these files were read."""
     if (known := READ.get()) is not None:
         known.update(path.resolve() for path in paths)
 
 
 @contextmanager
 def read_errors_reported(path: Path) -> Iterator[None]:
-    """Raise what keeps a file from being read as a message that names it."""
+    """Convert an OSError while reading to a FomkitError that names the file."""
     try:
         yield
     except OSError as error:
@@ -87,9 +87,9 @@ def read_errors_reported(path: Path) -> Iterator[None]:
 
 
 def check_beside(path: Path, owner: Path) -> None:
-    """Refuse a table that a profile names and that a link leads out of the profile's folder.
+    """Raise for a table named in a profile that is a link to a place outside the profile's folder.
 
-    Messages quote a table's words; those of another file of this computer are not for whoever sees them.
+    Messages quote a table's words, and the content of other files on this computer must not appear in them.
     """
     folders = {owner.parent.resolve(), owner.resolve().parent}
     if not any(path.resolve().is_relative_to(folder) for folder in folders):
@@ -99,9 +99,9 @@ def check_beside(path: Path, owner: Path) -> None:
 
 
 class Unpacking:
-    """A file's content, unpacked where it is gzip; counts what it gives, and stops where that grows absurd.
+    """A file's content, unpacked if it is gzip; reading stops with an error at a size limit or an absurd ratio.
 
-    `most_byte`: longest content [byte].
+    `most_byte`: largest content [byte].
     """
 
     def __init__(self, path: Path, most_byte: int) -> None:
@@ -120,7 +120,7 @@ class Unpacking:
         self._file.close()
 
     def read(self, byte: int) -> bytes:
-        """Give the next bytes, none at the end."""
+        """Return the next bytes; empty at the end."""
         content = self._stream.read(byte)
         self._given += len(content)
         if self._given > self._most:
@@ -143,7 +143,7 @@ _OTHER_SEPARATOR = re.compile(r"\w+\s*([;\t|])")
 
 
 def _unpacked(path: Path, content: bytes) -> bytes:
-    """Unpack gzip, at most as far as the cap allows."""
+    """Unpack gzip up to the size limit."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         text = unpacker.decompress(content, MAX_BYTE + 1)
@@ -157,7 +157,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def _packed_bytes(path: Path, byte: int) -> bytes:
-    """Read the first bytes of a file as they stand on the disk."""
+    """Read the first bytes of a file as stored, without unpacking."""
     try:
         with read_errors_reported(path), open_file(path) as stream:
             content = stream.read(byte)
@@ -168,9 +168,9 @@ def _packed_bytes(path: Path, byte: int) -> bytes:
 
 
 def read_start(path: Path, byte: int = 100_000) -> bytes:
-    """Read the first bytes of a file, unpacked where it is gzip: enough to recognise it.
+    """Read the first bytes of a file, unpacked if it is gzip, to recognise its format.
 
-    Whether the rest can be read, its reader says.
+    Whether the rest is valid is checked by the format's reader.
     """
     content = _packed_bytes(path, byte)
     if content[:2] != GZIP:
@@ -182,7 +182,7 @@ def read_start(path: Path, byte: int = 100_000) -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a table's file under the size cap, unpacked where it is gzip."""
+    """Read a table's file up to the size limit, unpacked if it is gzip."""
     content = _packed_bytes(path, MAX_BYTE + 1)
     if len(content) <= MAX_BYTE and content[:2] == GZIP:
         content = _unpacked(path, content)
@@ -208,9 +208,9 @@ def _decoded(path: Path, content: bytes) -> str:
 
 
 def read_header(path: Path) -> tuple[str, ...]:
-    """Give the words of a file's first line if it can be a table's header, whatever separates or encodes them.
+    """Return the words of a file's first line, as a header with any separator or encoding.
 
-    Recognition only; nothing is refused here, so that the reader can say what is wrong.
+    This is for recognition only and refuses nothing, so that the reader can report what is wrong.
     """
     content = read_start(path)
     text = content.decode("utf-16" if content[:2] in _UTF16 else "utf-8-sig", errors="replace")
@@ -228,9 +228,9 @@ def _check_header(path: Path, header: list[str]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Give the rows of a table, the header first, each with the line of the file on which it begins.
+    """Yield the rows of a table, the header first, each with the line of the file where it begins.
 
-    Empty lines are skipped, and those of empty cells, as spreadsheet programs leave them below a table.
+    Empty lines, and lines of empty cells, which spreadsheet programs leave below a table, are skipped.
     """
     reader = csv.reader(io.StringIO(_decoded(path, read_bytes(path)), newline=""), strict=True)
     columns, cells, line = 0, 0, 1
@@ -259,27 +259,27 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _EXPRESSION = re.compile(r"(?=.*([A-Za-z_]|\d\s*[-+*/]))[0-9A-Za-z_+\-*/() ]{1,200}")
 _NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "none", "null")
 LIVE = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings by which a spreadsheet program takes a typed text for a formula."""
+"""First characters that make a spreadsheet program read a typed text as a formula."""
 _HIDDEN = re.compile(r"'*[=+\-@\t\r]")
 SHOWN = 60
-"""Characters of a cell that a message quotes."""
+"""Largest number of a cell's characters that a message quotes."""
 
 
 def shown(text: str) -> str:
-    """Quote a cell in a message, cut where it is long."""
+    """Quote a cell for a message, shortened if it is long."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 
 def is_number(text: str) -> bool:
-    """Tell whether text is a plain decimal number."""
+    """Return whether text is a plain decimal number."""
     return _NUMBER.fullmatch(text) is not None
 
 
 def parse_number(text: str, where: str, column: str, *, expressions: bool = False) -> float | str:
-    """Read a number cell; an empty one is NaN.
+    """Parse a number cell; an empty cell is NaN.
 
     `text`, `where`, `column`: the cell, its file and line, and its column; `expressions`: whether the cell may be
-    an expression in named sizes, which is given back as text.
+    an expression in named sizes, which is returned as text.
 
     >>> parse_number("1.5e3", "ops.csv:2", "m"), parse_number("2*batch", "ops.csv:2", "m", expressions=True)
     (1500.0, '2*batch')
@@ -300,7 +300,7 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
 
 
 def disarm(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` takes it away.
+    """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` removes it.
 
     >>> disarm("=1+1"), disarm("'=1"), disarm("addmm")
     ("'=1+1", "''=1", 'addmm')
@@ -314,7 +314,7 @@ def rearm(text: str) -> str:
 
 
 def disarm_stranger(text: str) -> str:
-    """Disarm a cell that is not ours: numbers and what is harmless already stay as they are.
+    """Disarm a cell from a foreign table: numbers and text that is already harmless stay unchanged.
 
     >>> disarm_stranger("-5.2"), disarm_stranger("-x"), disarm_stranger("'-x")
     ('-5.2', "'-x", "'-x")
@@ -323,7 +323,7 @@ def disarm_stranger(text: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Write a number that reads back exactly; NaN is an empty cell."""
+    """Format a number so that it reads back exactly; NaN is an empty cell."""
     if math.isnan(value):
         return ""
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)

@@ -1,4 +1,4 @@
-"""A stranger's JSON: decoded under caps, without repeated keys, NaN or numbers beyond all bounds."""
+"""Read untrusted JSON: size limits, no duplicate keys, no NaN, no infinite numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.csv import read_bytes
 
 MAX_TEXT = 1_000
-"""Longest text of a field."""
+"""Largest length of a text field."""
 MAX_JSON_BYTE = 5_000_000
-"""Largest record [byte]; those that are known have a few thousand."""
+"""Largest record [byte]; known records have a few thousand."""
 
 
 class _RefusedError(ValueError):
-    """What JSON allows and no record needs."""
+    """A construct that JSON allows and fomkit refuses."""
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _finite(text: str) -> float:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON."""
+    """Parse JSON; raise FomkitError where it is invalid or has a refused construct."""
     try:
         return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
@@ -51,7 +51,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
-    """Read a text file in UTF-8, packed by gzip or not."""
+    """Read a UTF-8 text file, unpacked if it is gzip."""
     content = read_bytes(path)
     if len(content) > most_byte:
         raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. That is no record of a measurement.")
@@ -62,7 +62,7 @@ def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Read a file of one JSON object, or of a list of them."""
+    """Read a file with one JSON object or a list of JSON objects."""
     found = parse_json(read_text(path), str(path))
     records = found if isinstance(found, list) else [found]
     if not records or not all(isinstance(record, dict) for record in records):
@@ -71,13 +71,13 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def names_keys(path: Path, needed: Iterable[str]) -> bool:
-    """Tell whether a file begins like JSON and names these keys; whether it is whole, its reader says."""
+    """Return whether a file begins like JSON and has these keys; its reader checks whether it is valid."""
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
     return content[:1] in (b"{", b"[") and all(f'"{key}"'.encode() in content for key in needed)
 
 
 def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = False) -> float | None:
-    """Give a number above 0 of a record; None where it is absent or null."""
+    """Return a number above 0 of a record; None where it is absent or null."""
     value = record.get(key)
     if value is None:
         return None
@@ -89,7 +89,7 @@ def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = Fal
 
 
 def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = False) -> str:
-    """Give a text of a record; "" where it is absent or null."""
+    """Return a text of a record; "" where it is absent or null."""
     value = record.get(key)
     if not isinstance(value, str | None):
         raise FomkitError(where, f"{key} is {str(value)[:40]!r}. A text was expected.")
@@ -104,15 +104,16 @@ def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = Fals
 MOST = 10**9
 """Largest whole number of a field."""
 _STAND_IN = 40_320
-"""For a number that is missing, until all are known: usual heads and patches divide it."""
+"""Placeholder for a missing number until all missing ones are known; common head and patch counts divide it."""
 
 
 @dataclass
 class Fields:
-    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names.
+    """The fields of a file, read one by one.
 
-    `missing`: the least of each number that the file lacks, for which another stands until `check_missing`; None
-      where the first that is lacking is an error.
+    `notes`: defaults that were used for absent fields; `asked`: names of the fields that were read.
+    `missing`: smallest valid value of each missing number, which has a placeholder until `check_missing`; None
+      where the first missing number raises an error.
     """
 
     where: str
@@ -131,7 +132,7 @@ class Fields:
             raise FomkitError(self.where, f"{listed} are missing. Add them: whole numbers of {least} or more.")
 
     def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
-        """Read a whole number, by the first of these names that is there."""
+        """Read a whole number from the first of these names that the file has."""
         self.asked.update(names)
         name = next((name for name in names if self.content.get(name) is not None), None)
         if name is None:
@@ -151,11 +152,11 @@ class Fields:
         return value
 
     def counts(self, *names: str) -> list[int]:
-        """Read whole numbers, each by its name."""
+        """Read whole numbers, one for each name."""
         return [self.count(name) for name in names]
 
     def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
-        """Read true or false; ``absent``: what it is where the file is silent."""
+        """Read true or false; ``absent``: the value where the field is missing."""
         self.asked.add(name)
         value = self.content.get(name)
         if value is None:
@@ -167,7 +168,7 @@ class Fields:
         return value
 
     def places(self, name: str) -> list[int]:
-        """Read a list of layers; empty where there is none."""
+        """Read a list of layer numbers; empty where it is missing."""
         self.asked.add(name)
         found = self.content.get(name) or []
         if not isinstance(found, list) or not all(isinstance(one, int) for one in found):

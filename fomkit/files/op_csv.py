@@ -1,6 +1,6 @@
-"""Tables of ops and timings from CSV and back: the columns are those that `fomkit.ops.tables` declares.
+"""Read and write CSV tables of ops and timings, with the columns that `fomkit.ops.tables` declares.
 
-Cells of dimensions are numbers or expressions; numbers read back exactly, and text stays text.
+Cells of dimensions are numbers or expressions. Numbers read back exactly, and text stays text.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 _SLIP = 0.84
-"""Likeness from which the name of an unknown column is taken for a slip."""
+"""Similarity to a known column from which an unknown column is considered a misspelling."""
 _UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 60}
 
 
 def _unit_hint(name: str, known: Collection[str]) -> str:
-    """Say how to turn a time in another unit into the table's own column; "" where it is none."""
+    """Return how to convert a time column in another unit; "" where the name is no such column."""
     stem, _, unit = name.lower().rpartition("_")
     if unit not in _UNITS or f"{stem}_s" not in known:
         return ""
@@ -66,7 +66,7 @@ def _dtype(cells: list[float | str], number: bool) -> str:
 def _number_cells(
     path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
 ) -> list[float | str]:
-    """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
+    """Parse the cells of a number column; values repeat, so each distinct text is parsed once."""
     known: dict[str, float | str] = {}
     for text in dict.fromkeys(column):
         try:
@@ -81,11 +81,11 @@ def read_numbered_table(
 ) -> pd.DataFrame:
     """Read a CSV file, packed by gzip or not, with the columns of a table.
 
-    `table`: a key of ``schema.TABLES``. All but ``schema.PLAIN_TABLES`` may hold expressions in their dimensions.
-    `extra`: number columns allowed beyond the table's own. `keep`: without it unknown columns are refused. With it
-    they are kept as text, cell by cell as they stand, unless their name looks like a slip of a known one that it
-    does not list. Gives a DataFrame: indexed by the line of the file. Number columns are float64 with NaN where
-    empty, or objects where an expression occurs; text is never NaN.
+    `table`: a key of `fomkit.ops.tables.TABLES`. All but `PLAIN_TABLES` may have expressions in their dimensions.
+    `extra`: number columns allowed beyond the table's own. `keep`: None refuses unknown columns. Otherwise they
+    are kept as text, unchanged, unless a name not listed in `keep` looks like a misspelling of a known column.
+    Returns a DataFrame indexed by the line of the file. Number columns are float64 with NaN where empty, or
+    objects where an expression occurs; text is never NaN.
     """
     import pandas as pd
 
@@ -118,7 +118,7 @@ def read_numbered_table(
 
 
 def read_table(path: Path, table: str, extra: Collection[str] = ()) -> pd.DataFrame:
-    """Read a CSV file as `read_numbered_table` does, with rows counted from 0."""
+    """Read a CSV file as `read_numbered_table` does, with rows numbered from 0."""
     return read_numbered_table(path, table, extra).reset_index(drop=True)
 
 
@@ -130,9 +130,9 @@ def _quoted(cell: str) -> str:
 
 
 def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Write cells, of which text was disarmed, as CSV.
+    r"""Write cells (text already disarmed) as CSV.
 
-    The csv module leaves a lone carriage return without quotes, and readers take it for the end of a row.
+    The csv module does not quote a lone carriage return, which readers take for the end of a row.
 
     >>> format_rows(["op", "m"], [["a\rb", "1"], ["c,d", "2"]])
     'op,m\n"a\rb",1\n"c,d",2\n'
@@ -146,7 +146,7 @@ def _cell_text(one: object) -> str:
 
 
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
-    """Write a table as CSV text: columns in schema order, empty ones left out, numbers that read back exactly.
+    """Return a table as CSV text: columns in schema order without empty ones, numbers that read back exactly.
 
     Text that a spreadsheet program would run as a formula gets a leading apostrophe, which `read_table` removes.
     """
@@ -156,9 +156,9 @@ def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) ->
 
 
 def format_as_given(data: pd.DataFrame, table: str) -> str:
-    """Write every column of a table in its own order; columns unknown to ``table`` keep their text.
+    """Return every column of a table as CSV in its own order; columns unknown to ``table`` keep their text.
 
-    Where a spreadsheet program would run a kept text as a formula, and only there, it gets an apostrophe.
+    A kept text gets an apostrophe only where a spreadsheet program would run it as a formula.
     """
 
     def foreign(value: object) -> str:
@@ -172,7 +172,7 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collection[str] = ()) -> pd.DataFrame:
-    """Make a table with every column of its kind, before them ``extra`` numbers; what a row lacks is empty.
+    """Make a table with the ``extra`` number columns, then every column of ``table``; missing values are empty.
 
     Number columns are float64, or objects where an expression occurs.
     """

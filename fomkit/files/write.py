@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, alone or as a set: to temporary names beside them, then renamed."""
+"""Write files atomically, alone or as a set: to temporary names in the same folder, which are then renamed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _temporary(path: Path) -> tuple[int, Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays."""
+    """Open a stream that becomes the file at ``path`` when it is complete; on any failure the old file stays."""
     handle, temporary = _temporary(path)
     try:
         with _os_errors_reported(path):
@@ -46,7 +46,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace the file at ``path`` by ``content`` in one step, so that a failure leaves the old file as it was.
+    """Replace the file at ``path`` by ``content`` in one step, so that a failure leaves the old file unchanged.
 
     Text is written as UTF-8.
     """
@@ -59,12 +59,12 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write the files of a profile, all of them or none.
+    """Write the files of a profile, all of them or none, and return their paths.
 
-    All contents are written before the first name changes, and the first file, which names the others, is given
-    its name last. Where a name cannot be given, those given are taken back: an older set stands as it stood.
+    All contents are written before the first file is renamed, and the first file, which refers to the others, is
+    renamed last. If a rename fails, the previous ones are undone, so that an older set stays unchanged.
 
-    `files`: content by path; text is written as UTF-8. Gives a list: the files written.
+    `files`: content by path; text is written as UTF-8.
     """
     ready: dict[Path, Path] = {}
     old: dict[Path, Path] = {}
@@ -85,7 +85,7 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
             named.append(path)
             with _os_errors_reported(path):
                 ready[path].replace(path)
-    except BaseException:  # an interrupt too must not leave half a set
+    except BaseException:  # also after an interrupt no half set may remain
         for path in named:
             path.unlink(missing_ok=True)
             if path in old:
@@ -99,7 +99,7 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
 
 @contextmanager
 def _os_errors_reported(path: Path) -> Iterator[None]:
-    """Raise what goes wrong with a file as a message that names it."""
+    """Convert an OSError while writing to a FomkitError that names the file."""
     try:
         yield
     except OSError as error:
@@ -114,7 +114,7 @@ def write_table(data: pd.DataFrame, path: Path, table: str) -> None:
 
 
 def packed(data: pd.DataFrame, table: str) -> bytes:
-    """Give a table as a CSV file packed with gzip, the same bytes for the same table."""
+    """Return a table as a CSV file packed with gzip; equal tables give equal bytes."""
     return gzip.compress(format_table(data, table).encode("utf-8"), mtime=0)
 
 
@@ -125,7 +125,7 @@ def _umask() -> int:
 
 
 def check_absent(paths: list[Path], force: bool) -> None:
-    """Raise when a file cannot be written, or is already there, unless ``force``."""
+    """Raise when a file cannot be written, or exists and ``force`` is false."""
     for path in paths:
         if path.is_dir():
             raise FomkitError(str(path), "is a folder. Choose another name.")

@@ -1,8 +1,8 @@
-"""Workbooks that strangers made: measured before they are opened, opened read-only, read as plain values.
+"""Read workbooks from untrusted sources: checked before they are opened, opened read-only, read as plain values.
 
 A workbook is a zip archive of XML. A small file may hold a part of many gigabytes, or one lone cell in the last
-corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message. Colours
-are read whichever way they were stated, to tell whether a text stands out from its ground.
+corner of the grid, so size, ratio, parts, rows and columns are limited, each with its own message. Colours in any
+notation are converted to RGB, to determine whether text is legible on its background.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.csv import open_file, read_errors_reported
 
 MAX_BYTE = 64_000_000
-"""Largest file, and largest content of all its parts together [byte]."""
+"""Largest file, and largest total content of its parts [byte]."""
 MAX_RATIO = 100
 """Largest ratio of content to file; workbooks of figures unpack to about 5 times."""
 MAX_PARTS = 1000
@@ -47,9 +47,9 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
 _XML = (".xml", ".rels", ".vml")
 _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 _REASON_LENGTH = 100
-"""Characters of the cause of damage that are shown; it may quote the file."""
-# What zipfile, the XML parser and openpyxl raise on a damaged archive; openpyxl has no error class of its own
-# for malformed parts and lets the plain ones through.
+"""Largest number of shown characters of the cause of damage, which may quote the file."""
+# What zipfile, the XML parser and openpyxl raise for a damaged archive; openpyxl has no error class of its own for
+# malformed parts and passes Python's errors on.
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ParseError, InvalidFileException,
     ValueError, TypeError, AttributeError, LookupError, OSError, OverflowError,
@@ -69,7 +69,7 @@ class Sheet:
     uncached: frozenset[tuple[int, int]] = frozenset()
 
     def cell(self, row: int, column: int) -> object:
-        """Give the value at a 1-based position; None where the sheet has no such cell.
+        """Return the value at a 1-based position; None where the sheet has no such cell.
 
         >>> Sheet("s", (("M", "N"), (1760.0,))).cell(2, 1)
         1760.0
@@ -78,13 +78,13 @@ class Sheet:
         return values[column - 1] if column <= len(values) else None
 
     def filled(self, start: int = 1, stop: int | None = None) -> int:
-        """Count the rows from ``start`` to before ``stop`` (1-based) that hold anything."""
+        """Count the rows from ``start`` to before ``stop`` (1-based) that are not empty."""
         rows = self.rows[start - 1 : None if stop is None else stop - 1]
         return sum(any(value is not None for value in row) for row in rows)
 
 
 def cell_name(row: int, column: int) -> str:
-    """Name a cell as spreadsheet programs do.
+    """Return the name of a cell as in spreadsheet programs.
 
     >>> cell_name(98, 9)
     'I98'
@@ -93,14 +93,14 @@ def cell_name(row: int, column: int) -> str:
 
 
 def looks_like_workbook(path: Path) -> bool:
-    """Tell by its first bytes whether a file can be a workbook."""
+    """Return whether a file can be a workbook, by its first bytes."""
     with read_errors_reported(path), open_file(path) as stream:
         return stream.read(len(ZIP_START)) == ZIP_START
 
 
 @contextmanager
 def told(path: Path) -> Iterator[None]:
-    """Turn damage into one message, and keep openpyxl's remarks about features nobody asked for quiet."""
+    """Convert errors of a damaged file to one message, and silence openpyxl's warnings about unused features."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"openpyxl(\..*)?")
@@ -140,21 +140,21 @@ def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> Non
         )
     if any(part.flag_bits & _ENCRYPTED for part in parts):
         raise FomkitError(str(path), "is encrypted. Save it without a password.")
-    # The other methods cannot be unpacked a little at a time, and no workbook has them.
+    # Other compression methods cannot be unpacked piecewise, and no workbook uses them.
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
         raise FomkitError(str(path), "is packed in a way that workbooks are not. Save it again as .xlsx.")
 
 
 def _check_part(path: Path, name: str, data: bytes) -> None:
-    """Refuse XML that is not UTF-8, which spreadsheet programs write, and document types in any encoding."""
+    """Raise for XML that is not UTF-8, the encoding of spreadsheet programs, and for any document type."""
     encoding = _ENCODING.match(data[:_HEAD])
-    told = encoding[1].decode("ascii").lower() if encoding else "utf-8"
+    stated = encoding[1].decode("ascii").lower() if encoding else "utf-8"
     if data[:2] in _UTF16 and name.endswith(_XML):
-        told = "utf-16"
-    if told not in _PLAIN:
+        stated = "utf-16"
+    if stated not in _PLAIN:
         raise FomkitError(
             str(path),
-            f"has {told!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
+            f"has {stated!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
         )
     if any(mark in data for mark in _DOCTYPES):
         raise FomkitError(
@@ -163,9 +163,9 @@ def _check_part(path: Path, name: str, data: bytes) -> None:
 
 
 def _unpacked(path: Path, content: bytes) -> bytes:
-    """Unpack the archive under the caps into a plain one, which is all that openpyxl sees.
+    """Unpack the archive under the limits into an uncompressed one, which is all that openpyxl reads.
 
-    A directory may lie about a part's size, and an unlimited read would unpack it all before noticing.
+    A directory may state a false size of a part, and an unlimited read would unpack it all before noticing.
     """
     plain = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(plain, "w") as copy:
@@ -180,13 +180,13 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def unpacked_file(path: Path) -> bytes:
-    """Read a workbook's file under the caps of this module, as a plain archive."""
+    """Read a workbook's file under the limits of this module, as an uncompressed archive."""
     return _unpacked(path, _read_file(path))
 
 
 def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    # The size that a sheet declares of itself may be false, so it is forgotten and the rows are counted.
-    sheet.reset_dimensions()  # type: ignore[attr-defined]  # a read-only sheet has it; the stubs know only the other
+    # The dimensions that a sheet states may be false, so they are reset and the rows are counted.
+    sheet.reset_dimensions()  # type: ignore[attr-defined]  # of read-only sheets; the stubs lack it
     for number, row in enumerate(sheet.iter_rows(), start=1):
         if number > MAX_ROWS or len(row) > MAX_COLUMNS:
             raise FomkitError(
@@ -199,19 +199,19 @@ def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, 
 
 BLACK, WHITE = "000000", "FFFFFF"
 LEGIBLE = 1.6
-"""Ratio of contrast below which a text is lost on its ground; WCAG 2.2 asks for 4.5."""
+"""Contrast ratio below which text is illegible on its background; WCAG 2.2 demands 4.5."""
 _SYSTEM = {"64": BLACK, "65": WHITE}
-"""Colours of the system by index: its text, its ground."""
+"""System colours by index: text and background."""
 _THEME = {
     "lt1": WHITE, "dk1": BLACK, "lt2": "EEECE1", "dk2": "1F497D", "accent1": "4F81BD", "accent2": "C0504D",
     "accent3": "9BBB59", "accent4": "8064A2", "accent5": "4BACC6", "accent6": "F79646", "hlink": "0000FF",
     "folHlink": "800080",
 }  # fmt: skip
-"""Office's colours in the order of their numbers, where a workbook has no theme."""
+"""Office's theme colours in the order of their numbers, for a workbook without a theme."""
 
 
 def local(element: Element) -> str:
-    """Give the name of an element without its namespace."""
+    """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
@@ -223,7 +223,7 @@ def _luminance(colour: str) -> float:
 
 @lru_cache(maxsize=4096)
 def contrast(one: str, other: str) -> float:
-    """Give the ratio of contrast of two colours (WCAG 2.2, "contrast ratio"), from 1 to 21.
+    """Return the contrast ratio of two colours (WCAG 2.2, "contrast ratio"), from 1 to 21.
 
     >>> contrast("000000", "FFFFFF"), round(contrast("FEFEFE", "FFF9D9"), 2)
     (21.0, 1.05)
@@ -233,7 +233,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def _tinted(colour: str, tint: float) -> str:
-    """Lighten or darken a colour, as ECMA-376 part 1, 18.8.19 says."""
+    """Lighten or darken a colour by a tint, according to ECMA-376 part 1, 18.8.19."""
     if not tint:
         return colour
     hue, light, full = colorsys.rgb_to_hls(*(int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)))
@@ -243,15 +243,15 @@ def _tinted(colour: str, tint: float) -> str:
 
 @dataclass(frozen=True)
 class Palette:
-    """What numbers of colours mean in one workbook: those of its theme, and those of its index."""
+    """The colours of one workbook: by theme number, and by index."""
 
     theme: Sequence[str] = tuple(_THEME.values())
     index: Sequence[str] = COLOR_INDEX
 
     def colour(self, stated: Mapping[str, str], otherwise: str) -> str:
-        """Give a colour as six hexadecimal digits; ``otherwise`` where none is stated, or it cannot be read.
+        """Return a colour as six hexadecimal digits; ``otherwise`` where none is stated, or it is invalid.
 
-        `stated`: attributes of an element of colour: ``rgb``, ``theme``, ``indexed`` or ``auto``, and ``tint``.
+        `stated`: attributes of a colour element: ``rgb``, ``theme``, ``indexed`` or ``auto``, and ``tint``.
         """
         found = stated.get("rgb", "")[-6:]
         with_number = self.theme if "theme" in stated else self.index if "indexed" in stated else ()
@@ -280,25 +280,25 @@ def palette_of(theme: bytes | None, index: Sequence[str] | None = None) -> Palet
 
 
 def is_legible(text: str, ground: str) -> bool:
-    """Tell whether a text of one colour can be read on a ground of another."""
+    """Return whether text of one colour is legible on a background of another."""
     return contrast(text, ground) >= LEGIBLE
 
 
 _FOREIGN = (
     "vbaProject", "xl/externalLinks/", "xl/embeddings/", "xl/activeX/", "xl/connections", "xl/queryTables/",
 )  # fmt: skip
-"""Parts by which a workbook runs code, or fetches figures from elsewhere."""
+"""Parts through which a workbook runs code or loads data from elsewhere."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What one cell holds.
+    """The content and look of one cell.
 
-    `value`: of a formula the value that was saved with it, None without one.
+    `value`: for a formula the value that was saved with it, None without one.
     `formula`: with its =; "" where there is none.
-    `form`: its number format.
-    `ink`, `ground`: colours of its text and of what is behind it, six hexadecimal digits each.
-    `size`: of its letters [points].
+    `form`: the number format.
+    `ink`, `ground`: colours of the text and of the background, six hexadecimal digits each.
+    `size`: font size [points].
     """
 
     value: object
@@ -354,14 +354,14 @@ def _check_plain(path: Path, content: bytes) -> None:
 
 
 def _stated_attributes(colour: Any) -> dict[str, str]:
-    """Give a colour of openpyxl as the attributes that it was read from."""
+    """Convert a colour of openpyxl to the attributes that it was read from."""
     if colour is None:
         return {}
     return {str(colour.type): str(getattr(colour, colour.type)), "tint": str(colour.tint or 0.0)}
 
 
 def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
-    """Give the colours of a cell's text and ground, and the size of its letters."""
+    """Return the colours of a cell's text and background, and its font size."""
     font, fill = cell.font, cell.fill
     ground = WHITE
     if getattr(fill, "stop", None):

@@ -1,4 +1,4 @@
-"""What a workbook holds beside its cells: names, visibility, the way it computes, comments and shapes."""
+"""Read what a workbook has besides cell values: names, visibility, calculation settings, comments, shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openpyxl.utils.exceptions import InvalidFileException
 from fomkit.files.xlsx import MAX_COLUMNS, local, palette_of, told, unpacked_file
 
 _INVISIBLE = 0.5
-"""Heights and widths below which nothing can be read [points, letters]."""
+"""Row heights [points] and column widths [characters] below which cells are invisible."""
 _SHAPES = ("sp", "pic", "cxnSp")
 _PARTS = ("val", "cat", "xVal", "yVal", "bubbleSize", "plus", "minus")
 _TYPED = "figures that stand in the chart itself"
@@ -24,7 +24,7 @@ _TYPED = "figures that stand in the chart itself"
 
 @dataclass(frozen=True)
 class Condition:
-    """A format that cells take on under a condition: where, colours, number format; "" where it is the cell's."""
+    """A conditional format: its cells, colours and number format; "" where the cell's own applies."""
 
     area: str
     ink: str
@@ -36,8 +36,8 @@ class Condition:
 class SheetMarks:
     """One sheet: ``visible``, ``hidden`` or ``veryHidden``; hidden rows and columns; comments by cell; shapes.
 
-    ``series`` counts what its charts read: the part of a series (``val``, ``cat``, ``plus``, ``minus``, …) and the
-    cells. ``conditions`` are its conditional formats.
+    ``series`` counts the cells that its charts read, by part of a series (``val``, ``cat``, ``plus``, ``minus``,
+    …) and reference. ``conditions`` are its conditional formats.
     """
 
     state: str = "visible"
@@ -51,10 +51,10 @@ class SheetMarks:
 
 @dataclass(frozen=True)
 class Marks:
-    """A workbook: where its defined names point, its sheets by title, and its settings for computing.
+    """A workbook: the cells of its defined names, its sheets by title, and its calculation settings.
 
-    Names of one sheet alone have the sheet's title before them; those that programs make for themselves are left
-    out. ``calculation`` says what is not as usual: ``manual``, ``as displayed``; else "".
+    Names that belong to one sheet are prefixed with its title; names that programs create for themselves are left
+    out. ``calculation`` lists settings other than the default: ``manual``, ``as displayed``; else "".
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Marks:
 
 
 def _tree(content: bytes) -> Element:
-    return fromstring(content)  # noqa: S314 - the door refuses document types, and with them entities
+    return fromstring(content)  # noqa: S314 - `unpacked_file` refuses document types, and with them entities
 
 
 def _attribute(element: Element, name: str) -> str:
@@ -75,7 +75,7 @@ def _is_true(element: Element, name: str) -> bool:
 
 
 def _relations(archive: zipfile.ZipFile, part: str) -> Iterator[tuple[str, str, str]]:
-    """Walk over id, type and part of what a part refers to."""
+    """Yield id, type and part of each relation of a part."""
     folder, name = posixpath.split(part)
     path = posixpath.join(folder, "_rels", f"{name}.rels")
     if path not in archive.namelist():
@@ -124,7 +124,7 @@ def _under(element: Element, *names: str) -> Element | None:
 
 
 def _formats(archive: zipfile.ZipFile, parts: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Give colour of text, colour of ground and number format of each format that conditions may name."""
+    """Return text colour, background colour and number format of each format that conditions refer to."""
     if "styles" not in parts:
         return []
     root, theme = _tree(archive.read(parts["styles"])), parts.get("theme")
@@ -202,6 +202,6 @@ def _marks(content: bytes) -> Marks:
 
 
 def read_marks(path: Path) -> Marks:
-    """Read what a workbook holds beside its cells."""
+    """Read what a workbook has besides cell values."""
     with told(path):
         return _marks(unpacked_file(path))

@@ -1,6 +1,6 @@
-"""YAML, read strictly and written: what looks like a number is one, nothing is guessed, each mistake has a line.
+"""Read YAML strictly and write it: no value is guessed, and each error names its line.
 
-What `format_document` writes, `load_document` reads back the same.
+`load_document` reads back exactly what `format_document` writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fomkit.files.csv import note_read, open_file, read_errors_reported
 
 MAX_BYTE = 1_000_000
 MAX_YAML_BYTE = 200_000
-"""Largest YAML file [byte]; shipped ones have up to a twentieth, and it is read in 2 s."""
+"""Largest YAML file [byte]; shipped files are at most a twentieth of it, and it is read in 2 s."""
 MAX_DEPTH = 20
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
 _FLOAT = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
@@ -37,7 +37,7 @@ _HINTS: Mapping[str, str] = {
     "expected <block end>": "The indentation of this line, or a bracket before it, does not fit.",
     "expected ',' or": "A bracket is not closed, or a comma is missing.",
 }
-"""What to do, by a part of what the YAML parser says."""
+"""Advice by a part of the YAML parser's message."""
 _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 Keys = tuple[str | int, ...]
@@ -52,23 +52,23 @@ class Document:
     lines: Mapping[Keys, int]
 
     def where(self, keys: Keys) -> str:
-        """Give ``file:line`` of the innermost key on the way to ``keys`` that the file has."""
+        """Return ``file:line`` of the innermost of ``keys`` that the file has."""
         known = next(keys[:end] for end in range(len(keys), -1, -1) if keys[:end] in self.lines)
         return f"{self.path}:{self.lines[known]}"
 
     def error(self, keys: Keys, what: str) -> FomkitError:
-        """Make the error of what stands there."""
+        """Return an error about the value at ``keys``."""
         return FomkitError(self.where(keys), what)
 
 
 def check_shown(text: str, where: str) -> None:
-    """Raise when text holds control characters or lone surrogates, which would reach terminals and other files."""
+    """Raise when text has control characters or lone surrogates, which would reach terminals and other files."""
     if _CONTROL.search(text):
         raise FomkitError(where, f"{text[:60]!r} holds a character that cannot be shown. Write plain text.")
 
 
 def is_plain_text(text: str) -> bool:
-    """Tell whether text without quotes is read as text, and not as a number, a word or a doubtful number."""
+    """Return whether unquoted text is read as text, and not as a number, a word or an ambiguous number."""
     return text not in _WORDS and not any(form.fullmatch(text) for form in (_FLOAT, _ODD_NUMBER))
 
 
@@ -92,7 +92,7 @@ def _scalar(node: yaml.ScalarNode, where: str) -> object:
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses anchors, aliases, tags and deep nesting at the event that brings them; its name is the file's."""
+    """Refuses anchors, aliases, tags and deep nesting while parsing; its ``name`` is the file's path."""
 
     depth = 0
 
@@ -134,7 +134,7 @@ def _build(node: yaml.Node, path: Path, keys: Keys, lines: dict[Keys, int]) -> o
 
 
 def read_text(path: Path, most: int = MAX_BYTE) -> str:
-    """Read a UTF-8 file of at most so many bytes."""
+    """Read a UTF-8 file of at most ``most`` bytes."""
     with read_errors_reported(path), open_file(path) as stream:
         content = stream.read(most + 1)
     note_read(path)
@@ -149,9 +149,9 @@ def read_text(path: Path, most: int = MAX_BYTE) -> str:
 def load_document(path: Path) -> Document:
     """Read one YAML mapping.
 
-    Numbers are JSON numbers; ``no``, ``1:30`` and ``010`` are not guessed at; duplicate keys, anchors, aliases,
-    tags, NaN, infinities, characters that cannot be shown, files over 200 kB and nesting over 20 are
-    refused.
+    Numbers follow JSON's rules; ambiguous values such as ``1:30`` and ``010`` are refused. Also refused are
+    duplicate keys, anchors, aliases, tags, NaN, infinities, characters that cannot be shown, files over 200 kB and
+    nesting over 20. ``no`` is text.
     """
     text = read_text(path, MAX_YAML_BYTE)
     try:
@@ -174,7 +174,7 @@ def load_document(path: Path) -> Document:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what the strict reader would take for a number or a word, ``1e3`` among them."""
+    """Quotes text that the strict reader would read as a number or a word, for example ``1e3``."""
 
 
 def _quoted_if_needed(dumper: _Dumper, text: str) -> yaml.ScalarNode:

@@ -1,1 +1,1 @@
-"""Results as text, JSON, CSV, pages and figures."""
+"""Format results as text, JSON, CSV, HTML pages and charts."""

@@ -1,4 +1,4 @@
-"""Advice as text: three answers, then each finding with the time at stake."""
+"""Format advice as text: three answers, then each finding with the time at stake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fomkit.whatif.slow_ops import SlowOp
 
 WIDTH = 80
-"""Columns that sentences are broken at; a narrower terminal breaks them earlier."""
+"""Width at which sentences are wrapped; a narrower terminal wraps them earlier."""
 _INDENT = 11
 
 _VERDICTS = {
@@ -96,8 +96,8 @@ def _use(content: advise.AdviceContent) -> Iterator[str]:
         )
         yield _of_the_peak(use, use["peak_fraction"], step, named)
         if slower and fastest is not None and fastest["peak_fraction"] is not None:
-            of = f"Of the machine's fastest engine ({fastest['dtype']}, {_engine_rate(fastest)}) that is"
-            yield f"{of} {_percents(fastest['peak_fraction'])}."
+            fastest_text = f"Of the machine's fastest engine ({fastest['dtype']}, {_engine_rate(fastest)}) that is"
+            yield f"{fastest_text} {_percents(fastest['peak_fraction'])}."
     shares = [
         f"{_percents(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005
     ]
@@ -114,9 +114,9 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
     if total is None:
         yield f"Only what stands at any batch is known: {', '.join(roles)}. Layers are not."
         return
-    of = "" if room is None else f", {_percent(total / room)}% of the device"
+    share_text = "" if room is None else f", {_percent(total / room)}% of the device"
     role, byte = next(iter(memory["roles"].items()))
-    yield f"The peak is {_mebibyte(total)}{of}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
+    yield f"The peak is {_mebibyte(total)}{share_text}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
     named = [
         f"{structure['structure'] or 'the model itself'} ({_mebibyte(structure['byte'])}"
         + (f" in {structure['modules']} layers)" if structure["modules"] > 1 else ")")
@@ -224,7 +224,7 @@ def _advice_head(content: advise.AdviceContent) -> str:
 
 
 def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
-    """Write ``fomkit/advise/1`` as text; ``tried`` lists what was rejected and what does not apply too."""
+    """Format ``fomkit/advise/1`` as text; ``tried``: also list rejected changes and those that do not apply."""
     page, width = Page(screen), min(screen.width, WIDTH)
     _wrapped(page, _advice_head(content), width, style="bold")
     answers = (
@@ -259,12 +259,12 @@ def _add_tried(page: Page, content: advise.AdviceContent, width: int) -> None:
     page.line("")
     for finding in content["findings"]:
         if finding["state"] == "not_applicable":
-            said = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
-            _wrapped(page, said, width, "- ", "  ")
+            text = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
+            _wrapped(page, text, width, "- ", "  ")
 
 
 def lines_of_findings(content: advise.AdviceContent) -> list[Entry]:
-    """Give the findings as rows of a table: each op in brief, its times left out."""
+    """Return the findings as rows of a table; their ops are abbreviated, without times."""
     return [
         {**finding, "ops": [f"{op['sizes']}, {op['pass_name']}" for op in finding["ops"]]}
         for finding in content["findings"]

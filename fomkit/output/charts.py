@@ -1,4 +1,4 @@
-"""The figures: a plain table in, a chart out; colours that colour-blind readers tell apart, axes with units."""
+"""Charts as Altair objects made from plain tables, with colours for colour-blind readers and units on the axes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#767676")
-"""Okabe and Ito's palette (2008), which is told apart with any colour vision; its yellow, too pale on white, is
-darker, and grey stands for black, which would vanish on a dark page. The last is for what is left over."""
+"""Okabe and Ito's palette (2008), distinguishable with any colour vision. Its yellow, too pale on white, is made
+darker; grey replaces black, which is invisible on a dark page. The last colour is for the remainder."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
 GREY = "#808080"
-"""Lines that carry no data of their own: legible on white and on a dark page."""
+"""Colour of lines without data of their own: legible on white and on a dark page."""
 
 
 class Mark(NamedTuple):
-    """How something is drawn in all figures of a page."""
+    """Colour and shape of a category in all figures of a page."""
 
     colour: str
     shape: str
@@ -43,36 +43,36 @@ KINDS: Mapping[str, Mark] = {
     "collective": Mark("#767676", "triangle-up"), "input": Mark("#767676", "triangle-down"),
     "other": Mark("#767676", "cross"),
 }  # fmt: skip
-"""Kinds of work: one colour each where they are usually long, the shape tells those of one colour apart."""
+"""Marks of the kinds of ops: kinds that usually take long have their own colour; shapes separate the others."""
 
 
 def _json_cell(value: Any) -> Any:
-    """Give a cell as JSON has it; what is not known is null."""
+    """Convert a cell to a JSON value; NaN and infinity become None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def values(frame: pd.DataFrame) -> alt.InlineData:
-    """Put a table into a figure; any number of rows, NaN as null."""
+    """Convert a DataFrame to chart data with any number of rows, NaN as null."""
     rows = [{str(name): _json_cell(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
     import altair as alt
 
     data = alt.InlineData(values=[])
-    data["values"] = rows  # past the constructor, which would check every cell of it against a schema
+    data["values"] = rows  # set after the constructor, which would validate every cell against a schema
     return data
 
 
 def si(unit: str) -> str:
-    """Give a label of an axis: the number with its prefix, and the unit, as ``12 ms``."""
-    # d3's prefixes are SI's, so "k", "M", "µ" read as everywhere; a letter after a blank is the unit's prefix.
+    """Return the Vega expression of an axis label: the number with SI prefix and unit, such as ``12 ms``."""
+    # d3 uses SI prefixes ("k", "M", "µ"); a blank separates the number from the prefixed unit.
     prefixed = f"replace(format(datum.value, '~s'), /([a-zA-Zµ])?$/, ' $1') + '{unit}'"
-    # But nobody says "2 ks".
+    # Times above 1000 s keep the unit s: "2 ks" is unusual.
     return f"datum.value >= 1000 ? format(datum.value, ',') + ' s' : {prefixed}" if unit == "s" else prefixed
 
 
 def format_spans(frame: pd.DataFrame) -> list[str]:
-    """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s].
+    """Format times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s].
 
     >>> import pandas as pd
     >>> format_spans(pd.DataFrame({"time_s": [0.0898], "low_s": [0.0756], "high_s": [0.108]}))
@@ -86,7 +86,7 @@ def format_spans(frame: pd.DataFrame) -> list[str]:
 
 
 def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:
-    """Give a colour and a shape to each name: those of ``marks``, else of the palette in order."""
+    """Return the scales of colour and shape for some names, from ``marks`` or from the palette in order."""
     import altair as alt
 
     most = len(COLOURS) - 1
@@ -99,7 +99,7 @@ def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tupl
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Give the powers of ten between two numbers, for the lines of a logarithmic axis.
+    """Return the powers of ten between two numbers, for the grid of a logarithmic axis.
 
     >>> decades(0.03, 200.0)
     [0.1, 1.0, 10.0, 100.0]
@@ -113,8 +113,8 @@ WHAT = ("projected", "measured")
 def compared(figures: pd.DataFrame) -> alt.LayerChart:
     """Draw each measured time beside the projected one, with their intervals.
 
-    `figures`: two rows a line: ``name`` (of the line), ``what`` (projected, measured), ``time_s``, ``low_s``,
-    ``high_s``, and ``said`` (what may be claimed of it).
+    `figures`: two rows for each name: ``name``, ``what`` (projected, measured), ``time_s``, ``low_s``, ``high_s``,
+    and ``said`` (what the projection may claim).
     """
     check_plotting("figures")
     import altair as alt
@@ -141,14 +141,14 @@ def compared(figures: pd.DataFrame) -> alt.LayerChart:
 KIND = "kind of op"
 
 REST, SMALL = "all others", 0.01
-"""What parts below this share of the step are together, where they are several."""
+"""Parts below the share `SMALL` of the step are merged into `REST`, if there are several."""
 
 
 def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
-    """Draw one bar a pass, in parts.
+    """Draw one bar for each pass, divided into parts.
 
-    `parts`: one row per part of a bar: ``pass`` (or another term of the step), ``part``, ``time_s``; bars in the
-    order of their first rows; `by`: what the parts are, as the legend says.
+    `parts`: one row for each part of a bar: ``pass`` (or another term of the step), ``part``, ``time_s``; bars are
+    in the order of their first rows; `by`: the title of the parts in the legend.
     """
     check_plotting("figures")
     import altair as alt
@@ -180,11 +180,11 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
 
 
 def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerChart:
-    """Draw the memory that each role takes from op to op.
+    """Draw the memory in use by role, from op to op.
 
-    `live`: one row per moment and role: ``id`` (executed ops so far), ``role``, ``byte``, ``all_byte`` (all roles
-    together), ``op`` and ``pass_name``; roles in the order in which they are stacked; `capacity_byte`: what the
-    device holds [byte]; drawn where it is not far above the peak.
+    `live`: one row for each moment and role: ``id`` (number of executed ops), ``role``, ``byte``, ``all_byte``
+    (sum over roles), ``op`` and ``pass_name``; roles in stacking order; `capacity_byte`: the device's capacity
+    [byte], drawn if it is less than 3 times the peak.
     """
     check_plotting("figures")
     import altair as alt
@@ -205,7 +205,7 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
             order=alt.Order("place:Q"),
         )
     )
-    # Areas have one tooltip each; a bar at every moment, not seen, lets a reader point at a place.
+    # An area has a single tooltip; invisible bars at every moment add one for each moment.
     tooltip = [
         alt.Tooltip("together:N"), alt.Tooltip("op:N"), alt.Tooltip("pass_name:N", title="pass"),
         alt.Tooltip("id:Q", title="ops so far"),
@@ -226,10 +226,10 @@ PASSES = ("forward", "backward", "update")
 
 
 def pareto(groups: pd.DataFrame) -> alt.LayerChart:
-    """Draw the longest ops, longest first, in their passes, with the share that they reach together.
+    """Draw the longest ops by pass, longest first, with their cumulative share of the step.
 
-    `groups`: one row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and of all passes
-    of the op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (share with all ops before it).
+    `groups`: one row for each op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and for all
+    passes of the op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (cumulative share).
     """
     check_plotting("figures")
     import altair as alt
@@ -262,23 +262,23 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
 
 
 DECADES = 5
-"""How far below the fastest op a figure reaches; few have any arithmetic to speak of below it."""
+"""Decades of the rate axis below the highest rate; few ops with much arithmetic are slower."""
 TOOLTIP = {
     "op": "op", "sizes": "sizes", "pass_name": "pass", "module": "module", "time": "in one step",
     "share_said": "share of the step", "rate": "rate reached", "intensity_said": "FLOP per byte",
     "time_source": "its time is", "bound": "bound by",
 }  # fmt: skip
-"""Columns that a reader sees of an op under the pointer, and what they are called there."""
+"""Columns in an op's tooltip, and their titles."""
 
 
 def heights(ops: pd.DataFrame, roofs: pd.DataFrame) -> tuple[float, float]:
-    """Give the rates [flop/s] between which ops are drawn: `DECADES` at most; slower ones lie on the edge."""
+    """Return the bounds of the rate axis [flop/s], at most `DECADES` apart; slower ops are drawn on the edge."""
     most = 2.5 * max(ops["flop_per_s"].max(), roofs["flop_per_s"].max())
     return max(float(ops["flop_per_s"].min()) / 2, most / 10**DECADES), float(most)
 
 
 def _corners(roofs: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
-    """Give each roof as a line: along the memory's rate up to its ridge, then along the peak."""
+    """Return each roof as a line: the memory's rate up to the ridge point, then the peak."""
     lines = [
         {"roof": roof["roof"], "x": at, "y": min(float(roof["flop_per_s"]), at * float(roof["byte_per_s"]))}
         for roof in roofs.to_dict("records")
@@ -290,9 +290,9 @@ def _corners(roofs: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
 def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
     """Draw the rate of each op over its arithmetic intensity.
 
-    `ops`: one row per op with arithmetic: ``op``, ``kind``, ``sizes``, ``pass_name``, ``module``, ``time_s``,
+    `ops`: one row for each op with arithmetic: ``op``, ``kind``, ``sizes``, ``pass_name``, ``module``, ``time_s``,
     ``low_s`` and ``high_s`` in one step, ``share`` of the step, ``intensity`` [flop/byte], ``flop_per_s``,
-    ``time_source``, ``bound``; `roofs`: ``roof`` (its name and peak), ``flop_per_s`` and ``byte_per_s`` of each
+    ``time_source``, ``bound``; `roofs`: ``roof`` (name and peak), ``flop_per_s`` and ``byte_per_s`` for each
     number format and engine.
     """
     check_plotting("figures")
@@ -327,7 +327,7 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
     ).add_params(picked)  # fmt: skip
     corners = alt.Chart(values(_corners(roofs, low, high)))
     lines = corners.mark_line(color=GREY, strokeWidth=1.5).encode(x="x:Q", y="y:Q", detail="roof:N")
-    # Nothing reaches a peak at few flop per byte, so its name has room there.
+    # At low intensity no op reaches a peak, so there is room for the peak's name.
     named = alt.Chart(values(roofs.assign(start=low, ridge=roofs["flop_per_s"] / roofs["byte_per_s"])))
     label = named.mark_text(align="left", baseline="bottom", dx=4, dy=-3, color=GREY)
     labels = label.encode(x="start:Q", y="flop_per_s:Q", text="roof:N")
@@ -343,14 +343,14 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
 
 
 def doubled(most: float) -> list[int]:
-    """Give 1, 2, 4, … up to a number, for the lines of an axis."""
+    """Return 1, 2, 4, … up to a number, for the grid of an axis."""
     return [2**power for power in range(int(most).bit_length())]
 
 
 def scaling(points: pd.DataFrame) -> alt.LayerChart:
-    """Draw the speed-up over devices, beside the ideal.
+    """Draw the speed-up over devices, with the ideal speed-up.
 
-    `points`: one row per mode and number of devices: ``mode``, ``devices``, ``speedup``, ``low``, ``high``,
+    `points`: one row for each mode and number of devices: ``mode``, ``devices``, ``speedup``, ``low``, ``high``,
     ``efficiency``, ``step_s``, ``ideal`` (the speed-up without any loss) and ``limit``.
     """
     check_plotting("figures")
@@ -387,9 +387,9 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
 
 ENDS = ("the lower value", "the higher value")
 MOST = 15
-"""Parameters drawn: the first ones."""
+"""Largest number of parameters in a tornado chart."""
 MARGIN = 0.2
-"""Part of the bars' range that is left on either side for what is written at their ends."""
+"""Margin on either side for the labels at the bars' ends, as a share of the bars' range."""
 
 
 def _bars(table: pd.DataFrame, middle: float) -> list[dict[str, Any]]:
@@ -410,13 +410,12 @@ def _bars(table: pd.DataFrame, middle: float) -> list[dict[str, Any]]:
 
 
 def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.LayerChart:
-    """Draw a tornado.
+    """Draw a tornado chart of the first 15 parameters, with tooltips; ``save`` writes HTML, PNG or SVG.
 
     `table`: one row for each parameter, in the order of the bars: parameter, unit, value, low, high, has_interval,
-    varied (in words), at_low, at_high (the figure at either end, None where it cannot be), elasticity, kink
-    (`fomkit.whatif.sensitivity.Sensitivity.table`); `middle`: the figure as it is; `figure`: what the axis says:
-    ``units/day``. Gives an altair.LayerChart: the first 15 parameters, with hover texts; ``save`` writes HTML, PNG
-    or SVG.
+    varied (in words), at_low, at_high (the figure at either bound, None where invalid), elasticity, kink
+    (`fomkit.whatif.sensitivity.Sensitivity.table`); `middle`: the figure without a change; `figure`: the title of
+    the axis, such as ``units/day``.
     """
     import altair as alt
 
@@ -440,7 +439,7 @@ def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.
     drawn = base.mark_bar(height={"band": 0.7}).encode(x=x, x2="from:Q", y=y, color=colour, tooltip=hover)
     rises = alt.datum.change >= 0
     text = base.encode(x=x, y=y, text="setting:N", tooltip=hover)
-    # Their names let a narrow page leave them out.
+    # The layers have names so that a narrow page can leave them out.
     right = text.transform_filter(rises).mark_text(align="left", dx=4).properties(name="ends_right")
     left = text.transform_filter(alt.datum.change < 0).mark_text(align="right", dx=-4).properties(name="ends_left")
     line = alt.Chart(pd.DataFrame({"figure": [middle]})).mark_rule(color=GREY).encode(x="figure:Q")

@@ -1,4 +1,4 @@
-"""Projected beside measured as aligned text: studies, rates, the proof on this machine, public comparisons."""
+"""Format projections beside measurements: studies, rates, the proof on this machine, public comparisons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fomkit.validation import grid, here
 
 MOST_NOTES = 5
-"""Notes that stand in a comparison's short text."""
+"""Largest number of notes in the short text of a comparison."""
 _LEGEND = (
     "claim: absolute = the device explains a third or more, so its time may be compared; ratio = only its ratio "
     "to the baseline; start-up bound, host bound = the time is not the device's; unexplained = nothing says why",
@@ -46,10 +46,10 @@ def _compared_interval(span: Ends | None, quantity: str) -> str:
 
 
 def _claim_cells(cell: grid.Judged) -> list[str]:
-    quantity, error, ratio, of = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
+    quantity, error, ratio, modelled = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
     measured, projected = _compared_text(cell["measured"], quantity), "" if ratio is None else "unknown"
-    if ratio is not None and of is not None:
-        projected = f"{format_number(of['value'], 3)}× ({format_interval(of, None)})"
+    if ratio is not None and modelled is not None:
+        projected = f"{format_number(modelled['value'], 3)}× ({format_interval(modelled, None)})"
     return [
         cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
         _compared_text(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
@@ -69,25 +69,25 @@ def _extended_line(cell: grid.Judged, one: grid.Told) -> str:
 
 
 def _ratio_cell(cell: grid.Judged | None) -> str:
-    """Write a measured ratio and the projected one, marked where it is claimed and does not hold."""
+    """Format a measured and a projected ratio, with a mark where the ratio is claimed and wrong."""
     if cell is None or cell["ratio"] is None:
         return ""
-    of, measured = cell["projected_ratio"], f"{format_number(cell['ratio'], 3)}×"
-    if of is None:
+    projected, measured = cell["projected_ratio"], f"{format_number(cell['ratio'], 3)}×"
+    if projected is None:
         return f"{measured} | unknown"
     missed = cell["claim"] in ("absolute", "ratio") and cell["ratio_agrees"] != "inside"
-    return f"{measured} | {format_number(of['value'], 3)}×{'*' if missed else ''}"
+    return f"{measured} | {format_number(projected['value'], 3)}×{'*' if missed else ''}"
 
 
 def _device_share(cells: Iterable[grid.Judged]) -> str:
-    """Say how much of the measured times the device's work explains, from the least to the most."""
+    """Format the range of shares of the measured times that the device's work explains."""
     shares = sorted(cell["explained"] for cell in cells if cell["claim"] and cell["explained"] is not None)
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
     return f"{'–'.join(ends)}%" if ends else "unknown"
 
 
 def _add_overview(page: Page, content: grid.ComparedContent) -> None:
-    """Add a row for each model and a line for each machine, where somebody measured a ratio."""
+    """Add a table of ratios by model and machine, the models by claim, and the mean ratio of each machine."""
     cells = content["cells"]
     machines = list(dict.fromkeys(cell["machine"] for cell in cells if cell["ratio"] is not None))
     models: dict[str, dict[str, grid.Judged]] = {}
@@ -105,11 +105,11 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
         if cell["claim"]:
             claims.setdefault(cell["claim"], {}).setdefault(cell["model"], []).append(cell["machine"])
     several = {model for model in models if sum(model in by for by in claims.values()) > 1}
-    told = (
+    named_claims = (
         (claim, [f"{model} on {' and '.join(on)}" if model in several else model for model, on in by.items()])
         for claim, by in claims.items()
     )
-    page.line("; ".join(f"{claim}: {', '.join(named)}" for claim, named in told))
+    page.line("; ".join(f"{claim}: {', '.join(named)}" for claim, named in named_claims))
     page.line(_LEGEND[0])
     for one in content["foms"]:
         projected = f"{format_number(one['projected']['value'], 3)}× ({format_interval(one['projected'], None)})"
@@ -120,7 +120,7 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
 
 
 def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cells: bool = False) -> str:
-    """Write ratios by model and by machine and the means; with ``cells`` each cell with its claim and cause."""
+    """Format ratios by model and machine, and their means; with ``cells`` each cell with its claim and cause."""
     page = Page(screen)
     base = content["baseline"] or "none"
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
@@ -128,9 +128,9 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
         _add_cells(page, content)
     else:
-        of = f"times as fast as {base}, measured | projected"
+        unit_text = f"times as fast as {base}, measured | projected"
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
-        page.line(f"{', '.join(quantities)}: {of if has_ratios else f'no ratios to {base} were measured'}")
+        page.line(f"{', '.join(quantities)}: {unit_text if has_ratios else f'no ratios to {base} were measured'}")
         _add_overview(page, content)
     _add_summary(page, content)
     if cells:
@@ -160,14 +160,14 @@ def _add_cells(page: Page, content: grid.ComparedContent) -> None:
 
 
 def _add_summary(page: Page, content: grid.ComparedContent) -> None:
-    """Add what was carried, then the means by name."""
+    """Add the calibrated and the host-extended cells, then the means by name."""
     cells, summary = content["cells"], content["summary"]
-    if told := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
+    if extended := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
         page.line("calibrated on another model:", "bold")
-        page.lines(starmap(_extended_line, told))
-    if told := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
+        page.lines(starmap(_extended_line, extended))
+    if extended := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
         page.line("with a host term carried:", "bold")
-        page.lines(starmap(_extended_line, told))
+        page.lines(starmap(_extended_line, extended))
     for key in ("absolute", "ratio", "calibrated", "with_host_term"):
         if (found := summary[key]) is not None:
             page.line(
@@ -177,15 +177,15 @@ def _add_summary(page: Page, content: grid.ComparedContent) -> None:
             )
 
 
-def _doubt(cell: grid.CellContent) -> str:
-    """Say beside a modelled rate how much of a measured run it explains, where that is the smaller part."""
+def _marks(cell: grid.CellContent) -> str:
+    """Format the mark of a modelled rate, with the explained share of a measured run if it is below half."""
     share = cell["explained"]
     little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
     return mark_of(cell) + little
 
 
 def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
-    """Write one row for each model and machine, one column for each framework and mode; empty cells say why."""
+    """Format one row for each model and machine, one column for each framework and mode; empty cells say why."""
     page = Page(screen)
     limit = format_quantity(content["latency_limit_s"], "time_s", 3)
     page.line(f"samples per second; infer: {content['inference_is']}, {limit}")
@@ -197,12 +197,12 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
             text = f"empty: {cell['why']}"
         else:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
-            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_doubt(cell)}"
+            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_marks(cell)}"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
     absent = "empty: the profile has another framework"
     page.rows(
         ["model", "machine", *(f"{name}, {mode}" for name, mode in ways)],
-        ((*of, *(found.get(way, absent) for way in ways)) for of, found in rows.items()),
+        ((*key, *(found.get(way, absent) for way in ways)) for key, found in rows.items()),
     )
     if excluded := dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"]):
         page.line(upper_bounds(excluded, "modelled rates"))
@@ -249,11 +249,11 @@ def _ratio_cells(ratio: here.RatioContent) -> list[str]:
 
 
 def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/here/1`` as text.
+    """Format ``fomkit/here/1`` as text.
 
-    ± is half the 95 % interval of the median of the timed steps, drift how much longer they took after everything
-    else was measured. Exact: the profile has these very ops; unseen: it has none of their shapes. Errors are those
-    of the estimate over the timed step; score is the interval score of log values.
+    ± is half the 95 % interval of the median of the timed steps. Drift is how much longer the steps took after all
+    other measurements. Exact: the profile has these very ops; unseen: it has none of their shapes. Errors are the
+    estimate over the timed step, minus 1; score is the interval score of log values.
     """
     page = Page(screen)
     page.line("Steps of models, timed here and estimated on the profile measured here:", "bold")
@@ -313,7 +313,7 @@ def _score_cells(line: Entry) -> list[str]:
 
 
 def validated_figure(value: float | None, figure: str) -> str:
-    """Write a judged figure: a share in percent, a factor or a score as it is."""
+    """Format a scored figure: a share in percent, a factor or a score unchanged."""
     if value is None:
         return "unknown"
     if figure in _SCORES:
@@ -322,7 +322,7 @@ def validated_figure(value: float | None, figure: str) -> str:
 
 
 def aim_range(ends: tuple[float, float], figure: str) -> str:
-    """Write the range of a target or of a tolerance."""
+    """Format the range of a target or of a tolerance."""
     least, most = ends
     if most >= 1.0 and figure not in (*_FACTORS, *_SCORES):
         return f"≥ {validated_figure(least, figure)}"
@@ -351,7 +351,7 @@ def _published_value(value: float, unit: str) -> str:
 
 
 def published_cells(one: Entry) -> list[str]:
-    """Write a published figure beside the projected one."""
+    """Format a published figure and the projected one as cells."""
     unit, span = one["unit"], one["projected"]
     low, value, high = (_published_value(span[end], unit) for end in ("low", "value", "high"))
     return [
@@ -361,7 +361,7 @@ def published_cells(one: Entry) -> list[str]:
 
 
 def add_published(page: Page, entries: Iterable[Entry]) -> None:
-    """Add the table of all, and where the published figures are from."""
+    """Add the table of published figures and their sources."""
     known = list(entries)
     page.line("Megatron-LM as published: steps and activations of many devices", "bold")
     page.rows_of_numbers(_PUBLISHED, map(published_cells, known))
@@ -369,11 +369,11 @@ def add_published(page: Page, entries: Iterable[Entry]) -> None:
 
 
 def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/validate/1`` as text.
+    """Format ``fomkit/validate/1`` as text.
 
-    Errors are absolute ones as shares of the measured value; bias is the mean signed error and total that of the
-    sum (of ratios: of their geometric mean), above 0 where the prediction is too long; hits is the share of
-    intervals that hold the truth; score is the mean interval score of log values, constant that of one band.
+    Errors are absolute, as shares of the measured value. Bias is the mean signed error, and total the error of the
+    sum (for ratios: of the geometric mean); both are above 0 where the prediction is too long. Hits is the share
+    of intervals that contain the truth. Score is the mean interval score of log values, constant that of one band.
     """
     page = Page(screen)
     _add_aims(page, content["aims"])

@@ -1,4 +1,4 @@
-"""What a result hangs on, and the smallest changes that reach a goal, for people."""
+"""Format sensitivities, and the smallest changes that reach a target, as text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from fomkit.whatif.solve import FrontierContent, SolveContent
 
 MEASUREMENTS = 8
-"""Measurements that are printed."""
+"""Largest number of measurements that are printed."""
 GROUPS: Mapping[str, str] = {"machine": "of the machine", "model": "of the work", "line": "of given times"}
-"""What each table is about: less work is no faster machine."""
+"""Tables of parameters by what they belong to: less work must not look like a faster machine."""
 DIMENSIONS: Mapping[str, str] = {"step_s": "time_s"}
 
 
 def format_setting(value: float, unit: str, digits: int = 3) -> str:
-    """Write the value of a parameter.
+    """Format the value of a parameter.
 
     >>> format_setting(9e11, "byte_per_s"), format_setting(0.95, "share"), format_setting(32.0, "count")
     ('900 GB/s', '95.0%', '32')
@@ -38,28 +38,28 @@ def format_setting(value: float, unit: str, digits: int = 3) -> str:
 
 
 def format_figure(value: float, name: str) -> str:
-    """Write a figure: a time with its unit, else a plain number."""
+    """Format a figure: a time with its unit, others as plain numbers."""
     return format_plain(value, DIMENSIONS.get(name))
 
 
 def title_line(content: SensitivityContent | SolveContent) -> str:
-    """Name what was asked of and its main figure as it is."""
+    """Format the title: the subject and its main figure without a change."""
     if "suite" in content:
-        of = f"{content['suite']}: {content['target']} over {content['baseline']}"
+        subject = f"{content['suite']}: {content['target']} over {content['baseline']}"
     else:
         nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
         samples = content.get("samples_per_step")
         shared = "" if samples is None else f" of a replica, {samples:,} samples a step"
-        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
+        subject = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
     name = content["figure"]
     span = content["figures"][name]
     interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
-    return f"{of}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
+    return f"{subject}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
 
 
 def bound_line(content: SensitivityContent | SolveContent) -> str:
-    """Say what nobody stated, and what the main figure is because of it."""
+    """Format what the main figure excludes, and whether it is therefore a bound."""
     message = upper_bounds(content["excludes"])
     if message and content["figure"] not in ("unit_per_day", "fom"):
         message = f"the figure is without what nobody stated: {', '.join(content['excludes'])}"
@@ -87,8 +87,8 @@ def _parameter_cells(one: EffectContent, name: str) -> list[str]:
 
 
 def _add_parameters(content: SensitivityContent, page: Page) -> None:
-    for of, title in GROUPS.items():
-        if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
+    for owner, title in GROUPS.items():
+        if found := [parameter for parameter in content["parameters"] if parameter["of"] == owner]:
             page.rows(
                 [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by",
                  figure("at_low"), figure("at_high"), figure("swing")],
@@ -98,7 +98,7 @@ def _add_parameters(content: SensitivityContent, page: Page) -> None:
 
 
 def _by_why(entries: Iterable[NotVaried]) -> Iterator[tuple[str, str]]:
-    """Give each reason with the parameters that it holds for."""
+    """Return each reason with the parameters that it applies to."""
     found: dict[str, list[str]] = {}
     for one in entries:
         found.setdefault(one["why"], []).append(one["parameter"])
@@ -124,7 +124,7 @@ def _elasticity_lines(content: SensitivityContent) -> Iterator[str]:
 
 
 def _commands(found: Sequence[Measurable]) -> Iterator[str]:
-    """Say what measures each: a command that does for most stands once, last."""
+    """Yield the command for each measurement; the most frequent command comes last and covers the others."""
     by: dict[str, list[str]] = {}
     for one in found:
         by.setdefault(one["command"] or "a measurement on its machine", []).append(one["what"])
@@ -153,7 +153,7 @@ def _measurements(content: SensitivityContent, page: Page) -> None:
 
 
 def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/sensitivity/1``."""
+    """Format ``fomkit/sensitivity/1`` as text."""
     page = Page(screen)
     page.line(title_line(content), "bold")
     _add_parameters(content, page)
@@ -165,11 +165,11 @@ def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> s
 
 
 POINTS = 12
-"""Combinations that are printed."""
+"""Largest number of combinations that are printed."""
 
 
 def _factor_text(value: float) -> str:
-    """Write a factor with as many digits as tell it from 1.
+    """Format a factor with enough digits to distinguish it from 1.
 
     >>> _factor_text(1.00012), _factor_text(2.0), _factor_text(0.25)
     ('1.00012 ×', '2.000 ×', '0.250 ×')
@@ -184,7 +184,7 @@ def _goal_text(content: SolveContent) -> str:
 
 
 def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
-    """Write a figure after a change, its interval and the chance of the goal."""
+    """Format a figure after a change, its interval and the probability of the target."""
     interval = format_interval(then, DIMENSIONS.get(name))
     return [format_figure(then["value"], name), interval, chance_text(probability, 1)]
 
@@ -233,7 +233,7 @@ def _frontier(content: SolveContent, found: FrontierContent, page: Page) -> None
 
 
 def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/solve/1``."""
+    """Format ``fomkit/solve/1`` as text."""
     page = Page(screen)
     page.line(title_line(content), "bold")
     now = f"now {chance_text(content['probability'], 1)}"

@@ -1,8 +1,8 @@
-"""How right fomkit is as a page, docs/accuracy.md, and the table of metrics as text.
+"""Format the accuracy page, docs/accuracy.md, and the table of metrics.
 
-The page is made of ``fomkit/validate/1`` alone: the short answer, a chapter for each set
-with its text, its lines and its aims, the figures of earlier versions, what was not scored. Nothing of the day or
-of the machine stands on it, so it is the same wherever the command ran.
+The page is made from ``fomkit/validate/1`` alone: the short answer, a chapter for each set with its text, its
+lines and its aims, the figures of earlier versions, and what was not scored. It has no date and no machine, so it
+is the same wherever the command ran.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MetricsContent = TypedDict("MetricsContent", {"schema": str, "metrics": list[Lis
 
 
 def metrics_content() -> MetricsContent:
-    """Give the table as plain content (``fomkit/show/1``)."""
+    """Return the table of metrics as plain content (``fomkit/show/1``)."""
     return {
         "schema": "fomkit/show/1",
         "metrics": [cast("ListedMetric", {**one._asdict(), "by": one.by.split()}) for one in METRICS],
@@ -37,7 +37,7 @@ def metrics_content() -> MetricsContent:
 
 
 def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
-    """Write the table as aligned text, then what Deep500 has and fomkit has not."""
+    """Format the table of metrics, then Deep500's metrics that fomkit lacks."""
     page = Page(screen)
     rows = (
         [*(metric[key] for key in ("name", "unit", "level", "better", "mean")), ", ".join(metric["by"]),
@@ -55,10 +55,10 @@ _TITLE = """# How right it is
 
 Written by `fomkit validate -o docs/accuracy.md`, the texts from `validation/sets.md`; a test compares.
 """
-_SUMMARIES = ("all", "all counted", "worst counted", "all pairs")  # machines; of any, "all" is one of what
+_SUMMARIES = ("all", "all counted", "worst counted", "all pairs")  # values of ``machine`` in summaries
 _LEVELS = {"model": "whole models", "ratio": "ratios of two devices", "op": "single ops and calls"}
 _SHORT = 15
-"""Lines of a chapter's level from which on all but summaries are folded away."""
+"""Number of lines in a chapter's level from which only summaries are shown unfolded."""
 
 
 def _in_percent(value: float | None) -> str:
@@ -110,12 +110,12 @@ def _lines_of_level(lines: Sequence[Entry]) -> str:
 
 
 def _thresholds(lines: Sequence[Entry]) -> Iterator[str]:
-    """Write the Brier scores of lines that have them."""
-    asked = [line for line in lines if line["brier"] and " / " not in line["what"]]
-    if asked:
-        ratios = list(asked[0]["brier"])
+    """Yield a table of Brier scores, where lines have them."""
+    scored = [line for line in lines if line["brier"] and " / " not in line["what"]]
+    if scored:
+        ratios = list(scored[0]["brier"])
         rows = []
-        for line in asked:
+        for line in scored:
             scores, wrong = line["brier"], line["wrong_verdicts"]
             each = [f"{scores[ratio]:.2f} ({_whole_percent(wrong[ratio])} %)" for ratio in ratios]
             rows.append([f"{line['machine']}, {line['what']}", *each, f"{fmean(scores.values()):.3f}"])
@@ -124,7 +124,7 @@ def _thresholds(lines: Sequence[Entry]) -> Iterator[str]:
 
 
 def _of_tables(lines: Sequence[Entry]) -> str:
-    """Write lines of medians with each table's own."""
+    """Format lines of medians with the median of each table."""
     rows = []
     for line in lines:
         medians = sorted(line["medians"].items(), key=lambda one: one[1])
@@ -136,7 +136,7 @@ def _of_tables(lines: Sequence[Entry]) -> str:
 
 
 def _aims_table(aims: Sequence[Entry]) -> str:
-    """Write aims with what was found, missed ones in bold."""
+    """Format aims with the figures found, missed ones in bold."""
     rows = []
     for aim in aims:
         figure = aim["figure"]
@@ -149,7 +149,7 @@ def _aims_table(aims: Sequence[Entry]) -> str:
 
 
 def chapter(of: str, content: Entry) -> Iterator[str]:
-    """Write what was found of a set: its lines, then its aims; nothing where it did not run."""
+    """Yield the results of a set: its lines, then its aims; nothing where it did not run."""
     lines = [line for line in content["lines"] if line["comparison"] == of]
     aims = [aim for aim in content["aims"] if aim["comparison"] == of]
     if published := [one for one in content["published"] if of == content["published_as"]]:
@@ -180,7 +180,7 @@ def _short_answer(entries: Sequence[Entry]) -> str:
 
 
 def _earlier_figures(content: Entry) -> str:
-    """Write the figures of earlier versions, those of this page below them."""
+    """Format the figures of earlier versions, with those of this page in the last row."""
     named = content["headlines"]
     now = {
         "date": "this page",
@@ -195,7 +195,7 @@ def _earlier_figures(content: Entry) -> str:
 
 
 def accuracy_page(content: Entry) -> str:
-    """Write ``fomkit/validate/1`` as Markdown."""
+    """Format ``fomkit/validate/1`` as Markdown."""
     texts = [one for one in content["sets"] if one["title"]]
     titled = {one["set"] for one in texts}
     names = dict.fromkeys(line["comparison"] for line in content["lines"])

@@ -1,4 +1,4 @@
-"""What estimates rest on, for people: measurements of a baseline or step, the longest ops, a table's totals."""
+"""Format the evidence behind estimates: measurements of a baseline or step, the longest ops, a table's totals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
 def with_ways(content: Study) -> list[Entry]:
-    """Give the models of a study with the second way beside those that have one, for a table of one row each."""
+    """Return the models of a study, each with its prediction from measurements, if any, as one row."""
     ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
     found = (
         (model, ways.get((model["model"], model["target"])) if "ratio" in model else None)
@@ -58,8 +58,8 @@ def _baseline_lines(one: OfBaseline) -> Iterator[str]:
     if measured is None:
         yield f"{name}: no measurement; only predicted"
     else:
-        of = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
-        was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{of})"
+        rows_text = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
+        was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{rows_text})"
         now = f"{seconds(predicted['value'])} ({format_interval(predicted, 'time_s')})"
         factor = format_number(measured["value"] / predicted["value"], 3)
         where = "inside" if one["in_predicted_interval"] else "outside"
@@ -86,7 +86,7 @@ def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
 
 
 def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> str:
-    """Write both ways as a table, where they disagree, and every row of measurements about the baseline."""
+    """Format both predictions as a table, whether they agree, and every row of measurements of the baseline."""
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
     page.rows(
@@ -104,8 +104,8 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
         page.line(f"rows of other models or machines: {content['rows_of_others']:,}")
     for merit in content["foms"]:
         value = f"{format_number(merit['value'])} ({merit_interval(merit)})"
-        of = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
-        page.line(f"{of}; measured times weigh the ratios and cancel in each", "bold")
+        title = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
+        page.line(f"{title}; measured times weigh the ratios and cancel in each", "bold")
         page.lines((f"  {note}" for note in merit_caveats(merit)), "yellow")
     if not content["foms"]:
         page.line("no FOM from measurements: every model needs a measured step and a run")
@@ -114,7 +114,7 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
 
 
 _BROAD = 110
-"""Columns from which the table of ops has room for intervals."""
+"""Screen width from which the table of ops has room for intervals."""
 _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
     "flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")
 }  # fmt: skip
@@ -212,10 +212,10 @@ def _add_measurements(page: Page, content: Explanation) -> None:
     rows = []
     for one in content["measurements"]:
         passes, left = ", ".join(one["passes"]), format_interval(one["step_s"], "time_s")
-        of = [f"{one['sizes']}, {passes}"]
+        cells = [f"{one['sizes']}, {passes}"]
         if broad:
-            of = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
-        rows.append([*of, left, f"{one['shrinks']:.1%}"])
+            cells = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
+        rows.append([*cells, left, f"{one['shrinks']:.1%}"])
     page.rows(["op", *more, "step then", figure("shrinks")], rows)
     if content["all_measured"] is not None:
         left = format_interval(content["all_measured"], "time_s")
@@ -227,8 +227,8 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
     interval = interval_words(content["interval"], step, "time_s")
     took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
-    of = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
-    yield f"{of}: a step takes {took}"
+    title = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
+    yield f"{title}: a step takes {took}"
     if device["value"] != step["value"]:
         busy = f"the device works {seconds(device['value'])} of it, which the shares are of"
         yield f"{busy}; the step waits for {content['bound']}"
@@ -236,7 +236,7 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
 
 
 def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/explain/1``."""
+    """Format ``fomkit/explain/1`` as text."""
     page = Page(screen)
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
@@ -253,7 +253,7 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
 
 
 def measurement_rows(content: Explanation) -> list[Entry]:
-    """Give the ops to time as rows of a table of ops, best first, with how much each would tell."""
+    """Return the ops to time as rows of an op table, the best first, with how much each narrows the interval."""
     return [{**measurement["line"], "shrinks": measurement["shrinks"]} for measurement in content["measurements"]]
 
 
@@ -267,7 +267,7 @@ def _listed_rows(rows: Sequence[object], word: str) -> str:
 
 
 def format_prediction(content: Totals, name: str) -> str:
-    """Write what became of the rows of a table: how many, by what evidence, their time, and what has none."""
+    """Format the totals of a predicted table: rows, evidence, sum of the times, and rows without a time."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
     lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]
     lines += [
@@ -288,7 +288,7 @@ def format_prediction(content: Totals, name: str) -> str:
 _CLOCKS = {"process": "processor time", "wall": "wall time", "device": "time on the device"}
 MOST_LISTED = 5
 _WIDE = 0.5
-"""Width of the interval of the profiler's overhead, as a share of the step, from which no figure is told."""
+"""Width of the interval of the profiler's overhead, as a share of the step, above which no value is printed."""
 
 
 def _step_text(run: Entry, clock: str) -> str:
@@ -296,8 +296,8 @@ def _step_text(run: Entry, clock: str) -> str:
     quartiles = f"quartiles {seconds(times['p25_s'])} to {seconds(times['p75_s'])}"
     ends = (times["low_s"], times["high_s"])
     interval = "" if None in ends else f", 95 % interval of it {seconds(ends[0])} to {seconds(ends[1])}"
-    of = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
-    return f"{seconds(times['median_s'])} {of}{interval}, {quartiles}"
+    clock_text = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
+    return f"{seconds(times['median_s'])} {clock_text}{interval}, {quartiles}"
 
 
 def _run_conditions(run: Entry) -> str:
@@ -309,20 +309,20 @@ def _run_conditions(run: Entry) -> str:
 
 
 def energy_text(energy: Entry) -> str:
-    """Write the energy of a step, with its interval, scope and instrument."""
+    """Format the energy of a step, with its interval, scope and instrument."""
     step, low, high = (format_quantity(energy[name], "energy_j") for name in ("value_j", "low_j", "high_j"))
     return f"{step} ({low} to {high}) a step, scope {energy['scope']}, {energy['source']}"
 
 
 def _profiler_overhead(run: Entry) -> list[str]:
-    """Say what the profiler added; only between what, where the repeats leave more than half of a step open."""
+    """Format the profiler's overhead; only its bounds where they are more than half a step apart."""
     if run["profiler_overhead"] is None:
         return []
     least, most = run["profiler_overhead_low"], run["profiler_overhead_high"]
-    beside = f"on the plain step by {_CLOCKS[run['clock']]}"
+    relative_to = f"on the plain step by {_CLOCKS[run['clock']]}"
     if most - least > _WIDE:
-        return [f"profiler: overhead unknown, {least:+.0%} to {most:+.0%} {beside}"]
-    return [f"profiler: {run['profiler_overhead']:+.1%} {beside}, interval {least:+.1%} to {most:+.1%}"]
+        return [f"profiler: overhead unknown, {least:+.0%} to {most:+.0%} {relative_to}"]
+    return [f"profiler: {run['profiler_overhead']:+.1%} {relative_to}, interval {least:+.1%} to {most:+.1%}"]
 
 
 def _op_lines(run: Entry) -> list[str]:
@@ -345,7 +345,7 @@ def _op_lines(run: Entry) -> list[str]:
 
 
 def measured_lines(run: Entry) -> list[str]:
-    """Say what was measured of a run: the step, what the profiler adds and how far the ops explain it."""
+    """Format the measurement of a run: the step, the profiler's overhead, and how far the ops explain the step."""
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
     lines = [f"measured step: {_step_text(run, run['clock'])}"]
     lines += [f"  by another clock: {_step_text(run, name)}" for name in others]

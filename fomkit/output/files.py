@@ -1,4 +1,4 @@
-"""Results as JSON, CSV, a plain sheet, HTML, a timeline, and the points of a sweep as files; names stay text."""
+"""Write results as JSON, CSV, XLSX, HTML or a timeline, and a sweep's points as files; names always stay text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def to_json(content: Entry) -> str:
-    """Write content as JSON; NaN and infinity are refused, unknown is null."""
+    """Format content as JSON; NaN and infinity are refused, unknown values are null."""
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -49,7 +49,7 @@ def _as_table(rows: Sequence[Entry]) -> tuple[list[str], list[list[Any]]]:
 
 
 def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Name the columns of flat rows; what is unknown in one row and nested in another has its leaves alone."""
+    """Return the columns of flat rows; a key that is unknown in one row and nested in another has leaves only."""
     keys = dict.fromkeys(key for row in rows for key in row)
     unknown = {key for key in keys if all(row.get(key) is None for row in rows)}
     leaves: dict[str, list[str]] = {}
@@ -60,7 +60,7 @@ def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def to_frame(rows: Sequence[Entry]) -> pd.DataFrame:
-    """Put nested rows into a DataFrame, one column a leaf (``step_s.low``), unknown as a missing value.
+    """Convert nested rows to a DataFrame with one column for each leaf (``step_s.low``), unknown values missing.
 
     >>> to_frame([{"op": "mm", "time_s": {"low": 1.0, "high": 3.0}}]).columns.tolist()
     ['op', 'time_s.low', 'time_s.high']
@@ -72,9 +72,9 @@ def to_frame(rows: Sequence[Entry]) -> pd.DataFrame:
 
 
 def to_xlsx(rows: list[Entry], title: str) -> bytes:
-    """Write nested rows as a sheet, one column a leaf (``step_s.low``), unknown as an empty cell.
+    """Convert nested rows to a workbook with one column for each leaf (``step_s.low``), unknown values empty.
 
-    Numbers are numbers; text is text even where a spreadsheet program would take it for a formula.
+    Numbers are numbers; text stays text even where a spreadsheet program would read a formula.
     """
     from io import BytesIO
 
@@ -98,7 +98,7 @@ def to_xlsx(rows: list[Entry], title: str) -> bytes:
 
 
 def to_csv(rows: list[Entry]) -> str:
-    """Write nested rows as CSV, one column a leaf (``step_s.low``), unknown as an empty cell.
+    """Convert nested rows to CSV with one column for each leaf (``step_s.low``), unknown values empty.
 
     Text that a spreadsheet program would run as a formula gets a leading apostrophe.
     """
@@ -127,7 +127,7 @@ def _html_row(one: Entry) -> list[object]:
 
 
 def estimates_html(content: Entry) -> str:
-    """Write a study as an HTML table with its coverage and exclusions."""
+    """Format a study as an HTML table with its coverage and exclusions."""
     header = "".join(f"<th>{name}</th>" for name in _HEADERS)
     rows = ("".join(f"<td>{escape(str(cell))}</td>" for cell in _html_row(model)) for model in content["models"])
     caption = f"{level_text(content['interval'])} intervals, scope {escape(content['scope'])}"
@@ -136,7 +136,7 @@ def estimates_html(content: Entry) -> str:
 
 
 def timeline_text(content: Entry) -> str:
-    """Write trace events in JSON object format; NaN and infinity are refused.
+    """Format trace events in JSON object format; NaN and infinity are refused.
 
     >>> print(timeline_text({"traceEvents": [{"ph": "M"}, {"ph": "X"}], "displayTimeUnit": "ms"}), end="")
     {"traceEvents": [
@@ -156,7 +156,7 @@ ENDINGS = (".csv", ".parquet")
 
 
 def check_ending(where: str, ending: str) -> None:
-    """Raise where points cannot be written so: better before the work than after it."""
+    """Raise where points cannot be written with this ending; called before the work."""
     if ending not in ENDINGS:
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
@@ -186,9 +186,9 @@ def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
 
 
 def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
-    """Write points as CSV or Parquet, by a file's ending: numbers that read back exactly, unknown as nothing.
+    """Write points as CSV or Parquet by a file's ending: numbers that read back exactly, unknown values empty.
 
-    A stretch at a time (a row group of Parquet), so that memory does not grow with the points.
+    Blocks are written one at a time (as row groups of Parquet), so that memory does not grow with the points.
     """
     (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)
 
@@ -197,9 +197,9 @@ _FITS = {"True": True, "False": False, "": None}
 
 
 class KeptStretches:
-    """The stretches of a sweep that were worked out, each a whole file beside the one that they become.
+    """The finished stretches (blocks of points) of a sweep, each stored as a file in a folder beside the output.
 
-    `output`: CSV or Parquet; `key`: a hash of what decides the points.
+    `output`: CSV or Parquet; `key`: a hash of all that determines the points.
     """
 
     def __init__(self, output: Path, key: str) -> None:
@@ -207,10 +207,10 @@ class KeptStretches:
         self._folder = output.with_name(f"{output.name}.stretches")
         self._note = self._folder / "sweep.txt"
         self.count = 0
-        """Stretches that are there."""
+        """Number of stretches that are stored."""
 
     def begin(self, *, resume: bool) -> None:
-        """Find what was worked out before, or begin anew."""
+        """Find the stretches that an earlier run stored, or begin anew."""
         anew = "Leave --resume out to begin anew."
         if resume:
             if not self._note.is_file():
@@ -236,7 +236,7 @@ class KeptStretches:
     def over(
         self, blocks: Iterable[pd.DataFrame], columns: Sequence[str], stretches: Sequence[tuple[int, int]]
     ) -> Iterator[pd.DataFrame]:
-        """Give the stretches that are there, then the others, each once it is written.
+        """Yield the stored stretches, then the others, each after it is written.
 
         `columns`, `stretches`: of the sweep.
         """
@@ -269,14 +269,14 @@ class KeptStretches:
         if list(found.columns) != [disarm(name) for name in columns]:
             raise ValueError("other columns")
         cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
-        # Text is read as Python reads it, so that each number is the one that was written.
+        # Cells are read as text and parsed by Python, so that each number equals the one that was written.
         whole = {"basis": cells.pop("basis"), "fits": [_FITS[cell] for cell in cells.pop("fits", ())]}
         numbers = {name: [float(cell or "nan") for cell in column] for name, column in cells.items()}
         known = {**numbers, **{name: column for name, column in whole.items() if name in columns}}
         return pd.DataFrame({name: known[name] for name in columns})
 
     def write(self) -> None:
-        """Make the file of all stretches, and take them away."""
+        """Write the output file from all stretches, then delete them."""
         import pandas as pd
 
         paths = [self._path(number) for number in range(self.count)]
@@ -291,5 +291,5 @@ class KeptStretches:
         self.remove()
 
     def remove(self) -> None:
-        """Take the stretches away."""
+        """Delete the stretches."""
         shutil.rmtree(self._folder)

@@ -1,4 +1,4 @@
-"""A machine's facts, tables and coverage as text, and the memory of a step against a device."""
+"""Format a machine's facts, tables and coverage, and the memory of a step against a device's capacity."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from fomkit.verbs import machine_view as view
 
 WIDE = 140
-"""Width from which the families' least and largest work stand in the table."""
+"""Screen width from which the table has the least and largest work of each family."""
 
 NARROW = 100
-"""Width below which the table does without bytes and the spread of the spacing."""
+"""Screen width below which the table omits bytes and the ninth decile of the spacing."""
 
 _Work = Literal["flop", "byte"]
 _FAMILY = ("kind", "dtype", "engine", "pass")
 
 
 def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
-    """List machines, the newest first: what each is known by, its memory, and the formats that it has peaks of."""
+    """Format a list of machines, the newest first, with their evidence, memory and number formats."""
 
     def shown(fact: Stated | None, dimension: str) -> str:
         return "" if fact is None else format_quantity(fact["value"], dimension)
@@ -51,7 +51,7 @@ def _family(entry: ShapeCoverage | Mapping[str, object]) -> list[str]:
 
 
 def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
-    """Give each fact: its name, value with interval, ridge point, basis and source."""
+    """Yield each fact: its name, value with interval, ridge point, basis and source."""
     for peak in facts["peaks"]:
         sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
         ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
@@ -64,17 +64,17 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
-        if rate is not None:  # few profiles state them, and few devices have both
+        if rate is not None:  # most profiles state neither
             yield name, *_fact_cells(rate, "byte_per_s")
     yield from map(_link_cells, facts["links"])
     for extra in facts["overheads"]:
         share = extra["share"]
-        shown = (f"{share['value']:.1%}", "", *_from(share)) if share else _fact_cells(extra["time_s"], "time_s")
+        shown = (f"{share['value']:.1%}", "", *_origin(share)) if share else _fact_cells(extra["time_s"], "time_s")
         yield f"{extra['name']}, per {extra['per']}", *shown
     for name, fact, dimension in energy_facts(facts["energy"]):
         yield name, *_fact_cells(fact, dimension)
     if price := facts["price"]:
-        yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
+        yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_origin(price)
 
 
 def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
@@ -93,19 +93,19 @@ def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
     return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
 
 
-def _from(fact: Stated) -> tuple[str, str]:
+def _origin(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
 def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
     if fact is None:
         return "unknown", ridge, "", ""
-    # Memories are sold in powers of two.
+    # Memory capacities are powers of two, so they are written exactly.
     write = exact_quantity if dimension == "byte" else format_quantity
     text = write(fact["value"], dimension)
     if fact["low"] != fact["high"]:
         text += f" ({format_interval(fact, dimension)})"
-    return text, ridge, *_from(fact)
+    return text, ridge, *_origin(fact)
 
 
 def _add_facts(page: Page, content: view.MachineView) -> None:
@@ -127,7 +127,7 @@ def _add_facts(page: Page, content: view.MachineView) -> None:
     )
 
 
-def _listed(entries: Sequence[Mapping[str, object]]) -> str:
+def _counted_names(entries: Sequence[Mapping[str, object]]) -> str:
     words = [
         f"{' '.join(str(word) for name, word in entry.items() if name != 'rows' and word)} ({entry['rows']:,})"
         for entry in entries
@@ -141,8 +141,8 @@ def _add_tables(page: Page, tables: view.Tables) -> None:
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
     if tables["rows_of_one_op"]:
         page.line(f"of these, {tables['rows_of_one_op']:,} rows stand for the op that they name only")
-    page.line(f"libraries (rows): {_listed(tables['libraries'])}")
-    page.line(f"sources (rows): {_listed(tables['sources'])}")
+    page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
+    page.line(f"sources (rows): {_counted_names(tables['sources'])}")
     if tables["corrected"]:
         page.line(f"corrected or explained in a note: {tables['corrected']:,} rows")
 
@@ -177,11 +177,11 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
     models = ", ".join(coverage["reference_models"])
     page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
     for kind in dict.fromkeys(family["kind"] for family in families):
-        page.line(f"{kind}: {_covered([family for family in families if family['kind'] == kind])}")
+        page.line(f"{kind}: {_size_ranges([family for family in families if family['kind'] == kind])}")
 
 
-def _covered(families: Sequence[ShapeCoverage]) -> str:
-    """Write the range of each size over the families of a kind, and how many reference ops lie beyond it."""
+def _size_ranges(families: Sequence[ShapeCoverage]) -> str:
+    """Format the range of each size over the families of a kind, and the number of reference ops outside it."""
     sizes: dict[str, list[float]] = {}
     beyond: dict[str, int] = {}
     for family in families:
@@ -219,7 +219,7 @@ def _add_errors(page: Page, coverage: view.Coverage) -> None:
 
 
 def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/show/1`` of a machine."""
+    """Format ``fomkit/show/1`` of a machine as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
     if content["device_of"]:
@@ -241,7 +241,7 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
 
 
 MODULES = 12
-"""Modules listed; the others are one line."""
+"""Largest number of modules that are listed; the others share one line."""
 
 
 def _mebibyte_cell(byte: float | None) -> str:
@@ -298,7 +298,7 @@ def _layers_line(layers: view.Layers) -> str:
 
 
 def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
-    """Write the memory of a step as text."""
+    """Format ``fomkit/memory/1`` as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; memory of one step at {named_sizes(content, '')}", "bold")
     _role_table(page, content)
@@ -309,8 +309,8 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         )
     else:
         peak = content["peak"]
-        of = f" of {peak['module']}" if peak["module"] else ""
-        at = f"{peak['op'] or 'an op without a row'}{of} in {peak['pass_name']}"
+        module_text = f" of {peak['module']}" if peak["module"] else ""
+        at = f"{peak['op'] or 'an op without a row'}{module_text} in {peak['pass_name']}"
         page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
         _module_table(page, content)
     if content["layers"] is not None:
@@ -328,9 +328,9 @@ _NOISE = "noise: "
 
 
 def format_measured(verdict: Sequence[str], models: Sequence[str], content: Entry, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/measured/1``: what was measured, how sure it is, where it stands, and the next command.
+    """Format ``fomkit/measured/1``: what was measured, its uncertainty, the files, and the next command.
 
-    `verdict`: those of its notes that judge it; `models`: those whose ops were timed.
+    `verdict`: the notes with the verdict; `models`: models whose ops were timed.
     """
     page, sure = Page(screen), [note for note in content["notes"] if note.startswith(_NOISE)]
     page.lines(note for note in content["notes"] if note not in (*verdict, *sure))

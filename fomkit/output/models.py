@@ -1,4 +1,4 @@
-"""A model as text: groups of its ops, its layers by type, its work as formulas, its convolutions by method."""
+"""Format a model: groups of its ops, its layers by type, its work as formulas, its convolutions by method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.model_view import Census, FormulaRow, Formulas
 
 WIDE = 100
-"""Width from which other operations have a column of their own."""
+"""Screen width from which other operations have a separate column."""
 
 
 def _census_cell(name: str, value: float) -> str:
@@ -27,11 +27,11 @@ def _census_cell(name: str, value: float) -> str:
 
 
 def _add_census(page: Page, census: Census, batch: int | None) -> None:
-    """Add the table of layer types, as the classic networks' papers have it, and what it adds up to."""
+    """Add the table of layer types, as in the papers of the classic networks, and its sums."""
     names = [name for name in TYPE_COLUMNS if name != "other_operations" or page.screen.width >= WIDE]
     samples = census["samples"]
-    of = "one sample" if samples == 1 else f"{samples} samples"
-    page.line(f"layers by type, forward pass of {of}; weights, outputs and im2col in MiB")
+    samples_text = "one sample" if samples == 1 else f"{samples} samples"
+    page.line(f"layers by type, forward pass of {samples_text}; weights, outputs and im2col in MiB")
     table = table_of_numbers(["layer", *map(figure, names)])
     for row in census["types"]:
         table.add_row(str(row["layer"]), *(_census_cell(name, float(row[name])) for name in names))
@@ -73,20 +73,20 @@ def _census_sums(census: Census, batch: int | None) -> list[str]:
 
 
 LABEL, SCOPE = 24, 40
-"""Width of the groups' names up to which columns give way to them; names of ops do not break well."""
+"""Reserved widths of the groups' names; columns are dropped in favour of them, since ops' names wrap badly."""
 
 
 def format_share(share: float | None) -> str:
-    """Write a share with one decimal; unknown is empty."""
+    """Format a share with one decimal; an unknown share is empty."""
     if share is None:
         return ""
     return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def _amount_of(name: str, lacking: str, write: Callable[[Any], str]) -> Callable[[Entry], str]:
-    """Write a figure of a group: nothing of an empty one.
+    """Return a function that formats a figure of a group; an empty group has an empty cell.
 
-    A sum is marked where ops lack what it is ``lacking`` by, and in the total where ops have no rule.
+    A sum gets ≥ where ops have no figure ``lacking``, and in the total also where ops have no rule.
     """
 
     def cell(entry: Entry) -> str:
@@ -114,8 +114,8 @@ def _intensity(entry: Entry) -> str:
     return "" if entry["intensity"] is None else format_number(entry["intensity"], 3)
 
 
-def _group_columns(content: Entry, beside: str) -> list[Column]:
-    """Give the columns of groups; ``beside`` names times that are not predicted, "" where there are none."""
+def _group_columns(content: Entry, other_times: str) -> list[Column]:
+    """Return the columns of groups; ``other_times``: title of traced or measured times, "" without any."""
     predicted = content["target"] is not None
 
     def share(name: str) -> Callable[[Entry], str]:
@@ -130,17 +130,17 @@ def _group_columns(content: Entry, beside: str) -> list[Column]:
         Column(*figure("byte_share"), share("byte_share"), 5),
         Column(*figure("intensity"), _intensity, 4),
     ]
-    if beside:
-        columns += [Column(beside, "right", _traced), Column("share", "right", share("traced_share"), 3)]
+    if other_times:
+        columns += [Column(other_times, "right", _traced), Column("share", "right", share("traced_share"), 3)]
     if "time_s" in content["total"]:
         columns.append(
             Column(
-                "predicted" if beside else figure("time_s")[0],
+                "predicted" if other_times else figure("time_s")[0],
                 "right",
                 _amount_of("time_s", "time", lambda span: seconds(span["value"])),
             )
         )
-        columns += [Column("interval", "", _interval, 4 if beside else 0)] if predicted else []
+        columns += [Column("interval", "", _interval, 4 if other_times else 0)] if predicted else []
         columns.append(Column(*figure("time_share"), share("time_share")))
     if predicted:
         columns.append(Column("time from", "", lambda entry: format_coverage(entry["time_sources"]), 7))
@@ -209,9 +209,9 @@ def _group_notes(content: Entry) -> list[str]:
 
 
 def _word_of_traced(content: Entry) -> str:
-    """Name times that are not predicted: of a run here, or of a trace that came as a file.
+    """Return the title of times that are not predicted: measured in a run here, or read from a trace file.
 
-    Times that were divided by one factor for all are marked; a measurement is not so.
+    Times that were all divided by one factor have the factor in the title.
     """
     if content["measured"] is None:
         return "traced"
@@ -234,7 +234,7 @@ def _view_head(content: Entry) -> list[str]:
 
 
 def format_model_view(content: Entry, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/show/1`` of a model."""
+    """Format ``fomkit/show/1`` of a model as text."""
     page = Page(screen)
     page.lines(_view_head(content))
     _add_rows(page, content)
@@ -258,7 +258,7 @@ def _formula_lines(row: FormulaRow) -> list[str]:
 
 
 def format_formulas(content: Formulas, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/formulas/1``."""
+    """Format ``fomkit/formulas/1`` as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}")
     what = "one inference" if content["mode"] == "infer" else "one training step"
@@ -274,7 +274,7 @@ def format_formulas(content: Formulas, screen: Screen = PLAIN) -> str:
 
 
 def formula_rows(content: Formulas) -> Sequence[Entry]:
-    """Give the formulas for a CSV file: a row for each pass, and for the step."""
+    """Return the formulas for a CSV file: a row for each pass, and for the step."""
     return [
         {"pass_name": row["pass_name"], "flop": row["flop"] and row["flop"]["formula"],
          "byte": row["byte"] and row["byte"]["formula"]}
@@ -283,7 +283,7 @@ def formula_rows(content: Formulas) -> Sequence[Entry]:
 
 
 def view_rows(content: Entry) -> Sequence[Entry]:
-    """Give the rows of a view for a CSV file, the total last."""
+    """Return the rows of a view for a CSV file, the total last."""
     return [*content["rows"], {"group": "total", **content["total"]}]
 
 
@@ -296,7 +296,7 @@ def _method(layer: Entry, name: str | None) -> Entry:
 
 
 def _by(method: str, name: str, write: Callable[[float], str]) -> Cell:
-    """Write a figure of a layer by one method; by its best one where none is named."""
+    """Return a function that formats a figure of a layer by one method, or by the best one for an empty name."""
 
     def cell(layer: Entry) -> str:
         value = _method(layer, method or layer["best"]).get(name)
@@ -305,7 +305,7 @@ def _by(method: str, name: str, write: Callable[[float], str]) -> Cell:
     return cell
 
 
-def _less(layer: Entry) -> str:
+def _flop_ratio(layer: Entry) -> str:
     direct, best = (_method(layer, name).get("flop") for name in ("direct", layer["best"]))
     return "" if not direct or best is None else f"{best / direct:.0%}"
 
@@ -325,7 +325,7 @@ def _method_columns(with_time: bool) -> list[Column]:
         columns.append(Column(*figure("direct_s"), _by("direct", "floor_s", seconds), 4))
     columns += [
         Column("best method", "", lambda layer: _method(layer, layer["best"]).get("title", "unknown")),
-        Column(*figure("flop"), _less, 3),
+        Column(*figure("flop"), _flop_ratio, 3),
         Column(*figure("work_depth"), _by("", "work_depth", lambda value: f"{value:.0f}"), 7 if with_time else 0),
         Column(*figure("workspace_byte"), _by("", "workspace_byte", format_mebibyte), 2 if with_time else 0),
     ]
@@ -388,7 +388,7 @@ def _method_notes(content: Entry) -> list[str]:
 
 
 def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/convolutions/1``."""
+    """Format ``fomkit/convolutions/1`` as text."""
     page = Page(screen)
     target = "" if content["target"] is None else f" on {content['target']}"
     page.line(f"{content['name']}: {content['title']}")
@@ -409,11 +409,11 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
 
 
 LISTED = 6
-"""Ops, and sizes of products, that the text of a profile names."""
+"""Number of ops, and of product sizes, that the text of a profile lists."""
 
 
 def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/profiled/1``: what a profile holds, which ops carry its work, sizes of its products."""
+    """Format ``fomkit/profiled/1``: a profile's content, the ops with most of its work, and product sizes."""
     page = Page(screen)
     page.lines(content["lines"])
     ops, products = content["ops"], content["products"]
@@ -436,7 +436,7 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
 
 
 def _product_cells(one: Entry, sides: Sequence[str]) -> list[str]:
-    """Write a product; the sizes of one matrix product have columns of their own, ``b`` of them run at once."""
+    """Format a product as cells; sizes of one matrix product have separate columns, ``b`` of them run at once."""
     kind = one["product"].split(" ")[0]
     label = one["product"] if "m" not in one else kind if one["b"] == 1 else f"{one['b']:,.0f} {kind} at once"
     sizes = [f"{one[side]:,.0f}" if "m" in one else "" for side in sides]

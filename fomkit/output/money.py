@@ -1,4 +1,4 @@
-"""Cost as text: energy, of a step too; of a run and of a campaign's phases money, inference and carbon."""
+"""Format costs as text: energy of a step, and money, inference and carbon of a run and of a campaign's phases."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def _joule(value: float) -> str:
-    """Write an energy; from 0.1 kWh on in kWh too, which is what is paid."""
+    """Format an energy; from 0.1 kWh on also in kWh, the unit of bills."""
     text = format_quantity(value, "energy_j", 3)
     return f"{text} ({format_number(value / KWH_J, 3)} kWh)" if value >= KWH_J / 10 else text
 
 
 def format_energy(span: AnyEnds) -> str:
-    """Write an energy with the ends of its interval.
+    """Format an energy with the bounds of its interval.
 
     >>> format_energy({"value": 12.0, "low": 9.5, "high": 15.0})
     '12.0 J (9.50 J … 15.0 J)'
@@ -49,12 +49,12 @@ def _limit(energy: EnergyUsed) -> str:
 
 
 def _process(energy: EnergyStated | EnergyUsed) -> str:
-    """Name the process node that figures in joules are of."""
+    """Format the process node that figures in joules apply to."""
     return f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
 
 
 def energy_facts(energy: EnergyStated | None) -> Iterator[tuple[str, Stated, str]]:
-    """Give each figure that a machine states of energy: name with scope or process node, fact and dimension."""
+    """Yield each energy figure that a machine states: name with scope or process node, fact and dimension."""
     if energy is None:
         return
     scope = energy["scope"]
@@ -75,7 +75,7 @@ def energy_facts(energy: EnergyStated | None) -> Iterator[tuple[str, Stated, str
 
 
 def format_terms(one: Estimated) -> str:
-    """Write the terms of a step's energy, a line each, with their shares and where they come from; "" of none."""
+    """Format the terms of a step's energy, one a line, with their shares and origin; "" without any."""
     energy = one["energy_j"]
     if energy is None:
         return ""
@@ -94,7 +94,7 @@ def format_terms(one: Estimated) -> str:
 
 
 def energy_lines(models: Sequence[Estimated]) -> list[str]:
-    """Write a line for each model with energy, and one for all that miss the same on a machine."""
+    """Format one line for each model with energy, and one for all that lack the same facts on a machine."""
     missing: dict[tuple[str, ...], list[tuple[Estimated, EnergyUsed]]] = {}
     lines = []
     for model in models:
@@ -114,7 +114,7 @@ def energy_lines(models: Sequence[Estimated]) -> list[str]:
 
 
 def energy_line(one: Estimated, energy: EnergyUsed) -> str:
-    """Write what the step, run and unit of an entry of ``models`` take on a machine, or why nobody knows."""
+    """Format the energy of a model's step, run and unit on a machine, or why it is unknown."""
     head, run, unit = f"energy: {one['model']} on {one['target']}: ", energy["run"], energy["unit"]
     if energy["step"] is None:
         return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
@@ -129,12 +129,12 @@ def energy_line(one: Estimated, energy: EnergyUsed) -> str:
 
 
 MANY_MONEY = 10_000.0
-"""From here on cents are noise."""
+"""Amount from which cents are not printed."""
 NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
 
 
 def between(span: AnyEnds | None, write: Callable[[float], str], unit: str = "") -> str:
-    """Write a span as ``value (low … high) unit``; what has no spread says nothing of it."""
+    """Format a span as ``value (low … high) unit``; without spread the bounds are omitted."""
     if span is None:
         return "unknown"
     low, high = (None if end is None else write(end) for end in (span["low"], span["high"]))
@@ -143,12 +143,12 @@ def between(span: AnyEnds | None, write: Callable[[float], str], unit: str = "")
 
 
 def format_time(span: AnyEnds | None) -> str:
-    """Write a time with the ends of its interval."""
+    """Format a time with the bounds of its interval."""
     return between(span, seconds)
 
 
 def format_money(span: AnyEnds | None, currency: str) -> str:
-    """Write money with the ends of its interval; where one end is 10,000 or more, with four digits.
+    """Format money with the bounds of its interval; with four digits if the upper bound is 10,000 or more.
 
     >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
     '1,112.64 USD'
@@ -168,7 +168,7 @@ def format_money(span: AnyEnds | None, currency: str) -> str:
 
 
 def price_rate(price: Priced) -> str:
-    """Write the rate of a price with its ends.
+    """Format the rate of a price with its bounds.
 
     >>> price_rate({"value": 4.56, "low": 4.0, "high": 5.0, "currency": "USD"})
     '4.56 (4 … 5) USD/h'
@@ -177,12 +177,12 @@ def price_rate(price: Priced) -> str:
 
 
 def price_text(price: Priced) -> str:
-    """Say what is paid: rate, what for, when, and whose figure it is."""
+    """Format a price: rate, what it is for, date and source."""
     return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
 
 
 def _length_text(span: AnyEnds | None) -> str:
-    """Write a number of runs, epochs or steps, rounded up: at one less the share is still larger."""
+    """Format a number of runs, epochs or steps, rounded up: below it the share is above 1 %."""
     if span is None:
         return ""
     value = span["value"]
@@ -215,8 +215,8 @@ def _cost_money(page: Page, content: CostContent) -> None:
         page.line(NO_PRICE)
         return
     units = "" if money["paid_units"] == 1 else f", {money['paid_units']:,} of them"
-    beside = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
-    page.line(f"price: {price_text(money['price'])}{units}{beside}")
+    runs_text = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
+    page.line(f"price: {price_text(money['price'])}{units}{runs_text}")
     currency = money["currency"]
     if money["run"] is None:
         page.line(f"money: unknown; {content['model']} does not say what a run is")
@@ -237,7 +237,7 @@ def _add_inference(page: Page, content: CostContent) -> None:
         why = "it is priced on one device" if "job" in content else "no op of the profile is of the forward pass"
         page.line(f"inference: unknown; {why}")
         return
-    # A decode makes one token for each sample of its batch.
+    # Each decode step makes one token for each sample of its batch.
     made = "tokens" if CACHE in content["sizes"] else "samples"
     rate = between(one["sample_per_s"], lambda value: format_number(value, 4), f"{made}/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
@@ -258,7 +258,7 @@ def _carbon(page: Page, content: CostContent) -> None:
 
 
 def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | None, what: str) -> None:
-    """Write a carbon and what it was made with, or why nobody knows it."""
+    """Add a carbon figure with the factors used, or the reasons why it is unknown."""
     grid = carbon["kg_per_kwh"]
     if kg is None or grid is None:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
@@ -298,12 +298,12 @@ def _speedup(page: Page, content: CostContent) -> None:
 
 
 def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/cost/1`` as text."""
+    """Format ``fomkit/cost/1`` as text."""
     page = Page(screen)
     batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
-    of = f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}"
+    title = f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}"
     times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
-    page.line(f"{of}: {times}{mark_of(content)}", "bold")
+    page.line(f"{title}: {times}{mark_of(content)}", "bold")
     page.lines(job_lines(content))
     for write in (_cost_money, _target_line, _add_inference, _carbon, _speedup):
         write(page, content)
@@ -321,11 +321,11 @@ LACKING = "unknown, because not all phases have days"
 
 
 FEW_DAYS = 0.01
-"""Days below which a time is told in smaller units: zeros behind the point are hard to read."""
+"""Days below which a time is printed in a smaller unit, because leading zeros are hard to read."""
 
 
 def _days_of(span: AnyEnds | None) -> str:
-    """Write days; less than a hundredth of one as a time with its unit.
+    """Format days; less than a hundredth of a day as a time with its unit.
 
     >>> _days_of({"value": 1.787e-05, "low": None, "high": None})
     '1.544 s'
@@ -351,20 +351,20 @@ def _phase_row(entry: Phase, currency: str | None) -> list[str]:
 
 
 def _phase_table(page: Page, entry: MachinePhases) -> None:
-    """Draw the phases; columns that no phase fills are left out."""
+    """Add the table of phases; columns that no phase fills are left out."""
     rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
     head: list[Header] = [
         "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
         figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
     ]  # fmt: skip
     filled = [any(cells) for cells in zip(*rows, strict=True)]
-    # A phase is asked for its days; what was counted, and how, goes first.
+    # The main result is the days, so the columns about the count of runs are dropped first.
     first_out = ("count is", "days are", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
     page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 
 
-def _in_all(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
-    """Write a sum: with no interval where a phase in it states no spread, and as a bound where a phase is one."""
+def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
+    """Format a sum: without interval where a phase has no spread, and as a lower bound where a phase is one."""
     span, exact = entry[name], entry["no_spread"][name]
     if span is None:
         return LACKING
@@ -384,7 +384,7 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     _phase_table(page, entry)
     lacking = [f"no days of {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     page.lines(lacking)
-    page.line(f"days in all: {LACKING if lacking else _in_all(entry, 'days', _days_of)}")
+    page.line(f"days in all: {LACKING if lacking else _total_text(entry, 'days', _days_of)}")
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
         page.line(message, "yellow")
@@ -392,7 +392,7 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     if entry["energy_j"] is None:
         page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
-        page.line(f"energy in all: {_in_all(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
+        page.line(f"energy in all: {_total_text(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
     if entry["carbon"] is not None:
         _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
     for phase in entry["phases"]:
@@ -409,12 +409,12 @@ def _campaign_money(page: Page, entry: MachinePhases) -> None:
     else:
         paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
         units = f"{paid:,} of them" if paid > 1 else "all of it"
-        total = _in_all(entry, "money", lambda span: format_money(span, currency))
+        total = _total_text(entry, "money", lambda span: format_money(span, currency))
         page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
 
 
 def _why_no_energy(entry: MachinePhases) -> str:
-    """Give each reason once, with the phases that it holds for."""
+    """Return each reason once, with the phases that it applies to."""
     phases: dict[str, list[str]] = {}
     for phase in entry["phases"]:
         for why in phase["energy_missing"]:
@@ -428,7 +428,7 @@ def _why_no_energy(entry: MachinePhases) -> str:
 
 
 def format_campaign(content: CampaignsContent, screen: Screen = PLAIN) -> str:
-    """Write ``fomkit/campaign-cost/1`` as text."""
+    """Format ``fomkit/campaign-cost/1`` as text."""
     page = Page(screen)
     page.line(f"{content['campaign']}: {content['title']}", "bold")
     for machine in content["machines"]:

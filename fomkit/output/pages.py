@@ -1,4 +1,4 @@
-"""A report as plain records, as one HTML file that needs nothing else, a chart as a file; names stay text."""
+"""A report as plain records, rendered as one self-contained HTML file; charts as files; names always stay text."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class Head(NamedTuple):
-    """The head of a column: its words, whether numbers stand below, what a reader may want to know of it."""
+    """The head of a column: its text, whether the cells are numbers, and a longer explanation."""
 
     text: str
     number: bool = False
     hint: str = ""
     filtered: bool = False
-    """Whether a reader may choose among the column's few values."""
+    """Whether the reader can filter by the column's values, which are few."""
 
 
 class Cell(NamedTuple):
-    """A cell: its text, what it is sorted by where that is not the text, a longer text that is searched too."""
+    """A cell: its text, the number to sort by if it is not the text, and a longer text that is searched too."""
 
     text: str
     order: float | None = None
@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a caption; one with a ``key`` can be sorted and filtered."""
+    """Rows under a caption; a table with a ``key`` can be sorted and filtered."""
 
     caption: str
     head: tuple[Head, ...]
@@ -49,7 +49,7 @@ class Table:
 
     @property
     def choices(self) -> list[tuple[int, str, list[str]]]:
-        """Give place, name and values of each column that a reader may filter by."""
+        """Return place, name and values of each column that the reader can filter by."""
         return [
             (place, head.text, sorted({row[place].text for row in self.rows}))
             for place, head in enumerate(self.head)
@@ -59,14 +59,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with what it shows in words, and its numbers as a table.
+    """A figure with a description in words, and its numbers as a table.
 
-    `key`: names it on the page.
-    `says`: what a reader who does not see it should know.
-    `chart`: Vega-Lite.
-    `caption`: what a reader who sees it should know.
+    `key`: its identifier on the page.
+    `says`: description for readers who do not see the figure.
+    `chart`: Vega-Lite specification.
+    `caption`: explanation for readers who see the figure.
     `table`: its numbers; None where another table of the page has them.
-    `finds`: key of the table in which an op that is clicked is looked up; "" for none.
+    `finds`: key of the table in which a clicked op is looked up; "" for none.
     """
 
     key: str
@@ -88,7 +88,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Section:
-    """One question and its answer; ``absent`` says why there is none."""
+    """One question and its answer; ``absent``: the reason where there is no answer."""
 
     key: str
     title: str
@@ -101,7 +101,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Claim:
-    """The answer: a figure, its unit, and the interval as a share of the way from its low to its high end."""
+    """The main result: a figure, its unit and interval; ``place``: the value's place from low (0) to high (1)."""
 
     of: str
     value: str
@@ -114,7 +114,7 @@ class Claim:
 
 
 class Tile(NamedTuple):
-    """One figure beside the claim."""
+    """One figure beside the main result."""
 
     name: str
     value: str
@@ -122,7 +122,7 @@ class Tile(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A part of the time by what it rests on."""
+    """A share of the time by its evidence."""
 
     name: str
     share: float
@@ -146,9 +146,9 @@ class Chapter:
 class Book:
     """A whole report.
 
-    `index`: one row per chapter, where there are several.
-    `merits`, `notes`: figures of merit; what is to be said of all.
-    `aside`: lines in columns: what measurements of the baseline tell; "" where there are none.
+    `index`: one row for each chapter, where there are several.
+    `merits`, `notes`: figures of merit; notes about all estimates.
+    `aside`: preformatted text about predictions from measurements of the baseline; "" where there are none.
     `made_by`: program, version and time.
     """
 
@@ -162,7 +162,7 @@ class Book:
 
 
 def check_plotting(where: str, *more: str) -> None:
-    """Raise unless the plotting library is installed, and ``more``; better before the work than after it."""
+    """Raise before the work unless the plotting library, and ``more``, are installed."""
     from importlib.util import find_spec
 
     absent = [name for name in ("altair", *more) if find_spec(name) is None]
@@ -171,18 +171,18 @@ def check_plotting(where: str, *more: str) -> None:
 
 
 SCALE = 2.0
-"""Points of a PNG for each of the drawing."""
+"""Pixels of a PNG for each point of the drawing."""
 
 
 class _Harmless(json.JSONEncoder):
-    """Names of strangers stand inside a script element, which ``</script>`` would end."""
+    """Escapes ``<``, because foreign names are inside a script element, which ``</script>`` would end."""
 
     def encode(self, o: object) -> str:
         return super().encode(o).replace("<", "\\u003c")
 
 
 def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
-    """Give the content of a chart's file: HTML that needs no network, PNG or SVG."""
+    """Return the content of a chart's file: HTML that needs no network, PNG or SVG."""
     text, picture = io.StringIO(), io.BytesIO()
     if ending == ".png":
         chart.save(picture, format="png", scale_factor=SCALE)
@@ -195,16 +195,16 @@ def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
 
 
 LIBRARIES = ("itables", "jinja2", "vl_convert")
-"""What a page needs beside what figures do."""
+"""Libraries that a page needs besides those of figures."""
 
 
 def check_libraries() -> None:
-    """Raise unless all that writes a page is installed; better before the work than after it."""
+    """Raise before the work unless all libraries that a page needs are installed."""
     check_plotting("report", *LIBRARIES)
 
 
 def safe_json(content: Any) -> str:
-    r"""Write content as JSON that may stand inside a script element: no character of it ends one.
+    r"""Format content as JSON that is safe inside a script element: no character of it ends the element.
 
     >>> safe_json({"name": "</script><!-- x"})
     '{"name":"\\u003c/script>\\u003c!-- x"}'
@@ -215,7 +215,7 @@ def safe_json(content: Any) -> str:
 
 @cache
 def _libraries() -> dict[str, str]:
-    """Give the programs that draw figures and sort tables, as their packages carry them; it takes seconds once."""
+    """Return the JavaScript for figures and tables from the installed packages; the first call takes seconds."""
     import altair
     import itables.options
     import vl_convert
@@ -231,9 +231,9 @@ def _libraries() -> dict[str, str]:
 
 
 def render_book(book: Book) -> str:
-    """Write a report as one HTML file.
+    """Render a report as one HTML file.
 
-    The page fetches nothing: its policy forbids any request, and any script but its own, whose hash it states.
+    The page fetches nothing: its policy forbids all requests, and all scripts but its own, whose hash it states.
     """
     check_libraries()
     import jinja2

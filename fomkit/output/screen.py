@@ -1,4 +1,4 @@
-"""Text for a terminal's measure, or plain and wide for files and pipes: lines, and tables that break no number."""
+"""Format text for a terminal's width, or wide for files and pipes: lines, and tables that break no number."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Entry = Mapping[str, Any]
 """A block of the content that ``--json`` prints."""
 MAX_COLUMN = 70
 Header = str | tuple[str, str]
-"""Its words, and "right" where numbers stand below."""
+"""A column's text, and "right" for a column of numbers."""
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where text is shown: its width in characters, and whether it may be coloured."""
+    """Where text is shown: the width in characters, and whether colours are possible."""
 
     width: int = 240
     colour: bool = False
 
     @property
     def narrow(self) -> bool:
-        """True where a table of a dozen columns does not fit."""
+        """Whether a table of a dozen columns does not fit."""
         return self.width < 150
 
     @property
     def breaks(self) -> bool:
-        """True of a terminal, whose lines end somewhere; a file or a pipe takes lines of any length."""
+        """Whether lines must be wrapped: true for a terminal, false for a file or a pipe."""
         return self.width < PLAIN.width
 
 
@@ -59,7 +59,7 @@ class Page:
         )  # fmt: skip
 
     def line(self, text: str, style: str = "") -> None:
-        """Add a line; on a terminal it is broken between words, and goes on below its own first word."""
+        """Add a line; on a terminal it is wrapped between words, with the continuation indented."""
         shown = "\n".join(map(self._broken, text.split("\n"))) if self.screen.breaks else text
         self._console.print(shown, style=style or None, soft_wrap=True)
 
@@ -78,7 +78,7 @@ class Page:
             self.line(text, style)
 
     def notes(self, messages: Iterable[str], style: str = "") -> None:
-        """Add lines that say that they are notes."""
+        """Add messages as lines that begin with "note:"."""
         self.lines((f"note: {message}" for message in messages), style)
 
     def heading(self, text: str, style: str = "bold") -> None:
@@ -87,11 +87,11 @@ class Page:
         self.line(text, style)
 
     def table(self, table: Table, first_out: Sequence[str] = ()) -> None:
-        """Add a table; columns for which a terminal is too narrow are left out from the right, which is said.
+        """Add a table; where a terminal is too narrow, columns are dropped from the right, and a line says so.
 
-        `first_out`: headers of columns that go before those on the right.
+        `first_out`: headers of columns that are dropped before those on the right.
         """
-        hidden = _made_to_fit(table, self.screen.width, first_out) if self.screen.breaks else []
+        hidden = _drop_columns(table, self.screen.width, first_out) if self.screen.breaks else []
         self._console.print(table)
         if hidden:
             where = f"not shown at {self.screen.width} columns: {', '.join(hidden)}"
@@ -101,27 +101,27 @@ class Page:
         self, headers: Sequence[Header], rows: Iterable[Iterable[str]], table: Table | None = None,
         first_out: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Add a table of rows; `first_out` as of `table`."""
+        """Add a table of rows; `first_out`: see `table`."""
         table = new_table(headers) if table is None else table
         for row in rows:
             table.add_row(*row)
         self.table(table, first_out)
 
     def rows_of_numbers(self, headers: Sequence[Header], rows: Iterable[Iterable[str]]) -> None:
-        """Add a table of rows whose first cell is a label and whose others stay on one line."""
+        """Add a table of rows whose first cell is a label and whose other cells are not wrapped."""
         self.rows(headers, rows, table_of_numbers(headers))
 
     def text(self) -> str:
-        """Give everything added so far, without spaces at the ends of lines."""
+        """Return everything added so far, without spaces at the ends of lines."""
         return "\n".join(line.rstrip() for line in self._stream.getvalue().splitlines()) + "\n"
 
 
 _NUMBER = re.compile(r"[-+≥≤<>~(]?\d.{0,30}")
-"""A cell of a number, its interval and its unit, which stays on one line; what is longer is a sentence."""
+"""Matches a cell with a number, its interval and its unit, which is not wrapped; longer cells are sentences."""
 
 
 def _least_width(column: TableColumn) -> int:
-    """Give the characters that a column needs so that no number and no word of it is broken."""
+    """Return the width that a column needs so that no number and no word is broken."""
     texts = [str(cell) for cell in (column.header, *column.cells)]
     filled = [text for text in texts[1:] if text]
     if column.no_wrap or column.justify == "right" or (filled and all(map(_NUMBER.fullmatch, filled))):
@@ -130,8 +130,8 @@ def _least_width(column: TableColumn) -> int:
     return max((len(word) for text in texts for word in text.split()), default=0)
 
 
-def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
-    """Keep what each column needs where rich would not: it takes of the widest until they are alike, then cuts."""
+def _set_widths(table: Table, needed: Mapping[int, int], width: int) -> None:
+    """Set column widths that keep the needed width of each; rich would shrink the widest until all are equal."""
     least = [needed[id(column)] for column in table.columns]
     most = [min(max(len(str(text)) for text in (one.header, *one.cells)), one.max_width or width)
             for one in table.columns]  # fmt: skip
@@ -143,10 +143,10 @@ def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
             return
 
 
-def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
-    """Take columns out of a table until the rest fits; give their headers, in the order of the table.
+def _drop_columns(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
+    """Drop columns of a table until the rest fits; return their headers, in the order of the table.
 
-    Where several columns have one header, the column before each tells them apart.
+    A header that several columns share is returned with the header of the column before it.
     """
     if not table.show_header:
         return []
@@ -164,20 +164,20 @@ def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str
         wanted = next(waiting, None)
         if wanted is None or wanted in names:
             hidden.append(order[id(table.columns.pop(-1 if wanted is None else names.index(wanted)))])
-    _share_out(table, needed, width - between * (len(table.columns) - 1))
+    _set_widths(table, needed, width - between * (len(table.columns) - 1))
     for place, column in enumerate(table.columns):
         column.min_width = min(needed[id(column)], width)
-        column._index = place  # rich numbers the columns when they are added, and pads by that number
+        column._index = place  # rich numbers columns when they are added, and uses the number for padding
     return sorted(hidden, key=list(order.values()).index)
 
 
 def figure(name: str, words: str = "") -> tuple[str, str]:
-    """Give the header of a figure, in its own words or in those that a table needs."""
+    """Return the header of a figure: ``words``, or the figure's title."""
     return words or title_of(name), "right"
 
 
 def new_table(headers: Sequence[Header]) -> Table:
-    """Begin a table."""
+    """Make an empty table with these headers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -189,7 +189,7 @@ def new_table(headers: Sequence[Header]) -> Table:
 
 
 def table_of_numbers(headers: Sequence[Header]) -> Table:
-    """Begin a table whose first column is a label and whose other cells stay on one line."""
+    """Make an empty table whose first column is a label and whose other cells are not wrapped."""
     table = new_table(headers)
     table.padding = (0, 1, 0, 0)
     table.columns[0].overflow = "fold"
@@ -199,7 +199,7 @@ def table_of_numbers(headers: Sequence[Header]) -> Table:
 
 
 class Column(NamedTuple):
-    """A column: header, alignment, how to write a cell, and its rank: a narrow table loses the highest first."""
+    """A column: header, alignment, cell format, and rank: in a narrow table the highest rank is dropped first."""
 
     header: str
     justify: str
@@ -208,7 +208,7 @@ class Column(NamedTuple):
 
 
 def fitting(columns: list[Column], rows: Sequence[Entry], label: int, width: int) -> list[Column]:
-    """Leave out columns until the rest fit beside labels of a width."""
+    """Drop columns by rank until the rest fits beside labels of a given width."""
     widths = {id(column): max(len(column.header), *(len(column.write(row)) for row in rows)) for column in columns}
     shown = list(columns)
     while label + sum(widths[id(one)] + 2 for one in shown) > width and any(one.rank for one in shown):
@@ -217,12 +217,12 @@ def fitting(columns: list[Column], rows: Sequence[Entry], label: int, width: int
 
 
 def named_sizes(content: Entry, without: str = "sizes fixed") -> str:
-    """Write the sizes that a model is looked at with."""
+    """Format the sizes at which a model is evaluated."""
     return ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or without
 
 
 def format_profiles(rows: Sequence[Mapping[str, Any]], screen: Screen = PLAIN) -> str:
-    """Write what can be named: models, suites, campaigns, then machines, each with its title."""
+    """Format the names that can be used: models, suites, campaigns, then machines, each with its title."""
     page = Page(screen)
     page.rows(["what", "name", "title"], ((row["what"], row["name"], row["title"]) for row in rows))
     page.line("fomkit show NAME says what is in one; fomkit estimate MODEL --target MACHINE joins two;")

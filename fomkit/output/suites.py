@@ -1,4 +1,4 @@
-"""Suites as aligned text: the figure of merit, the review of a returned workbook, what was accepted."""
+"""Format suites as text: the figure of merit, the review of a returned workbook, the acceptance of a machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAVY = 0.8
 
 
 def merit_caveats(merit: Merit) -> list[str]:
-    """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
+    """Return the caveats of a figure of merit: little explained runs, exclusions, and steps that fit no device."""
     little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
     lines = run_notes(little, "the value is")
     if merit["excludes"]:
@@ -35,13 +35,13 @@ def merit_caveats(merit: Merit) -> list[str]:
 
 
 def merit_interval(merit: Merit) -> str:
-    """Write the interval of a figure of merit; "" where given times carry no spread."""
+    """Format the interval of a figure of merit; "" where the given times have no spread."""
     ends: MaybeEnds = {"value": merit["value"], "low": merit["low"], "high": merit["high"]}
     return "" if merit["low"] is None else format_interval(ends, None)
 
 
 def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
-    """Write the harmonic mean rates of both machines, or why there are none: lines count in several units."""
+    """Format the harmonic mean rates of both machines, or why there are none: lines have different units."""
     rates = ", ".join(
         f"{merit[side]} {format_number(merit['rates'][side], digits)}" for side in ("baseline", "target")
     )
@@ -56,9 +56,9 @@ def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
 
 
 def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
-    """Write a figure of merit: the value, its means, weights and both machines' rates.
+    """Format a figure of merit: the value, its means, weights and both machines' rates.
 
-    `units`: those that its lines count in, where there are several.
+    `units`: the units of its lines, where they differ.
     """
     exact = merit["low"] is None
     digits = 8 if exact else 4
@@ -80,7 +80,7 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
         for line, share in merit["weights"].items()
         if share > HEAVY and len(merit["weights"]) > 1
     ]
-    # Where a machine does less than one unit a day, whole units leave nothing to divide by.
+    # If a machine completes less than one unit a day, its whole units are 0 and there is no ratio.
     if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
         cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
         lines.append(f"  with every rate cut to whole units first: {cut}")
@@ -88,7 +88,7 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
 
 
 def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
-    """Write a figure of merit with what it is not to be read without; `units`: those that its lines count in."""
+    """Add a figure of merit with its caveats; `units`: the units of its lines."""
     first, *others = format_merit(merit, units if len(units) > 1 else ())
     page.line(first, "bold")
     page.lines((f"  {message}" for message in merit_caveats(merit)), "yellow")
@@ -103,7 +103,7 @@ def _rate_text(value: float | None, digits: int = _DIGITS) -> str:
 
 
 def _units(content: view.SuiteContent) -> list[str]:
-    """Name the units that the lines under a figure of merit count in."""
+    """Return the units of the lines in a figure of merit."""
     return list(dict.fromkeys(line["unit"] for line in content["lines"] if line["ratio"] is not None))
 
 
@@ -131,7 +131,7 @@ def _add_lines(page: Page, content: view.SuiteContent) -> None:
 
 
 def _line_notes(content: view.SuiteContent) -> Iterator[str]:
-    """Write what estimates behind lines say of their runs: what is the same of several lines once."""
+    """Yield the notes of the estimates behind the lines, equal notes of several lines once."""
     lines: dict[tuple[str, str], list[str]] = {}
     for line in content["lines"]:
         for name, rated in line["machines"].items():
@@ -143,7 +143,7 @@ def _line_notes(content: view.SuiteContent) -> Iterator[str]:
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
     if "why" in threshold:
-        # Its lines are named above, with their shares; ``why`` names them in the JSON.
+        # The lines are named above, with their shares; in the JSON ``why`` names them.
         why = "it rests on the lines above of whose measured runs the device explains less than half"
         return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded gives it)"
     if probability is None:
@@ -178,7 +178,7 @@ def _first_lines(content: view.SuiteContent, page: Page) -> None:
 
 
 def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> None:
-    """Write the suite from what was measured on its baseline, beside what is projected and what was measured."""
+    """Add the suite calibrated on its measured baseline, beside the projected and the measured suite."""
     page.heading(f"from what was measured on {sides[0]}")
     ways = {"projected, the device's work alone": found["projected_fom"], "calibrated": found["fom"],
             "measured on both": found["measured_fom"]}  # fmt: skip
@@ -205,7 +205,7 @@ def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> N
 
 
 def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
-    """Write a suite's figure of merit, its lines and its notes."""
+    """Format a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
     page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
     _first_lines(content, page)
@@ -229,9 +229,9 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
 
 
 _SHOWN = 3
-"""Headlines of one change that are shown; --json has them all."""
+"""Largest number of headlines that are printed for one change; --json has all."""
 _BULK = 4
-"""Findings of one column that say the same and are told on one line."""
+"""Number of equal findings in one column from which they are printed as one line."""
 _CELL = re.compile(r"(.+)!([A-Z]+)\d+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d,.]*(?:e[-+]?\d+)?", re.IGNORECASE)
 
@@ -280,7 +280,7 @@ def _broken(line: str, room: int) -> list[str]:
 
 
 def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
-    """Put lines beside a label, or below it where a screen is narrow."""
+    """Add lines beside a label, or below it on a narrow screen."""
     if page.screen.narrow and len(lines) > 1:
         room = page.screen.width - 4
         lines, indent = ["", *(part for line in lines for part in _broken(line, room))], "   "
@@ -324,9 +324,9 @@ def _group_factor(content: Group) -> str:
 
 
 def _group(page: Page, content: Group, threshold: float | None) -> None:
-    of = f"{content['machine']}, " if content["machine"] else ""
+    machine_text = f"{content['machine']}, " if content["machine"] else ""
     where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
-    page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_group_factor(content)}")
+    page.line(f"{where}: {machine_text}{content['column']}: {content['count']} cells{_group_factor(content)}")
     sources = content["sources"]
     more = [f"{len(sources)} sources"] if len(sources) > 1 else []
     grounds = f"{_moves('basis', content['basis'])}, {_moves('party', content['party'])}"
@@ -335,7 +335,7 @@ def _group(page: Page, content: Group, threshold: float | None) -> None:
 
 
 def _similarity_key(finding: Talk) -> tuple[str, ...]:
-    """Give what findings of one column have in common: all but the row's name and its figures."""
+    """Return what equal findings of one column share: everything but the row's name and numbers."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
     message = finding["said"]
@@ -354,7 +354,7 @@ def _findings(page: Page, findings: Sequence[Talk]) -> None:
 
 
 def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
-    """Write a review."""
+    """Format a review as text."""
     page, changed, findings = Page(screen), content["changes"], content["findings"]
     counts = f"{len(changed)} changed inputs, {len(findings)} findings"
     page.line(f"{content['workbook']} against {content['issued']}: {counts}", "bold")
@@ -387,10 +387,10 @@ def _accepted_row(line: view.Accepted) -> list[str]:
 
 
 def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> str:
-    """Write for each line what was committed, what was measured, and whether that is met."""
+    """Format for each line the committed and the measured rate, and the verdict."""
     page = Page(screen)
-    of = f"{content['suite']}, version {content['version']}, on {content['machine']}"
-    page.line(f"{of}: committed against measured")
+    title = f"{content['suite']}, version {content['version']}, on {content['machine']}"
+    page.line(f"{title}: committed against measured")
     page.rows(
         ["line", "verdict", figure("lines.committed"), figure("lines.measured"), figure("difference"),
          figure("probability"), "interval", "required", "basis", "party"],

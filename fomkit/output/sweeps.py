@@ -1,4 +1,4 @@
-"""Scaling and sweeps as text."""
+"""Format scaling results and sweeps as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _between(span: Ends) -> str:
 
 
 LIMITS = {"memory": "memory size", "batch": "small batches"}
-"""What limits a step, where the word of the JSON could mean another thing, such as a bandwidth."""
+"""Words for limits of a step whose name in the JSON is ambiguous: "memory" could be a bandwidth."""
 
 
 def _in_percent(span: Ends) -> str:
@@ -51,9 +51,9 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     if not points:
         return
     meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
-    beside = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
+    against = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
     unfit = ", which its memory would not hold" if reference["fits"] is False else ""
-    page.heading(f"{mode} scaling: {meaning}; beside {beside} in {_seconds_of(reference['step_s'])}{unfit}")
+    page.heading(f"{mode} scaling: {meaning}; beside {against} in {_seconds_of(reference['step_s'])}{unfit}")
     page.rows(
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
@@ -64,7 +64,7 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
 
 
 def _needed(span: Needed) -> str:
-    """Write a rate that is needed; where an end has none, none is enough there."""
+    """Format the rate that is needed; a missing bound means that no rate suffices."""
     value, low, high = (span[name] for name in ("value", "low", "high"))
     if low is None:
         return "none is enough"
@@ -154,7 +154,7 @@ def _system(page: Page, content: ScalingContent) -> None:
 
 
 def _add_evidence(page: Page, content: ScalingContent) -> None:
-    """Say where the times are from, and what the steps are without."""
+    """Add the source of the times, and the terms that the steps exclude."""
     points = content["points"]
     for one in {point["mode"]: point for point in points}.values():
         shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
@@ -181,7 +181,7 @@ def _stack(page: Page, content: ScalingContent) -> None:
 
 
 def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
-    """Write scaling as text."""
+    """Format scaling results as text."""
     page = Page(screen)
     devices = f"{content['node_devices']} device{'s' if content['node_devices'] > 1 else ''}"
     page.line(f"{content['model']} on {content['target']}, {devices} in a node", "bold")
@@ -202,7 +202,7 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
 
 
 ROWS = 20
-"""Points of the front that a page lists."""
+"""Largest number of the front's points that are printed."""
 _QUANTITIES = {
     "byte/s": "byte_per_s", "flop/s": "flop_per_s", "s": "time_s", "W": "power_w", "byte": "byte", "J": "energy_j",
 }  # fmt: skip
@@ -235,20 +235,20 @@ def _varied(entry: AxisContent) -> str:
     low, high = (_in_unit(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
-    of = "" if entry["count"] is None else f", {entry['count']:,} values"
+    count_text = "" if entry["count"] is None else f", {entry['count']:,} values"
     spacing = ", even ratios" if entry["spacing"] == "log" else ""
-    return f"{entry['name']} {low} to {high}{of}{spacing}"
+    return f"{entry['name']} {low} to {high}{count_text}{spacing}"
 
 
 def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
-    """Write a sweep (``fomkit/sweep/1``) as text."""
+    """Format a sweep (``fomkit/sweep/1``) as text."""
     page = Page(screen)
     seed = "" if content["seed"] is None else f", seed {content['seed']}"
     spent = [objective["name"] for objective in content["objectives"] if objective["name"] in ("cost", "energy")]
-    of = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
+    per = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
         f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
-        f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{of}"
+        f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
     if content["price"]:
@@ -267,13 +267,13 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _moving(content: SweepContent) -> list[str]:
-    """Name the parameters with more than one value."""
+def _varied_names(content: SweepContent) -> list[str]:
+    """Return the names of the parameters with more than one value."""
     return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
 def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
-    names = _moving(content)
+    names = _varied_names(content)
     page.line("")
     if content["too_large"]:
         page.line(f"{content['too_large']:,} of the points do not fit the device's memory")
@@ -298,7 +298,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     columns = [objective["column"] for objective in content["objectives"]]
     if len(columns) < 2 or not points:
         return
-    names = _moving(content)
+    names = _varied_names(content)
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
     better = "no other is as good in all of these and better in one"

@@ -1,4 +1,4 @@
-"""A study as aligned text, from the same content that ``--json`` prints."""
+"""Format a study as text, from the same content that ``--json`` prints."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _value_text(span: Ends | None, dimension: str | None) -> str:
 
 
 def _first_line(models: Sequence[Estimated]) -> str:
-    """Say of each machine what its times rest on, by the mean over its models."""
+    """Format the mean time sources over each machine's models."""
     parts, kinds = [], set()
     for name in dict.fromkeys(model["target"] for model in models):
         own = [model for model in models if model["target"] == name]
         shares = {
             source: sum(model["coverage"][source] for model in own) / len(own) for source in own[0]["coverage"]
         }
-        evidence = max(model["evidence"] for model in own)  # a timing table, where any rests on one
+        evidence = max(model["evidence"] for model in own)  # "timing table", if any model has it
         parts.append(f"{name} ({evidence}): {format_coverage(shares)}")
         kinds.add(evidence == "datasheet only")
     mixed = "one side rests on a timing table, the other on a datasheet; " if len(kinds) > 1 else ""
@@ -52,7 +52,7 @@ def _first_line(models: Sequence[Estimated]) -> str:
 
 
 def _estimate_cells(one: Estimated) -> dict[str, str]:
-    """Write one estimate as cells by column."""
+    """Format one estimate as cells by column."""
     ratio = one.get("ratio")
     return {
         "model": one["model"],
@@ -72,7 +72,7 @@ def _estimate_cells(one: Estimated) -> dict[str, str]:
 
 NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
 FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
-"""Columns that a narrow terminal loses first, the step's interval before that of the rate. A ratio stays."""
+"""Columns that a narrow terminal drops first (the step's interval before the rate's). The ratio is kept."""
 
 
 def _add_table(page: Page, models: Sequence[Estimated]) -> None:
@@ -87,9 +87,9 @@ def _add_table(page: Page, models: Sequence[Estimated]) -> None:
 
 
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
-    """Say what each precision in the table means and on which machines, once for all models that share it.
+    """Format what each precision in the table means, and on which machines, once for all models that share it.
 
-    Models are named where those of one machine differ in it, or in what it means.
+    Models are named where the models of one machine differ in precision or in its meaning.
     """
     machines: dict[str, dict[str, dict[str, list[str]]]] = {}
     for one in models:
@@ -100,32 +100,32 @@ def _precision_lines(models: Sequence[Estimated]) -> list[str]:
     all_machines = {one["target"] for one in models}
     lines = []
     for means, names in machines.items():
-        said = []
+        parts = []
         for name, targets in names.items():
             where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
             own = ", ".join(dict.fromkeys(model for named in targets.values() for model in named))
-            said.append(f"{name}{where} ({own})" if targets.keys() & differ else f"{name}{where}")
-        lines.append(f"precision {', '.join(said)}: {means}")
+            parts.append(f"{name}{where} ({own})" if targets.keys() & differ else f"{name}{where}")
+        lines.append(f"precision {', '.join(parts)}: {means}")
     return lines
 
 
 def _size_lines(models: Sequence[Estimated]) -> list[str]:
-    """Give the sizes beside the batch, such as the tokens of a sequence, once for all models that share them."""
+    """Format the sizes besides the batch, such as tokens of a sequence, once for all models that share them."""
     named: dict[str, dict[str, None]] = {}
     for one in models:
         text = ", ".join(f"{name} {size:,}" for name, size in one["sizes"].items() if name != "batch")
         named.setdefault(text, {})[one["model"]] = None
-    of = {text: f" ({', '.join(names)})" if len(named) > 1 else "" for text, names in named.items() if text}
-    return [f"sizes: {text}{names}" for text, names in of.items()]
+    owners = {text: f" ({', '.join(names)})" if len(named) > 1 else "" for text, names in named.items() if text}
+    return [f"sizes: {text}{names}" for text, names in owners.items()]
 
 
 _PERIODS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 FEW = 4
-"""Estimates that a headline each is written of; more are read in the table."""
+"""Largest number of estimates that have a headline each; more are only in the table."""
 
 
 def _period(span: Ends) -> tuple[str, str]:
-    """Write a time as people plan by it, and the ends of its interval in the same unit."""
+    """Format a time in the largest suitable unit, and the bounds of its interval in the same unit."""
     name, period = next((one for one in _PERIODS if span["value"] >= one[1]), _PERIODS[-1])
     value, low, high = (format_number(span[end] / period, 3) for end in ("value", "low", "high"))
     ends = NO_SPREAD if span["low"] == span["high"] else NARROW if low == high else f"{low} … {high}"
@@ -133,38 +133,38 @@ def _period(span: Ends) -> tuple[str, str]:
 
 
 def _headline(one: Estimated) -> str:
-    """Write what people plan by: how long a run takes, how many a day, and how much faster that is."""
+    """Format the main results: the time of a run, units a day, and the ratio to the baseline."""
     rate, best = one["unit_per_day"], ", ".join(one["excludes"])
     value, ends = _period(one["run_s"] if rate is not None and one["run_s"] is not None else one["step_s"])
     if rate is None:
-        told = f"{value} a step{ends}{mark_of(one)}"
+        text = f"{value} a step{ends}{mark_of(one)}"
     else:
-        told = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
+        text = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
     tokens = one.get("token_per_s")
-    told += (
+    text += (
         f", {format_number(tokens['value'], 3)} tokens/s a device ({format_interval(tokens, None)})"
         if tokens
         else ""
     )
-    told += f", at best: without {best}" if best else ""
-    told += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
+    text += f", at best: without {best}" if best else ""
+    text += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
     ratio = one.get("ratio")
     times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
     alone = alone_text(ratio["excludes_alone"]) if ratio else ""
     faster = f"; {times} times {ratio['baseline']}{f', but {alone}' if alone else ''}" if ratio else ""
     place = "" if one["scope"] == "device" else f", one {one['scope']}"
-    return f"{one['model']} on {one['target']}{place}: {told}{faster}"
+    return f"{one['model']} on {one['target']}{place}: {text}{faster}"
 
 
 def _headlines(content: Study) -> list[str]:
-    """Write the answers that the table below holds, and an empty line; nothing where they are many."""
+    """Format the headlines and an empty line; nothing for more than `FEW` estimates."""
     over = {model["ratio"]["baseline"] for model in content["models"] if model.get("ratio")}
-    asked = [model for model in content["models"] if model["target"] not in over]
-    return [*map(_headline, asked), ""] if len(asked) <= FEW else []
+    on_targets = [model for model in content["models"] if model["target"] not in over]
+    return [*map(_headline, on_targets), ""] if len(on_targets) <= FEW else []
 
 
 def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
-    """Write a study: the answers, then as an aligned table, coverage first, with what it leaves out said below."""
+    """Format a study: the headlines, the coverage, the table of estimates, and what they exclude."""
     page, models = Page(screen), content["models"]
     page.lines(_headlines(content), "bold")
     page.line(_first_line(models))

@@ -1,4 +1,4 @@
-"""Figures as text, as every page writes them: a value, its interval, what it rests on, what stands beside it."""
+"""Format figures for all pages: a value, its interval, its coverage, and marks beside it."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 NO_SPREAD = "no spread stated"
 NARROW = "under 1 % wide"
 UNFIT = "†"
-"""Beside a rate of a step that no device holds."""
+"""Mark of a rate whose step fits no device's memory."""
 
 
 def mark_of(one: Entry) -> str:
-    """Give the mark of an entry whose step the device's memory does not hold; "" of others."""
+    """Return the mark of an entry whose step does not fit the device's memory; "" for others."""
     return f" {UNFIT}" if one["fits"] is False else ""
 
 
 def seconds(value: float, digits: int = 4) -> str:
-    """Write a time."""
+    """Format a time."""
     return format_quantity(value, "time_s", digits)
 
 
 def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
-    """Write a value in a unit or as a plain number."""
+    """Format a value with its unit, or as a plain number."""
     return format_number(value, digits) if dimension is None else format_quantity(value, dimension, digits)
 
 
 def interval_words(level: float, span: Range | None, dimension: str | None) -> str:
-    """Write the level of an interval and its ends, as a sentence does; where there are none, only that."""
+    """Format the level and the bounds of an interval for a sentence; without spread, only that fact."""
     ends = format_interval(span, dimension)
     return ends if ends == NO_SPREAD else f"{level_text(level)} interval {ends}"
 
 
 def format_interval(span: Range | AnyEnds | None, dimension: str | None) -> str:
-    """Write the ends of a span, in a unit or as plain numbers."""
+    """Format the bounds of a span, with their unit or as plain numbers."""
     if span is None:
         return ""
     first, last = span["low"], span["high"]
@@ -51,15 +51,15 @@ def format_interval(span: Range | AnyEnds | None, dimension: str | None) -> str:
         return NARROW
     if dimension is None:
         return f"{low} … {high}"
-    # "122 … 165 ms" says the unit once where both ends have the same.
+    # "122 … 165 ms" states the unit once if both bounds have the same.
     same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
     return f"{low.rpartition(' ')[0] if same else low} … {high}"
 
 
 def format_coverage(shares: Mapping[str, float]) -> str:
-    """Write shares of predicted time by source, the largest first, leaving out empty ones.
+    """Format the shares of predicted time by source, the largest first, without empty ones.
 
-    Work without a time has no share of the time, so it is said apart, as a share of the op executions.
+    Work without a time has no share of the time; it is printed last, as a share of the op executions.
     """
     unpriced = shares.get("unpriced", 0.0)
     timed = {name: share / (1 - unpriced) for name, share in shares.items() if name != "unpriced" and share > 0}
@@ -69,7 +69,7 @@ def format_coverage(shares: Mapping[str, float]) -> str:
 
 
 def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
-    """Name work whose measured runs are mostly something else than the device's, with its share of each."""
+    """Return a note that names work whose measured runs the device explains by less than half, with each share."""
     if not explained:
         return []
     listed = ", ".join(f"{name} {share:.1%}" for name, share in explained.items())
@@ -78,11 +78,11 @@ def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
 
 
 LONG_WAIT = 0.2
-"""Share of a step that stages wait for each other, from which on smaller microbatches are worth a line."""
+"""Share of a step that stages wait for each other, above which smaller microbatches are recommended."""
 
 
 def job_lines(one: Entry) -> list[str]:
-    """Say of a run on several devices which they are, and how much of its step waits; nothing of one device."""
+    """Format a run on several devices: its devices, and how much of a step waits; nothing for one device."""
     job = one.get("job")
     if job is None:
         return []

@@ -1,7 +1,7 @@
-"""The Python interface, a function for each verb; ``import fomkit`` gives all of it.
+"""The Python interface: one function for each verb, all available from ``import fomkit``.
 
-One module for each thing that a person is at. `fomkit.__init__` lists what is public and loads each module when a
-name of it is asked for. Whoever imports a verb also registers how results are shown.
+`fomkit.__init__` lists the public names and loads a module when one of its names is used. Importing a verb also
+registers how its results are shown.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from fomkit.core.errors import View, register_views
 
 
 def _views() -> Mapping[str, View]:
-    from fomkit.verbs.views import VIEWS  # with all that writes and draws
+    from fomkit.verbs.views import VIEWS  # imports everything that formats and draws
 
     return VIEWS
 

@@ -1,7 +1,7 @@
-"""What makes a function a verb: how the command line asks it, and what it answers.
+"""What makes a function a verb: `command` puts it on the command line, and `Answer` is the form of its result.
 
-A docstring's first paragraphs are the help, its section *Parameters* the help of each option; what is said to be
-*As of* another verb is what that one says. ``fomkit.cli.adapter`` makes the command.
+The first paragraphs of the function's docstring are the verb's help; its section *Parameters* has the help of each
+option. A parameter described *As of* another verb has that verb's text. ``fomkit.cli.adapter`` builds the command.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """What a command says.
+    """The result of a command.
 
-    `content`: everything, as ``--json`` prints it; ``content["schema"]`` names its form.
+    `content`: everything, as ``--json`` prints it; ``content["schema"]`` names its schema.
     `rows`: its main list, as ``-o FILE.csv`` writes it.
-    `write`: of the content, and of a screen where there is one, the text that the command line prints.
-    `unfit`: steps that no device's memory holds, in words.
-    `said`: what is to be told beside the text, a line each.
+    `write`: a function of the content, and optionally of a screen, that returns the text that is printed.
+    `unfit`: messages about steps that no device's memory holds.
+    `said`: further messages, one a line, that are printed separately from the text.
     """
 
     content: Mapping[str, Any]
@@ -44,13 +44,13 @@ class Answer:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The main list, one column a leaf (``time_s.low``)."""
+        """The main list as a DataFrame, with one column for each nested value (``time_s.low``)."""
         from fomkit.output.files import to_frame
 
         return to_frame(self.rows)
 
     def summary(self, **shows: bool) -> str:
-        """Write it as the text that the command line prints; `shows`: options of the text alone."""
+        """Return the text that the command line prints; `shows`: options that only change the text."""
         return self.write(dict(self.content), **shows)
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class Answer:
 
 
 def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = ()) -> Answer:
-    """Answer with the files that were written, and what is told of them; `said`: as of an `Answer`."""
+    """Return an answer that lists the files written; `lines`: its text; `said`: as in `Answer`."""
     names, text = [str(file) for file in files], "".join(f"{line}\n" for line in lines)
     content = {"schema": "fomkit/written/1", "files": names, "text": text, "said": list(said)}
     return Answer(content, [{"file": name} for name in names], lambda *_: text, said=content["said"])
@@ -70,11 +70,11 @@ def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (
 
 Advance = Callable[..., None]
 WATCHED: ContextVar[Advance] = ContextVar("WATCHED", default=lambda _=None: None)
-"""What is told of the work that is going on: with a number, of how many parts it is; without, that one is done."""
+"""Progress callback: called with a number it sets how many parts the work has; without one a part is done."""
 
 
 def parts(count: int) -> Callable[[], None]:
-    """Say of how many parts the work is; give what is to be called after each."""
+    """Set the number of parts of the work for the progress display; return the function to call after each."""
     advance = WATCHED.get()
     advance(count)
     return advance
@@ -87,13 +87,13 @@ _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 
 
 class Kept(NamedTuple):
-    """How -o keeps what a verb gives, by `fomkit.save`.
+    """How -o stores a verb's result as a profile, with `fomkit.save`.
 
-    `what`: what it is.
-    `text`: what the help says of -o.
-    `name`: of what was asked, the file where -o names none.
-    `called`: of what was asked and that file, the name of what is kept where none was given; None for its own.
-    `then`: of what is kept, the command that one goes on with, with a place for the ``{file}``.
+    `what`: the type of the result.
+    `text`: the help text of -o.
+    `name`: returns the file for the given arguments where -o names none.
+    `called`: returns, for the arguments and the file, the profile's name where none was given; None for its own.
+    `then`: returns the command to run next for the result, with a placeholder ``{file}``.
     """
 
     what: Literal["machine", "model"]
@@ -105,27 +105,27 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Command:
-    """How a verb is asked on the command line.
+    """How a verb appears on the command line.
 
-    `doing`: what its progress says.
-    `arguments`: parameters that are written without an option's name, by what the help calls them.
-    `spelled`: the names of options that are not those of their parameters.
-    `metavar`: what the help writes for the value of an option.
-    `shows` (flag, help): options of the text alone, by the name that the result's writer gives them.
-    `judges_fit`: true where a step that no device's memory holds ends with exit code 1.
-    `unanswered`: tells of a content whether it lacks what was asked for; the exit code is then 1.
-    `excuse` (flag, help): an option with which the exit code is 0 though it does.
-    `alone`: parameters that only Python has, and what the command line gives for them.
-    `before`: checks what is asked and the file to write, before the work.
+    `doing`: the text of the progress display.
+    `arguments`: parameters that are positional arguments, and their names in the help.
+    `spelled`: the flags of parameters whose option is not named after the parameter.
+    `metavar`: the placeholder of an option's value in the help.
+    `shows` (flag, help): options that only change the text, by the name of the writer's argument.
+    `judges_fit`: true where the exit code is 1 if no device's memory holds a step.
+    `unanswered`: returns whether a content lacks what was requested; the exit code is then 1.
+    `excuse` (flag, help): an option that sets the exit code to 0 in that case.
+    `alone`: parameters that only Python has, and their values on the command line.
+    `before`: checks the arguments and the output file before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
-    `workbook`: true where -o FILE.xlsx writes a workbook that computes, of which --for keeps one target.
-    `writes`: makes other files of a result, by ending.
-    `streams`: endings of files that the function itself writes, as its parameter ``output``.
-    `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other. A
-      file that it names is told.
-    `files`: parameters that name another file to write.
-    `kept`: how -o keeps the result itself.
-    `plain`: true where there is a text alone, no JSON.
+    `workbook`: true where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target.
+    `writes`: functions that make other file types of a result, by ending.
+    `streams`: endings of files that the function itself writes, through its parameter ``output``.
+    `prints`: the ending of the format written to standard output where -o names no file; the text then goes to
+      standard error. Where -o names a file, its name is printed.
+    `files`: parameters that name further files to write.
+    `kept`: how -o stores the result itself.
+    `plain`: true where the verb has a text only, no JSON.
     """
 
     doing: str
@@ -157,13 +157,13 @@ _TYPES: Mapping[str, tuple[type, str]] = {
     "Sequence": (Iterable, "a list"), "Mapping": (Mapping, "a dict"),
     **dict.fromkeys(("Fusion", "LastBatch", "Literal", "Mode", "Precision", "Scope"), (str, "a text")),
 }  # fmt: skip
-"""What stands in a signature: what fits it, and what a message calls it."""
+"""By the name of a type in a signature: the class that a value must have, and its name in messages."""
 _INNER = re.compile(r"\[[^\[\]]*\]")
 
 
 @cache
 def _expected(annotation: str) -> tuple[tuple[type, ...], str]:
-    """Give the types that fit an annotation and their names; no types where it has one of fomkit's own."""
+    """Return the classes that an annotation allows and their names; none where it names a type of fomkit's."""
     while "[" in annotation:
         annotation = _INNER.sub("", annotation)
     words = annotation.split(" | ")
@@ -175,21 +175,21 @@ def _expected(annotation: str) -> tuple[tuple[type, ...], str]:
 
 
 def _check_type(name: str, value: object, annotation: str) -> None:
-    types, told = _expected(annotation)
-    # To Python True is a number, and a text a list of letters.
+    types, expected = _expected(annotation)
+    # In Python True is also a number, and a str also an iterable: both need an exact type.
     fits = type(value) in types if isinstance(value, bool | str) else isinstance(value, types)
-    fits = fits and (Mapping in types or not isinstance(value, Mapping))  # whose names alone would be its list
+    fits = fits and (Mapping in types or not isinstance(value, Mapping))  # as an iterable it would be its keys
     if not types or fits:
         return
     if isinstance(value, str | PathLike) and Iterable in types:
         raise FomkitError(name, f"is one name, {str(value)!r}. Give a list, for example [{str(value)!r}].")
-    raise FomkitError(name, f"is {value!r:.80}. Give {told}.")
+    raise FomkitError(name, f"is {value!r:.80}. Give {expected}.")
 
 
 def checked(function: Function) -> Function:
-    """Have a public function refuse, by name, what is of another type than its signature says.
+    """Make a public function raise FomkitError where an argument's type does not match the signature.
 
-    Models, machines and tables are not looked at here: what reads them tells more.
+    Models, machines and tables are not checked here: the functions that read them have better messages.
     """
     annotations = {name: str(one.annotation) for name, one in inspect.signature(function).parameters.items()}
 
@@ -203,7 +203,7 @@ def checked(function: Function) -> Function:
 
 
 def command(doing: str, **more: Any) -> Callable[[Function], Function]:
-    """Put a verb on the command line; `more`: the other fields of `Command`."""
+    """Decorate a function as a verb of the command line; `more`: the other fields of `Command`."""
 
     def register(function: Function) -> Function:
         verb = checked(function)
@@ -214,12 +214,12 @@ def command(doing: str, **more: Any) -> Callable[[Function], Function]:
 
 
 def command_of(function: Callable[..., Any]) -> Command:
-    """Give what a verb's command line needs."""
+    """Return the command-line description of a verb's function."""
     return _COMMANDS[function]
 
 
 class Help(NamedTuple):
-    """A docstring, apart: what the verb does, and what each parameter is."""
+    """A verb's docstring in parts: the description of the verb, and that of each parameter."""
 
     about: str
     parameters: Mapping[str, str]
@@ -235,11 +235,11 @@ def _entries(section: str) -> dict[str, str]:
 
 @cache
 def help_of(function: Callable[..., Any]) -> Help:
-    """Read the docstring of a verb."""
+    """Parse the docstring of a verb."""
     about, *rest = _SECTION.split(inspect.getdoc(function) or "")
     own = _entries(dict(zip(rest[::2], rest[1::2], strict=True)).get("Parameters", ""))
     for name, text in own.items():
         other = _OTHER.match(text)
-        if other and other[1] != "estimate":  # whose options are said alike wherever they stand
+        if other and other[1] != "estimate":  # the options of estimate have shared texts in `choices.SHARED`
             own[name] = help_of(getattr(fomkit, other[1])).parameters.get(name, "")
     return Help(about.strip(), own)

@@ -1,4 +1,4 @@
-"""Several models on a target and a baseline: ratios, and one figure of merit over all of them."""
+"""Estimates of several models on targets and a baseline: ratios, and a figure of merit over all models."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spread:
-    """How each run is spread over devices, as stated: links stand before those of a machine's profile."""
+    """How each run is spread over devices; stated links take precedence over those of a machine's profile."""
 
     job: Job | None = None
     links: Sequence[Link] = ()
     node_devices: int | None = None
 
     def on(self, machine: Machine) -> Machine:
-        """Give a machine with what is stated of it."""
+        """Return the machine with the stated links and devices per node."""
         if not self.links and self.node_devices is None:
             return machine
         from fomkit.plan.scaling import with_links  # most studies have none
@@ -42,14 +42,14 @@ class Spread:
         return with_links(machine, self.links, self.node_devices)
 
     def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
-        """Choose one scope that holds a run of each model; None where whole nodes of each machine are its own."""
+        """Choose one scope that holds a run of each model; None for whole nodes, which need no common scope."""
         if wanted is None and self.job is not None and self.job.nodes is not None:
             return None
         devices = max((model.run.devices_per_run for model in models), default=1)
         return choose_scope(machines, wanted, devices)
 
     def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
-        """Estimate a run on a machine that has what is stated of it."""
+        """Estimate a run on a machine that `on` returned."""
         if self.job is None and self.links and model.run.devices_per_run == 1:
             raise FomkitError(
                 "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
@@ -62,17 +62,17 @@ class Spread:
 
 
 ALONE = Spread()
-"""Each run as its model's profile says."""
+"""Each run is spread as its model's profile states."""
 
 
 def spread_as(
     nodes: object, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None = None
 ) -> Spread:
-    """Read how runs are spread, checked; texts are those of the command line."""
+    """Parse and check how runs are spread over devices; texts have the form of the command line."""
     check_counts(node_devices=node_devices)
     if nodes is None and not layout and not links:
         return Spread(node_devices=node_devices)
-    from fomkit.profiles.declared import parse_job  # nor a job
+    from fomkit.profiles.declared import parse_job  # most studies need none
 
     return Spread(*parse_job(nodes, layout, links), node_devices)
 
@@ -81,14 +81,13 @@ def spread_as(
 class Comparison(Shown):
     """Estimates of the same models on the targets and on a baseline.
 
-    `estimates`: target by target, model by model.
+    `estimates`: ordered by target, then by model.
     `baseline`: the same models on the baseline; empty without one.
     `merits`: one for each target; empty without a baseline or without runs.
-    `failures`: why some models have no estimate; empty unless failures were to be skipped.
-    `explained`: by target with a figure of merit: of models that somebody measured a run of, how much of it the
-      device explains.
-    `rows`, `from_measurements`: measurements of the baseline, where some were given, and the block of
-      ``fomkit/estimate/1`` that tells the study from them.
+    `failures`: why some models have no estimate; only filled where failures are skipped.
+    `explained`: for each target with a figure of merit, how much of each model's measured run the device explains.
+    `rows`, `from_measurements`: measurements of the baseline, where they were given, and the block of
+      ``fomkit/estimate/1`` with the targets predicted from them.
     """
 
     estimates: tuple[Estimate, ...]
@@ -101,7 +100,7 @@ class Comparison(Shown):
 
     @property
     def unfit(self) -> tuple[str, ...]:
-        """The work that no device holds, each with its machine and why, and with what would fit."""
+        """Messages about estimates that no device's memory holds: the machine, the reason, and what would fit."""
         every = (*self.baseline, *self.estimates)
         messages = zip(unfit_of(every), (one for one in every if one.fit.message), strict=True)
         return tuple(f"{message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for message, one in messages)
@@ -109,9 +108,10 @@ class Comparison(Shown):
     def caveats(
         self, target: str
     ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...], dict[str, list[str]]]:
-        """Tell what a target's figure of merit leaves out, what fits nowhere, measured runs, and whose terms lack.
+        """Return the caveats of a target's figure of merit.
 
-        The last are by machine: what one side of a ratio leaves out and the other holds.
+        These are: the terms it excludes; estimates that fit no device; how much of measured runs is explained;
+        and, by machine, the terms that only one side of a ratio excludes.
         """
         of_target = [estimated for estimated in self.estimates if estimated.machine.name == target]
         under = (*self.baseline, *of_target)
@@ -119,7 +119,7 @@ class Comparison(Shown):
         return excludes, unfit_of(under), self.explained.get(target, ()), self.alone(target)
 
     def alone(self, target: str) -> dict[str, list[str]]:
-        """Tell which terms a target or the baseline leaves out of a ratio of both alone, by machine."""
+        """Return, by machine, the terms that only the target or only the baseline excludes from their ratio."""
         references = {one.model.name: one for one in self.baseline}
         return left_out_alone(
             ((old.machine.name, old.excludes), (target, one.excludes))
@@ -129,7 +129,7 @@ class Comparison(Shown):
 
     @property
     def little_explained(self) -> tuple[str, ...]:
-        """The models under a figure of merit whose measured runs the device explains less than half."""
+        """The models under a figure of merit whose measured runs the device explains by less than half."""
         from fomkit.merit.measured_steps import little_explained
 
         found = (
@@ -138,11 +138,11 @@ class Comparison(Shown):
         return tuple(dict.fromkeys(one.line for each in found for one in each))
 
     def content(self) -> Study:
-        """Give everything as plain content (``fomkit/estimate/1``)."""
+        """Return everything as plain content (``fomkit/estimate/1``)."""
         return estimates_content(self)
 
     def summary(self, *, explain: bool = False) -> str:
-        """Write it as the text that the command line prints; `explain`: with the twelve steps of each estimate."""
+        """Return the text that the command line prints; `explain`: with the twelve steps of each estimate."""
         return self._view.text(self, explain=explain)
 
     def _repr_html_(self) -> str:
@@ -150,7 +150,7 @@ class Comparison(Shown):
 
 
 def _what_fits(estimated: Estimate) -> str:
-    """Say what would fit instead, after a semicolon; "" where nobody knows."""
+    """Return what would fit instead, after a semicolon; "" where unknown."""
     from fomkit.plan.scaling import smallest_layout  # most steps fit
 
     model, sizes = estimated.model, dict(estimated.sizes)
@@ -162,7 +162,7 @@ def _what_fits(estimated: Estimate) -> str:
 
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
-    """Name the estimates whose step no device holds, each with why."""
+    """Return a message for each estimate whose step no device's memory holds."""
     return tuple(
         f"{estimated.model.name} on {estimated.machine.name} {estimated.fit.message}"
         for estimated in estimates
@@ -190,7 +190,7 @@ def _estimates(
     after_each: Callable[[], None],
     spread: Spread,
 ) -> tuple[list[list[Estimate]], list[FomkitError]]:
-    """Estimate model by model; one that fails on any machine is left out on all, so that ratios stay fair."""
+    """Estimate model by model; a model that fails on one machine is left out on all, so that ratios stay fair."""
     by_machine: list[list[Estimate]] = [[] for _ in machines]
     failures: list[FomkitError] = []
     for model in models:
@@ -210,7 +210,7 @@ def _estimates(
 
 
 def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None) -> None:
-    """Raise where a model or a machine stands twice, or the baseline is a target."""
+    """Raise where a model or a machine is named twice, or the baseline is a target."""
     for what, names in (
         ("model", [model.name for model in models]),
         ("machine", [target.name for target in targets]),
@@ -239,10 +239,10 @@ def compare(
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
-    `skip_failures`: leave a model that cannot be estimated out and keep its reason, instead of raising;
-    `after_each`: called after each estimate, so that somebody can watch; `measured`: runs that were measured, if
-    any, to hold what is under a figure of merit against; `spread`: how each run is spread over devices. Raises
-    FomkitError as `estimate` does, when the machines share no scope, and when no model can be estimated.
+    `skip_failures`: leave out a model that cannot be estimated and store the reason, instead of raising;
+    `after_each`: called after each estimate, for progress; `measured`: measured runs, if any, with which the
+    models under a figure of merit are compared; `spread`: how each run is spread over devices. Raises FomkitError
+    as `estimate` does, when the machines share no scope, and when no model can be estimated.
     """
     check_distinct(models, targets, baseline)
     machines = [spread.on(machine) for machine in (*targets, *([baseline] if baseline else []))]
@@ -281,7 +281,7 @@ Study = TypedDict("Study", {
 
 
 def merit_blocks(result: Comparison) -> list[Merit]:
-    """Put the figures of merit of a study in the form of the block ``fom``."""
+    """Convert the figures of merit of a study to the form of the block ``fom``."""
     if not result.merits:
         return []
     from fomkit.merit.measured_steps import merit_content, worst_basis
@@ -291,7 +291,7 @@ def merit_blocks(result: Comparison) -> list[Merit]:
 
 
 def estimates_content(result: Comparison) -> Study:
-    """Put a study in the form of ``fomkit/estimate/1``."""
+    """Convert a study to ``fomkit/estimate/1``."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
     blocks = merit_blocks(result)

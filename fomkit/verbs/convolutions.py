@@ -1,4 +1,4 @@
-"""The convolutions of a model by each method, and the least that each takes (``fomkit/convolutions/1``)."""
+"""Work, workspace and least time of each method for a model's convolutions (``fomkit/convolutions/1``)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 
 class _Facts(NamedTuple):
-    """Rates for one op: of products, of all other arithmetic, of memory; None where unknown."""
+    """Rates for one op: for products, for all other arithmetic, and of the memory; None where unknown."""
 
     products: Fact | None
     others: Fact | None
@@ -41,7 +41,7 @@ class _Facts(NamedTuple):
 
 
 def _facts(machine: Machine, dtype: str, engine: str) -> _Facts:
-    """Find the rates: products run on the op's engine, transforms on the vector engine, else in fp32 there."""
+    """Return the rates: of the op's engine for products; of the vector engine, or fp32 there, for transforms."""
     own = rates(machine, dtype, engine)
     vector = [rates(machine, name, "vector").flop_per_s for name in (dtype, "fp32")]
     others = own.flop_per_s if engine == "vector" else next((rate for rate in vector if rate is not None), None)
@@ -49,11 +49,11 @@ def _facts(machine: Machine, dtype: str, engine: str) -> _Facts:
 
 
 def add_workspace(methods: pd.DataFrame, batch: pd.Series[float], limit_byte: float | None) -> pd.DataFrame:
-    """Add how many samples a method works on at once, and the workspace that it then takes.
+    """Add the number of samples that a method processes at once, and the workspace that it then needs.
 
-    `methods`: as `fomkit.ops.conv_methods.method_costs` gives it; `batch`: samples of each op, by its index;
-    `limit_byte`: most that the workspace may be [byte]; None where any. Gives a DataFrame: with samples_at_once
-    and workspace_byte [byte]. A method that does not fit for one sample is absent, with the reason.
+    `methods`: as `fomkit.ops.conv_methods.method_costs` returns; `batch`: samples of each op, by its index;
+    `limit_byte`: largest workspace [byte]; None for no limit. Returns the DataFrame with samples_at_once and
+    workspace_byte [byte]. A method that does not fit for one sample is marked absent, with the reason.
     """
     samples = methods["of"].map(batch).to_numpy(np.float64)
     fixed, each = (methods[name].to_numpy(np.float64) for name in ("fixed_byte", "sample_byte"))
@@ -77,13 +77,14 @@ def add_workspace(methods: pd.DataFrame, batch: pd.Series[float], limit_byte: fl
 def add_floors(methods: pd.DataFrame, ops: pd.DataFrame, machine: Machine) -> pd.DataFrame:
     """Add the least time of each method.
 
-    Products take 2 · multiply_adds / peak of the op's engine, transforms their operations / peak of the vector
-    engine: one after the other on one engine, side by side on two. The memory moves the op's own byte, and what
-    all samples need of workspace is written once and read once. The floor is the longer of arithmetic and memory.
+    Products take 2 · multiply_adds / peak of the op's engine; transforms take their operations / peak of the
+    vector engine. Both run one after the other if they use one engine, else at the same time. The memory moves the
+    op's own byte, and the workspace of all samples is written once and read once. The floor is the longer of
+    arithmetic and memory.
 
-    `methods`: with a workspace (`add_workspace`); `ops`: COSTED rows that ``of`` names. Gives a DataFrame: with
-    products_s, transforms_s, memory_s and floor_s [s], and ``bound``; NaN and "" where a rate is unknown or the
-    method is absent.
+    `methods`: with a workspace (`add_workspace`); `ops`: COSTED rows that ``of`` refers to. Returns a DataFrame
+    with products_s, transforms_s, memory_s and floor_s [s], and ``bound``; NaN and "" where a rate is unknown or
+    the method is absent.
     """
     settled, _ = settle_engines(ops, machine)
     pairs = dict.fromkeys(zip(settled["dtype"], settled["engine"], strict=True))
@@ -110,7 +111,7 @@ def add_floors(methods: pd.DataFrame, ops: pd.DataFrame, machine: Machine) -> pd
 
 
 def best_methods(methods: pd.DataFrame, by: str) -> pd.Series[str]:
-    """Name the method of the least figure for each op, the first of equal ones; "" where none is known."""
+    """Return for each op the method with the smallest figure (the first of equal ones); "" where none is known."""
     known = methods[methods[by].notna()]
     first = known.loc[known.groupby("of", sort=False)[by].idxmin()]
     return first.set_index("of")["method"].reindex(methods["of"].unique(), fill_value="")
@@ -118,7 +119,7 @@ def best_methods(methods: pd.DataFrame, by: str) -> pd.Series[str]:
 
 SCHEMA = "fomkit/convolutions/1"
 BASIS = "modelled"
-"""What figures of methods are: formulas at stated rates, never a timing."""
+"""Basis of the figures of methods: formulas at stated rates, never timings."""
 _TITLES = {method.name: method.title for method in METHODS}
 MethodFigures = TypedDict("MethodFigures", {
     "method": str, "title": str, "multiply_adds": float | None, "additions": float | None,
@@ -152,22 +153,22 @@ Convolutions = TypedDict("Convolutions", {
 def _ops(
     model: ModelProfile, machine: Machine | None, options: Options
 ) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
-    """Give the costed, and where there is a machine timed, convolutions of a step."""
+    """Return the convolutions of a step with their costs, and with their times where there is a machine."""
     if machine is None:
         sizes = choose_sizes(model, options.wanted_sizes)
-        ops, notes, said = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats, None
+        ops, notes, conditions = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats, None
     else:
         found = estimate(model, machine, options)
-        said = conditions_content(found)
+        conditions = conditions_content(found)
         ops, notes = found.ops, (*found.formats.message.splitlines(), *found.deviations)
     rows = ops[ops["kind"] == "conv"].reset_index(drop=True)
     if rows.empty:
         raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
-    return rows, tuple(notes), said
+    return rows, tuple(notes), conditions
 
 
 def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add up equal convolutions; ``modules`` are those that run them."""
+    """Merge equal convolutions and add up their counts; ``modules`` lists the modules that run them."""
     groups = rows.groupby(identities(rows), sort=False)
     first = rows.loc[groups.head(1).index].reset_index(drop=True)
     modules = [list(dict.fromkeys(names)) for names in groups["module"].agg(list)]
@@ -186,7 +187,7 @@ def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> ConvLaye
         absent={_TITLES[name]: why for name, why in zip(absent["method"], absent["absent"], strict=True)},
         time_s=None, time_source=None, evidence=None,
     )  # fmt: skip
-    if "time_s" in row:  # of one execution, by a table or rates: of no method
+    if "time_s" in row:  # time of one execution from the timing table or rates, whichever method it used
         ends: Ends = {"value": float(row["time_s"]), "low": float(row["low_s"]), "high": float(row["high_s"])}
         layer["time_s"] = None if isnan(row["time_s"]) else ends
         layer["time_source"], layer["evidence"] = row["time_source"] or None, row["evidence"] or None
@@ -194,7 +195,7 @@ def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> ConvLaye
 
 
 def _sums(layers: list[ConvLayer]) -> list[MethodSum]:
-    """Say of each method how many executions it can compute, in how many it is best, and its largest workspace."""
+    """Count for each method the executions it can compute and is best for, and find its largest workspace."""
     found = list[MethodSum]()
     for method in METHODS:
         known = [(layer, one) for layer in layers for one in layer["methods"] if one["method"] == method.name]
@@ -215,7 +216,7 @@ def _sums(layers: list[ConvLayer]) -> list[MethodSum]:
 
 
 def _total(rows: pd.DataFrame, layers: list[ConvLayer], machine: Machine, level: float) -> ConvTotal:
-    """Add up the floors of a step's convolutions by the direct method and by the best, beside their time."""
+    """Add up the floors of a step's convolutions by the direct and by the best method, and their times."""
 
     def floor_s(name: str, layer: ConvLayer) -> float:
         wanted = layer["best"] if name == "best" else name
@@ -233,12 +234,12 @@ def _total(rows: pd.DataFrame, layers: list[ConvLayer], machine: Machine, level:
 def convolutions_content(
     model: ModelProfile, options: Options, machine: Machine | None = None, limit_byte: float | None = None
 ) -> Convolutions:
-    """Say by which methods each convolution of a step can be computed, what each takes, and which is best.
+    """List the methods that can compute each convolution of a step, the costs of each, and the best method.
 
-    `options`: batch and other sizes; precision and interval where there is a machine; `machine`: whose rates give
-    floors, and whose table gives the times beside them; without it the best method is the one of least arithmetic;
-    `limit_byte`: most workspace [byte] that a method may take. Gives a dict: ``fomkit/convolutions/1``. Raises
-    FomkitError when the model has no convolution or a size cannot be had.
+    `options`: batch and other sizes; with a machine also precision and interval; `machine`: its rates give the
+    floors and its timing table the times; without it the best method is the one with the least arithmetic;
+    `limit_byte`: largest workspace [byte] of a method. Returns a dict: ``fomkit/convolutions/1``. Raises
+    FomkitError when the model has no convolution or a size is unknown.
     """
     ops, notes, conditions = _ops(model, machine, options)
     rows = _distinct(ops)
@@ -262,13 +263,13 @@ def convolutions_content(
 
 
 def _unknown(methods: pd.DataFrame, machine: Machine | None) -> Iterator[str]:
-    """Say where the machine's facts do not tell a floor."""
+    """Report where the machine states no rate that a floor needs."""
     if machine is not None and (methods.loc[methods["absent"] == "", "floor_s"].isna()).any():
         yield f"{machine.name} states no rate, and its table tells none, of some arithmetic or of its memory"
 
 
 def method_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give one row for each convolution and method, for a CSV file or a table; absent methods say why."""
+    """Return one row for each convolution and method, for a CSV file or a table; absent methods have a reason."""
     rows = []
     for layer in content["layers"]:
         place = {

@@ -1,4 +1,4 @@
-"""What a training and its inference cost: time paid once, money, carbon, all to a target (``fomkit/cost/1``)."""
+"""The cost of a training and its inference: one-off times, money, carbon, up to a target (``fomkit/cost/1``)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from fomkit.verbs.compare import ALONE, Spread
 
 @dataclass(frozen=True)
 class Declared:
-    """What a user declares besides model, machine and options.
+    """What a user states besides model, machine and options.
 
-    `price`: none takes the machine's own, where its profile states one.
-    `once`: what is paid once a run, besides the machine's own overheads.
-    `epochs`: how many epochs a target needs, by batch.
-    `infer_batch`: samples of one inference; None takes the training's.
-    `claimed`: speed-ups over the baseline that others claim, by what gives them.
+    `price`: None for the price in the machine's profile, if there is one.
+    `once`: costs paid once a run, besides the machine's own overheads.
+    `epochs`: epochs that a target needs, by batch.
+    `infer_batch`: samples of one inference; None for the batch of the training.
+    `claimed`: speed-ups over the baseline that others claim, by the name of their cause.
     """
 
     price: Price | None = None
@@ -58,7 +58,7 @@ def read_declared(
     price: str | None, once: Sequence[str] | Mapping[str, str], to_accuracy: str | Path | None,
     infer_batch: int | None, grid: tuple[str | None, str | None, str | None], claimed: Sequence[str],
 ) -> Declared:  # fmt: skip
-    """Read what is stated of money, energy (carbon, factor to the wall, of the building) and a target."""
+    """Parse the stated price, one-off costs, target, energy (carbon, factor to the wall, PUE) and claims."""
     paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
     return Declared(
         parse_price(price) if price is not None else None, stack.parse_once(paid), parse_grid(*grid),
@@ -68,7 +68,7 @@ def read_declared(
 
 @dataclass(frozen=True)
 class ToTarget:
-    """A training until a target is reached: its epochs, its time [s] with what is paid once, its money."""
+    """A training until it reaches a target: epochs, time [s] including one-off times, and money."""
 
     curve: EpochsToTarget
     epochs: Span
@@ -78,11 +78,11 @@ class ToTarget:
 
 @dataclass(frozen=True, repr=False)
 class Cost(Shown):
-    """What one model costs on one machine.
+    """The cost of one model on one machine.
 
-    `estimate`: on the machine with what is paid once.
-    `inference`: its forward pass; None where it has none.
-    `run_money`, `inference_money`: of one run, and of one batch of inference, in the price's currency.
+    `estimate`: the training, including one-off times.
+    `inference`: the forward pass; None where there is none.
+    `run_money`, `inference_money`: for one run, and for one batch of inference, in the price's currency.
     """
 
     estimate: Estimate
@@ -121,13 +121,13 @@ def _money(estimated: Estimate, price: Price | None, time_s: Span | None) -> Spa
 
 
 def _inference_estimate(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
-    """Estimate inference at its own batch, where the step has a forward pass; of a run on one device."""
+    """Estimate inference at its own batch, where the step has a forward pass; only for a run on one device."""
     if estimated.job is not None:
         if batch is not None:
             raise FomkitError("infer_batch", "is of inference, which is priced on one device. Leave `nodes` out.")
         return None
     if batch is None and not estimated.ops["pass_name"].isin([stack.FORWARD]).any():
-        return None  # where a batch is asked for, the reason is told below
+        return None  # where a batch is requested, the code below raises the reason
     if batch in (None, estimated.sizes.get("batch")):
         return stack.inference_of(estimated)
     sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
@@ -136,10 +136,10 @@ def _inference_estimate(estimated: Estimate, options: Options, batch: int | None
     )
 
 
-def _with_paid_once(
+def _estimate_with_once(
     model: ModelProfile, machine: Machine, options: Options, paid: Sequence[stack.Once], spread: Spread
 ) -> Estimate:
-    """Estimate with times that are paid once, then with shares of the job that this makes."""
+    """Estimate with the one-off times first, then again with the shares, which depend on the job's time."""
     one = spread.estimate(model, stack.with_once(machine, stack.times_of(paid)), options)
     if not one.step.value:
         raise FomkitError(f"{model.name} on {machine.name}", "nothing of its step has a time, so it has no cost.")
@@ -159,10 +159,10 @@ def cost(
     model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
     spread: Spread = ALONE,
 ) -> Cost:  # fmt: skip
-    """Work out what a model costs on a machine; ``spread``: how each run is spread over devices.
+    """Compute the cost of a model on a machine; ``spread``: how each run is spread over devices.
 
-    Raises FomkitError as `fomkit.plan.estimate` does, and when something declared cannot be used: a curve that
-    does not cover the batch, a factor of carbon without a grid, claims without a baseline.
+    Raises FomkitError as `fomkit.plan.estimate` does, and when a stated value cannot be used: a curve that does
+    not cover the batch, a carbon factor without a grid, claims without a baseline.
     """
     check_grid(declared.grid)
     if declared.claimed and baseline is None:
@@ -175,7 +175,7 @@ def cost(
         )
     machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
     options = replace(options, scope=spread.scope([model], machines, options.scope))
-    one = _with_paid_once(model, machines[0], options, declared.once, spread)
+    one = _estimate_with_once(model, machines[0], options, declared.once, spread)
     infer, price = _inference_estimate(one, options, declared.infer_batch), declared.price or machine.price
     return Cost(
         estimate=one,
@@ -297,7 +297,7 @@ def _speedup(one: Cost) -> Speedup | None:
 
 
 def cost_content(one: Cost) -> CostContent:
-    """Put a cost in the form of ``fomkit/cost/1``."""
+    """Convert a cost to ``fomkit/cost/1``."""
     energy, carbon = _energy_and_carbon(one)
     return as_content(
         CostContent, estimate_content(one.estimate), schema=SCHEMA, fomkit=__version__,
@@ -308,7 +308,7 @@ def cost_content(one: Cost) -> CostContent:
 
 
 def figures_of(content: CostContent) -> list[Mapping[str, object]]:
-    """Give the figures of a cost as rows: what it is, its unit, value and ends; what is unknown has no row."""
+    """Return the figures of a cost as rows of name, unit, value and bounds; unknown figures have no row."""
     money, infer, carbon, target = content["money"], content["inference"], content["carbon"], content["to_target"]
     currency = money["currency"] if money else ""
     rows: list[tuple[str, str, Ends | None]] = [

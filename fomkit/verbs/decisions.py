@@ -1,4 +1,4 @@
-"""The Python interface of decisions: sensitivity, the smallest change that reaches a goal, sweeps, cost."""
+"""Decisions: sensitivity, the smallest change that reaches a target, sweeps, and cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _subject(
     baseline: str | Path | Machine | None, options: Options, nodes: int | None, layout: str | Path | Sequence[str],
     links: Sequence[str | Link], node_devices: int | None,
 ) -> Subject:  # fmt: skip
-    """Load what is asked of: a model on the machine or on nodes of it, or the FOM of a suite."""
+    """Return what is varied: a model on the machine or on nodes of it, or the FOM of a suite."""
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
@@ -64,7 +64,7 @@ def _subject(
 def _linked(
     machine: Machine, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None
 ) -> tuple[Layout, Machine]:
-    """Give the layout, and the machine with the links and devices of a node that are stated."""
+    """Return the layout, and the machine with the stated links and devices per node."""
     from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
 
@@ -80,35 +80,36 @@ def sensitivity(
     nodes: int | None = None, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
     node_devices: int | None = None, interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False,
 ) -> Sensitivity:  # fmt: skip
-    """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
+    """Compute how units per day or a FOM depend on each parameter, and what to measure to know them better.
 
-    An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
-    between the ends of a parameter's own interval, else 10 % either way. docs/whatif.md says more.
+    The elasticity is the relative change of the result over that of the parameter, for a change of 1 %; a star
+    marks a kink, where a smaller change gives another value. The swing is the change of the result between the
+    bounds of the parameter's own interval, or between 10 % less and 10 % more. See docs/whatif.md.
 
     Parameters
     ----------
     model : name, path or profile
-        Model profile by name or path; none where a suite is asked of.
+        Model profile by name or path; leave it out with --suite.
     machine : name, path or profile
     suite : name or path, optional
-        Ask of this suite's FOM instead of a model; its lines fix batch, sizes, precision and scope.
+        Vary the FOM of this suite instead of a model; its lines fix batch, sizes, precision and scope.
     baseline : name, path or profile, optional
-        With a suite: machine to compare with; default: its own.
+        With --suite: machine to compare with; default: the suite's.
     nodes : int, optional
-        Ask of a training on so many nodes, the batch that of one replica.
+        Vary a training on this many nodes; --batch is then the batch of one replica.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`.
 
     Returns
     -------
     Sensitivity
-        ``table()`` has one row for each parameter, the largest swing first; ``chart()`` is the tornado,
+        ``table()`` has one row for each parameter, the largest swing first; ``chart()`` is the tornado chart,
         ``to_measure`` what to measure first, ``content`` everything, ``summary()`` the text.
 
     Raises
     ------
     FomkitError
-        When a profile is unknown, options do not go together, or there is no estimate.
+        When a profile is unknown, options exclude each other, or there is no estimate.
 
     Examples
     --------
@@ -138,25 +139,25 @@ def solve(
     nodes: int | None = None, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
     node_devices: int | None = None, interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False,
 ) -> Solution:  # fmt: skip
-    """Find the smallest change that reaches a target: of each parameter alone, or of several together.
+    """Find the smallest change of a parameter, or of several together, that reaches a target.
 
-    That nothing reaches it is an answer, with the reason. Names of parameters are those that `sensitivity` lists.
-    docs/whatif.md says more.
+    If no change reaches the target, the reason is printed. The parameters are those that 'fomkit sensitivity'
+    lists. See docs/whatif.md.
 
     Parameters
     ----------
     unit_per_day : float, optional
-        The target: at least so many units a day.
+        Target: at least this many units of work per day.
     step : str or float, optional
-        The target: a step of at most, for example '20 ms'; a number is in s.
+        Target: a step time of at most this, for example '20 ms'; a number is in s.
     fom : float, optional
-        The target, with a suite: a FOM of at least.
+        Target, with --suite: a FOM of at least this.
     probability : float
-        With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.
+        Probability of reaching the target, above 0 and below 1; 0.5: the estimated value itself must reach it.
     change : sequence of str
-        Change this parameter alone; may be repeated; default: each.
+        Change only this parameter; may be repeated; default: each parameter alone.
     frontier : sequence of str
-        Change two or more together, for a frontier.
+        Change these two or more parameters together, and list the frontier of combinations.
     model, machine, suite, baseline, batch, sizes, precision, scope, nodes, layout, links, node_devices, interval,
     allow_uncovered
         As of `fomkit.sensitivity`.
@@ -164,13 +165,13 @@ def solve(
     Returns
     -------
     Solution
-        ``reached``, ``changes`` (the smallest first, then those out of reach and why), ``frontier``, ``content``
-        and ``summary()``. That nothing reaches the target is an answer.
+        ``reached``, ``changes`` (the smallest first, then those that cannot reach the target, and why),
+        ``frontier``, ``content`` and ``summary()``.
 
     Raises
     ------
     FomkitError
-        When the target, the probability or a parameter cannot be.
+        When the target, the probability or a parameter is invalid.
 
     Examples
     --------
@@ -202,29 +203,29 @@ def scenarios(
     scope: Scope | None = None,
     allow_uncovered: bool = False,
 ) -> pd.DataFrame:
-    """Estimate a model on a machine at points of your own: one row each in, one row each out.
+    """Estimate a model on a machine at each row of a table of parameter values.
 
     Parameters
     ----------
     points : DataFrame or mapping of columns
         Columns are the parameters of `sweep` in SI units: sizes such as ``batch``, ``byte_per_s``, ``launch_s``,
-        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``epochs``, ``overhead/PER/NAME``. What has no column stays as it
-        is.
+        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``epochs``, ``overhead/PER/NAME``. A parameter without a column
+        keeps its value.
     model, machine, batch, sizes, precision, interval, scope, allow_uncovered
         As of `fomkit.estimate`.
 
     Returns
     -------
     DataFrame
-        The points with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and _high, NaN
-        where the profile does not say; ``shared``, the share of the variance of their errors that is common to
-        other work on the machine; ``basis``, measured or modelled; and ``why``, the reason why a point has no
-        figures, "" where it has.
+        The points, in their order, with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each also with
+        _low and _high, NaN where the profile does not state what is needed; ``shared``, the share of the error
+        variance that is common to other work on the machine; ``basis``, measured or modelled; and ``why``, the
+        reason why a point has no figures, else "".
 
     Raises
     ------
     FomkitError
-        When a column is no parameter, or the model or the machine cannot be had.
+        When a column is no parameter, or the model or the machine is unknown.
 
     Examples
     --------
@@ -260,7 +261,7 @@ def _points_file(output: str | Path | None) -> Path | None:
 
 
 def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
-    """Work the points out, and write them as they come where a file is named."""
+    """Run a sweep; where a file is named, write the points to it as they are computed."""
     from fomkit.output.files import KeptStretches
     from fomkit.whatif.sweep_result import run_sweep
 
@@ -299,39 +300,39 @@ def sweep(
 ) -> Swept:  # fmt: skip
     """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
 
-    Tells the best points and the front over time, cost, energy and memory. docs/sweep.md lists the parameters.
-    Exit code 1 where the device's memory holds the step of no point (--allow-oversize).
+    The best points are printed, and the Pareto front over time, cost, energy and memory. docs/sweep.md lists the
+    parameters. Exit code 1 where no point's step fits the device's memory (--allow-oversize).
 
     Parameters
     ----------
     vary : mapping, str or sequence of str
-        A parameter and its values: 16,32 or LOW..HIGH:STEPS[:log].
+        Parameter and its values: NAME=16,32 or NAME=LOW..HIGH:STEPS[:log]; may be repeated.
     way : str
-        Every combination, or points drawn from the ranges.
+        Estimate every combination of the values (grid), or points drawn from the ranges (random, sobol).
     points : int, optional
-        Points to draw, with --way random or sobol; default: 4096.
+        With --way random or sobol: number of points to draw; default: 4096.
     seed : int
-        Of the random numbers, or of the Sobol sequence.
+        Seed of the random numbers, or of the Sobol sequence.
     scheduler : str, optional
-        Of a Dask scheduler whose workers do it: tcp://HOST:8786.
+        Address of a Dask scheduler whose workers estimate the points: tcp://HOST:8786.
     resume : bool
-        Go on where a sweep into the same file was ended: its whole stretches are kept.
+        Continue an interrupted sweep into the same file; stretches of points that are complete there are kept.
     output : path, optional
-        Where every point is written as .csv or .parquet, as they are worked out.
+        File for all points, .csv or .parquet, written as they are computed.
     keep : bool
-        Keep every point in memory, for ``table``.
+        Keep all points in memory, for ``table``.
     model, machine, batch, sizes, precision, interval, scope, allow_uncovered, layout, links, node_devices
         As of `fomkit.estimate`, at every point.
 
     Returns
     -------
     Swept
-        Its ``table`` has one row for each point, its ``front`` those that no other betters; ``summary()`` is text.
+        ``table`` has one row for each point, ``front`` the Pareto-optimal ones; ``summary()`` is the text.
 
     Raises
     ------
     FomkitError
-        When a parameter is unknown, a value cannot be one, or there are too many points.
+        When a parameter is unknown, a value is invalid, or there are too many points.
 
     Examples
     --------
@@ -361,33 +362,33 @@ def cost(
     to_accuracy: str | Path | None = None, infer_batch: int | None = None, carbon: str | None = None,
     to_wall: str | None = None, pue: str | None = None, claimed: Sequence[str] = (),
 ) -> Cost:  # fmt: skip
-    """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
+    """Compute the cost of a training and of its inference: money, carbon, one-off times, time to an accuracy.
 
-    A price has a currency and a date; carbon needs energy at the wall. docs/cost.md has every formula.
+    A price needs a currency and a date; carbon needs the energy at the wall. docs/cost.md has all formulas.
 
     Parameters
     ----------
     baseline : name, path or profile, optional
-        Machine to model the speed-up over.
+        Machine over which a speed-up is predicted.
     scope : str, optional
-        What runs fill side by side; default: one device.
+        Part of the machine that is filled with runs side by side; default: one device.
     nodes : int or "fill", optional
-        Whole nodes of one run, which share the batch; fill takes all that there are.
+        Run one training on N whole nodes, which share the batch; fill: on all nodes of the machine.
     once : sequence of str, or mapping, optional
-        Paid once a run: compile=40s, or scheduler=15.5% of it as it is.
+        Cost that is paid once a run: a time (compile=40s) or a share of the run's present time (scheduler=15.5%).
     infer_batch : int, optional
-        Samples of one inference; default: the step's.
+        Samples of one inference; default: the batch of the training step.
     price, to_accuracy, carbon, to_wall, pue
         As of docs/cost.md: texts with unit, currency, date or source, and a table of epochs by batch.
     claimed : sequence of str
-        A speed-up that others claim, beside the modelled one.
+        Speed-up that others claim, shown beside the predicted one; may be repeated.
     model, machine, batch, sizes, precision, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`.
 
     Returns
     -------
     Cost
-        Its ``estimate``, ``run_money``, ``inference`` (an estimate too), ``to_target``; ``content`` is everything.
+        ``estimate``, ``run_money``, ``inference`` (an estimate too), ``to_target``; ``content`` is everything.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How long a model takes on a machine, several against a baseline, advice, times of anybody's ops."""
+"""Estimates of models and tables of ops on machines, compared with a baseline; advice on a training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model, in_mode
 from fomkit.verbs.profiling import Fusion, Mode
 
-# What calculates is imported where it is used: help comes at once.
+# Modules that calculate are imported inside the functions, so that --help starts fast.
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -44,10 +44,10 @@ def estimate(
     Parameters
     ----------
     model, machine : name, path or profile
-        A model may also be a ``model.py`` or an ONNX file, which is profiled first and kept by its content, or a
-        ``torch.nn.Module`` or ``keras.Model`` in memory.
+        The model may also be a ``model.py`` or an ONNX file, which is profiled first (the profile is cached by the
+        file's content), or a ``torch.nn.Module`` or ``keras.Model`` in memory.
     inputs
-        Of a module in memory, as `fomkit.Workload` takes them.
+        Inputs of a module in memory, in the form that `fomkit.Workload` takes.
     batch : int, optional
         Samples in one step; default: the profile's.
     sizes : mapping, optional
@@ -55,27 +55,27 @@ def estimate(
     precision : str, optional
         fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; default: what the framework would do on the machine.
     interval : float
-        Level of all intervals.
+        Probability level of all intervals.
     scope : str, optional
-        device, node or system; default: the narrowest that the machine states.
+        What the rates count: device, node or system; default: the narrowest scope that the machine states.
     last_batch : str, optional
         drop or keep a partial last batch; default: the profile's choice.
     allow_uncovered : bool
-        Leave work without a time out; times are then lower bounds.
+        Leave out work that has no time, instead of raising an error; times are then lower bounds.
     nodes : int or "fill", optional
-        Whole nodes of one run, whose devices share the batch: ``job`` is its step, ``ops`` are those of one
-        microbatch on one device. Without a scope the system is rated, or these nodes where nobody says its own.
+        Whole nodes of one run, which share the batch: ``job`` is their step, ``ops`` are of one microbatch on one
+        device. Default scope: the system, or these nodes where the machine states no number of nodes.
     layout, links, node_devices : optional
         As of `fomkit.scaling`.
     epochs, samples, unit : optional
-        Of a run and of an epoch, and what one run makes, where the profile does not say.
+        Epochs of a run, training samples of an epoch, and what one run makes, where the profile states none.
     mode, fusion : str, optional
-        The step (train, infer, prefill, decode) and which ops are one kernel, as `estimate_all` takes them.
+        The step (train, infer, prefill, decode) and which ops run as one kernel; see `estimate_all`.
 
     Raises
     ------
     FomkitError
-        When a profile is unknown, work has no time, a layout does not divide, or a link of it is not stated.
+        When a profile is unknown, work has no time, a layout does not divide, or a link that it needs is unknown.
 
     Examples
     --------
@@ -93,15 +93,15 @@ def estimate(
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
-def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
-    """Raise before the estimating where a page of so many estimates could not be written after it."""
+def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
+    """Check before the work that an HTML page of this many estimates can be written; raise if not."""
     if output is None or output.suffix != ".html":
         return
     from fomkit.output.pages import check_libraries
     from fomkit.verbs.report.write import check_few
 
     check_libraries()
-    check_few(len(_models_of(asked["models"])) * (len(asked["machines"]) + bool(asked["baseline"])))
+    check_few(len(_models_of(arguments["models"])) * (len(arguments["machines"]) + bool(arguments["baseline"])))
 
 
 def _page(found: Comparison) -> str:
@@ -111,7 +111,7 @@ def _page(found: Comparison) -> str:
 
 
 def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
-    """Give the models that are asked for, those of a folder each; of none, all right in the folder of models."""
+    """Return the models that are named, a folder as its models; without names, all in the folder of models."""
     from fomkit.profiles.models import model_names, models_named
 
     if not models:
@@ -139,40 +139,41 @@ def estimate_all(
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
     epochs: int | None = None, samples: int | None = None, unit: str = "", fusion: Fusion | None = None,
 ) -> Comparison:  # fmt: skip
-    """Estimate steps, runs and units of work per day.
+    """Estimate the time of training steps and runs, and the units of work per day, of models on machines.
 
     Parameters
     ----------
     models : sequence of name, path or profile, optional
-        Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. None: all
-        of ./model_profiles, else those that are shipped.
+        Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. Default:
+        all profiles in ./model_profiles, or the shipped ones where there is no such folder.
     machines : sequence of name, path or profile
     baseline : name, path or profile, optional
-        Machine to compare with; gives ratios and a FOM.
+        Machine to compare the targets with; adds ratios and a figure of merit (FOM).
     measurements : name or path, optional
-        Measurements of the baseline, by path or name: what they say of the target by the predicted ratio, too.
+        Measurements of the baseline, by path or name; targets are also predicted as measured × predicted ratio.
     nodes : int or "fill", optional
-        Whole nodes of one run, which share the batch; fill takes all that there are.
+        Run one training on N whole nodes, which share the batch; fill: on all nodes of the machine.
     last_batch : str, optional
-        Drop or keep a partial last batch.
+        Drop or keep the partial last batch of an epoch; default: the profile's choice.
     epochs : int, optional
-        Epochs of a run, where the profile does not say.
+        Epochs of a run, where the profile states none.
     samples : int, optional
-        Training samples of an epoch, where the profile does not say.
+        Training samples of an epoch, where the profile states none.
     unit : str, optional
-        What one run makes, where the profile does not say; default: a trained model.
+        Name of what one run makes, where the profile states none; default: trained model.
     mode : str, optional
-        Training, forward pass, prompt, or a token after a cache, by its file or sizes; default: the profile's.
+        Step to estimate: training (train), a forward pass (infer), a prompt (prefill) or one token after a cache
+        (decode); default: the profile's. Another mode needs its own profile, the model's file or its config.json.
     fusion : str, optional
-        Ops one by one (eager), chains joined (compiled), or as libraries run them; default: the profile's.
+        Ops run as one kernel: none (eager), chains (compiled), as libraries do (vendor); default: the profile's.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
     Returns
     -------
     Comparison
-        Its ``estimates`` are machine by machine, model by model; ``merits`` one for each machine where there is a
-        baseline and every model says what a run is; ``summary()`` the text.
+        ``estimates`` are ordered by machine, then by model; ``merits`` has one figure of merit for each machine,
+        where there is a baseline and every profile states its run; ``summary()`` returns the text.
 
     Raises
     ------
@@ -197,10 +198,7 @@ def _compare_all(
     spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
     of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str],
 ) -> Comparison:  # fmt: skip
-    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs.
-
-    A model is taken as `in_mode` takes it (``of_step``), with what was stated of its run (``of_run``).
-    """
+    """Estimate all models on all machines; `of_step`: arguments of `in_mode`; `of_run`: of `stated_run`."""
     from fomkit.plan.run import stated_run
     from fomkit.verbs.compare import compare, spread_as
 
@@ -232,8 +230,8 @@ def _compare_all(
     from fomkit.verbs.from_measurements import from_measurements, measured_content
 
     where = str(measurements)
-    told = measured_content(from_measurements(found, rows, where, options.last_batch), where)
-    return replace(found, rows=rows, from_measurements=told)
+    content = measured_content(from_measurements(found, rows, where, options.last_batch), where)
+    return replace(found, rows=rows, from_measurements=content)
 
 
 @command(
@@ -248,9 +246,9 @@ def advise(
     precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL,
 ) -> Advice:
-    """Advise what to change in a training: use of the device, memory, and the time at stake of each change.
+    """List changes to a training, with the time at stake for each, and the use of the device and its memory.
 
-    Each change is estimated again.
+    The time of each change comes from an estimate of the changed training.
 
     Parameters
     ----------
@@ -261,7 +259,7 @@ def advise(
     Returns
     -------
     Advice
-        Its ``findings`` are what is worth doing, ``content`` is everything, ``summary()`` the text.
+        ``findings`` are the changes worth making, ``content`` is everything, ``summary()`` returns the text.
 
     Raises
     ------
@@ -281,7 +279,7 @@ def advise(
 
 
 def _frame_of_ops(table: object) -> DataFrame:
-    """Give a table of ops."""
+    """Return the table if it is a DataFrame of ops; raise otherwise."""
     import pandas as pd
 
     if not isinstance(table, pd.DataFrame):
@@ -309,35 +307,35 @@ def predict(
     interval: float = DEFAULT_LEVEL,
     keep: Sequence[str] = (),
 ) -> Prediction:
-    """Predict every op of a table on a machine.
+    """Predict the time of every op of a table on a machine.
 
-    The table needs the columns kind, dtype and the dimensions of its kinds (docs/profiles.md). Where op, engine,
-    pass_name or count are missing, a default is taken and said. Your own columns are kept. The result has the same
+    The table needs the columns kind, dtype and the dimensions of each kind (docs/profiles.md). Missing op, engine,
+    pass_name and count get defaults, and a message says so. Your own columns are kept. The result has the same
     rows in the same order, with flop, byte, launches, least_flop, time_s, low_s, high_s, time_source, bound and
-    evidence. A row that nothing can price has no time and is listed; the exit code is then 1.
+    evidence added. A row that cannot be priced has no time and is listed; the exit code is then 1.
 
     Parameters
     ----------
     table : path or DataFrame
-        The table, .csv or .csv.gz.
+        Table of ops, .csv or .csv.gz.
     machine : name, path or profile
     sizes : mapping, optional
-        The named sizes that dimensions use, for example seq=512.
+        Value of a named size in the dimensions, for example seq=512.
     interval : float
-        Level of the intervals.
+        Probability level of the intervals.
     keep : sequence of str
-        A column of yours whose name looks like one of fomkit's.
+        Column of your own to keep although its name resembles one of fomkit's; may be repeated.
 
     Returns
     -------
     Prediction
-        Its ``ops`` are the table with what is predicted [byte, s]; ``unpriced`` are the rows without a time,
-        ``said`` what was filled in.
+        ``ops`` is the table with the predictions added [byte, s], ``unpriced`` lists the rows without a time, and
+        ``said`` the defaults that were filled in.
 
     Raises
     ------
     FomkitError
-        When the machine is unknown, or a column, a dimension or a value is missing or cannot be.
+        When the machine is unknown, or a column, a dimension or a value is missing or invalid.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files of others: timings, ops, traces and records that become profiles, and measurements for other programs."""
+"""Import and export: foreign timings, ops, traces and records become profiles or measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMATS = (
     "|benchmarker|dawnbench|mllog|meter"
 )
 _OF_MODEL = ("sizes", "train_samples", "epochs", "graph")
-"""What says something of a model."""
+"""Arguments that only apply to a model."""
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
@@ -50,7 +50,8 @@ def import_file(
 ) -> Answer:  # fmt: skip
     """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.
 
-    The content decides which it is, never the name; where it fits several, say --as or --format.
+    The format is recognised by the file's content, never by its name. Where several formats fit, choose with --as
+    or --format.
 
     Parameters
     ----------
@@ -59,19 +60,19 @@ def import_file(
         micro-benchmarks, a profiler's trace (.json, .xplane.pb, .sqlite), a model (.onnx), a record of a run
         (.json, log), a wall meter's log (.csv).
     output : path
-        The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv.
+        File to write: a profile, NAME.yaml, with its table in a file beside it; or measurements, NAME.csv.
     product : str, optional
-        What to make of it; default: by its content.
+        What to make from the file; default: determined by its content.
     file_format : str, optional
-        Its format, or that of an installed adapter; default: by its content.
+        Format of the file, or of an installed adapter; default: determined by its content.
     facts : path, optional
-        What the file does not say: a machine file without timings, a model file without ops.
+        Profile with the facts that the file lacks: of a machine without timings, or of a model without ops.
     name : str, optional
-        Name of the profile; default: that of the facts, or of the output.
+        Name of the profile; default: the name in the facts, else that of the output file.
     sizes : mapping, optional
-        A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.
+        Named size of a model, for example batch=64; for a network's log ranks=N or nodes=N.
     machine : str, optional
-        The machine profile that a record or a trace ran on.
+        Name of the machine profile that the run of a record, or of a trace, was made on.
     device
         As of `fomkit.import_machine`.
     train_samples, epochs, mode, optimizer, graph
@@ -85,22 +86,22 @@ def import_file(
     -------
     Answer
         ``fomkit/written/1``: the files that were written; `fomkit.import_machine`, `fomkit.import_model` and
-        `fomkit.import_measurements` give what is read and write nothing.
+        `fomkit.import_measurements` return what is read and write nothing.
 
     Raises
     ------
     FomkitError
-        When the file is of no known format or broken, or something is said of another thing than it holds.
+        When the file is of no known format or broken, or an option does not apply to it.
     """
     given: dict[str, Any] = {
         "device": device, "facts": facts, "name": name, "sizes": sizes, "train_samples": train_samples,
         "epochs": epochs, "graph": graph, "mode": mode, "optimizer": optimizer, "model": model,
         "machine": machine, "start": start, "end": end,
     }  # fmt: skip
-    return _imported(Path(source), Path(output), product, file_format, given, force=force)
+    return _import_path(Path(source), Path(output), product, file_format, given, force=force)
 
 
-def _imported(
+def _import_path(
     path: Path,
     target: Path,
     product: str | None,
@@ -109,7 +110,7 @@ def _imported(
     *,
     force: bool,
 ) -> Answer:
-    """Read a file, write what becomes of it, and say what was found; ``given``: as `import_file` takes it."""
+    """Read a file, write the result, and report what was found; ``given``: the options of `import_file`."""
     from fomkit.readers.registry import choose_import
     from fomkit.verbs.profiles import check_save, save
 
@@ -128,14 +129,14 @@ def _imported(
         "model": _read_model,
         "measurements": _read_measurements,
     }[makes]
-    found, lines, said = read(path, target.stem, chosen, given)
+    found, lines, remarks = read(path, target.stem, chosen, given)
     return written(
-        files := save(found, target, force=force), [*lines, f"Written: {', '.join(map(str, files))}"], said
+        files := save(found, target, force=force), [*lines, f"Written: {', '.join(map(str, files))}"], remarks
     )
 
 
 def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, makes: str) -> None:
-    """Refuse what says something of another thing than the file holds."""
+    """Refuse options that do not apply to the content of the file."""
     from fomkit.readers.registry import READERS, TRACES
 
     def refuse(wrong: Iterable[str], why: str) -> None:
@@ -181,7 +182,7 @@ def _read_machine(
 
 
 def _report(imported: ImportedTimings) -> list[str]:
-    """Write what became of each section's rows as aligned lines."""
+    """Format how many rows of each section were imported, corrected and skipped, as aligned lines."""
     rows = [_HEADINGS] + [
         (
             count.kind or "-", count.sheet, count.section, count.pass_name or "-", str(count.imported),
@@ -199,7 +200,7 @@ def _read_model(
 ) -> tuple[ModelProfile, list[str], list[str]]:
     of_model = ("facts", "machine", "sizes", "train_samples", "epochs", "graph", "mode", "optimizer")
     name = given["name"] or (None if given["facts"] else stem)
-    model, said = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
+    model, remarks = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
     lines = [f"{model.name}: {len(model.ops):,} rows of ops from {path.name}"]
     if model.data.train_samples is None or model.run.epochs is None:
         lines.append(
@@ -208,15 +209,15 @@ def _read_model(
     return (
         model,
         lines,
-        [f"{path}: {one}" for one in (*said, *(f"unsupported: {name}" for name in model.unsupported))],
+        [f"{path}: {one}" for one in (*remarks, *(f"unsupported: {name}" for name in model.unsupported))],
     )
 
 
 def _read_measurements(
     path: Path, _stem: str, chosen: str, given: Mapping[str, Any]
 ) -> tuple[ImportedMeasurements, list[str], list[str]]:
-    asked = {name: given[name] for name in ("model", "machine", "start", "end")}
-    found = import_measurements(path, file_format=chosen, **asked)
+    arguments = {name: given[name] for name in ("model", "machine", "start", "end")}
+    found = import_measurements(path, file_format=chosen, **arguments)
     rows = found.table.to_dict("records")
     lines = [f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}" for row in rows]
     return found, lines, [f"{path}: {line}" for line in found.said]
@@ -232,14 +233,14 @@ def import_machine(
     Parameters
     ----------
     source, facts, name, file_format, sizes
-        As `fomkit.import_file` takes them; without a name or facts it is called as the file is.
+        See `fomkit.import_file`; without a name or facts the machine is named after the file.
     device : str, optional
-        The device to read from a table of several.
+        Device to read from a table with several.
 
     Returns
     -------
     Machine
-        Its ``notes`` say what the reader noticed.
+        Its ``notes`` are the reader's remarks.
 
     Raises
     ------
@@ -258,7 +259,7 @@ def _with_timings(
     path: Path, chosen: str, facts: str | Path | Machine | None, name: str | None, stem: str, device: str | None,
     sizes: Mapping[str, int] | None,
 ) -> tuple[Machine, ImportedTimings]:  # fmt: skip
-    """Read timings for a machine; ``stem``: its name where nothing else names it."""
+    """Read the timings of a machine; ``stem``: its name where neither ``name`` nor the facts state one."""
     from fomkit.readers.registry import as_machine as with_facts
     from fomkit.readers.registry import import_timings
     from fomkit.verbs.profiles import as_machine
@@ -280,22 +281,23 @@ def import_model(
     Parameters
     ----------
     source, facts, name, file_format, sizes, machine
-        As `fomkit.import_file` takes them; without a name or facts it is called as the file is.
+        See `fomkit.import_file`; without a name or facts the model is named after the file.
     train_samples : int, optional
-        A model's training samples in an epoch; before those of the facts.
+        Training samples of an epoch; overrides the facts.
     epochs : int, optional
-        A model's epochs in a run; before those of the facts.
+        Epochs of a run; overrides the facts.
     graph : path, optional
-        The Keras model that a trace of TensorFlow is of, for its sizes. It is run.
+        For a TensorFlow trace: Python file of the traced Keras model, from which the sizes are read. It is
+        executed.
     mode : str, optional
-        Of an ONNX file: a training step, or the forward pass only; default: train.
+        For an ONNX file: a training step (train) or the forward pass only (infer); default: train.
     optimizer : str, optional
-        Of an ONNX file's training step: sgd, adam, …, none; default: sgd.
+        For the training step of an ONNX file: sgd, adam, …, none; default: sgd.
 
     Returns
     -------
     ModelProfile
-        Its ``notes`` say what was filled in and what is partial.
+        Its ``notes`` state what was filled in and what is partial.
 
     Raises
     ------
@@ -316,7 +318,6 @@ def _with_facts(
     path: Path, chosen: str, facts: str | Path | None, machine: str | Path | Machine | None, *,
     graph: str | Path | None, mode: str | None, optimizer: str | None, **more: Any,
 ) -> tuple[ModelProfile, tuple[str, ...]]:  # fmt: skip
-    """Read a model; give it with what the reader noticed."""
     from fomkit.readers.registry import import_model as read
     from fomkit.verbs.profiles import as_machine
 
@@ -336,18 +337,18 @@ def import_measurements(
     Parameters
     ----------
     source, machine, file_format
-        As `fomkit.import_file` takes them.
+        See `fomkit.import_file`.
     model : str, optional
-        The model profile that a record is a run of; default: the file's own word, which no profile has.
+        Name of the model profile that a record is a run of; default: the file's own name, which no profile has.
     start : str, optional
-        A meter's log: from here, in the form of its times.
+        For a meter's log: use rows from this time on, written as in the log.
     end : str, optional
-        A meter's log: up to here.
+        For a meter's log: use rows up to this time.
 
     Returns
     -------
     ImportedMeasurements
-        Its ``table`` [MEASUREMENTS], and ``said``, what the reader noticed.
+        ``table`` has the measurements (columns of MEASUREMENTS), ``said`` the reader's remarks.
 
     Raises
     ------
@@ -382,21 +383,21 @@ def export(
     file_format: Literal["benchmarker", "measurements"] | None = None,
     force: bool = False,
 ) -> Answer:
-    """Write measurements as records of the modular benchmarker, with all that an import kept of one.
+    """Write measurements as records of the modular benchmarker, with all fields that an import kept.
 
-    A model profile that was made with --measure becomes a table of measurements, for estimate --from and compare.
+    A model profile made with --measure becomes a table of measurements, for 'estimate --from' and 'compare'.
 
     Parameters
     ----------
     source : name, path or profile
-        A table of measurements (.csv), or a measured model profile (.yaml).
+        Table of measurements (.csv), or measured model profile (.yaml).
     output : path
-        The file to write.
+        File to write.
     machine : str, optional
-        The machine profile that a measured one ran on.
+        For a measured profile: name of the machine profile that it ran on.
     file_format : str, optional
-        The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the output's
-        ending.
+        Records of the modular benchmarker (JSON), or rows of a table of measurements; default: by the ending of
+        the output file.
     force : bool
         Replace a file that exists already.
 
@@ -408,7 +409,7 @@ def export(
     Raises
     ------
     FomkitError
-        When the source holds no measurement, or the file is there and ``force`` is not given.
+        When the source holds no measurement, or the file exists and ``force`` is not given.
     """
     from fomkit.bench.measured_run import rows_to_export
     from fomkit.files.write import check_absent, write_whole

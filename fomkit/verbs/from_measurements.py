@@ -1,4 +1,4 @@
-"""Measured baseline × predicted ratio beside the absolute prediction, and whether both agree, as plain content."""
+"""Predict targets as measured baseline × predicted ratio, and check whether the absolute predictions agree."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _ROUNDING = 1e-9
 
 
 def inside(span: Span, value: float) -> bool:
-    """Tell whether a value lies in an interval, its ends and the rounding of the last digits included."""
+    """Return whether a value is in an interval, bounds included, up to rounding of the last digits."""
     return span.low * (1 - _ROUNDING) <= value <= span.high * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True)
 class BaselineMeasured:
-    """One model on the baseline: its prediction and what was measured of it.
+    """One model on the baseline: its prediction and its measurements.
 
-    `readings`: every row about this model and machine, those set aside among them.
-    `measured`: none where every row was set aside, or there is none.
+    `readings`: all rows about this model and machine, including those set aside.
+    `measured`: None where there is no row, or every row was set aside.
     """
 
     predicted: Estimate
@@ -50,10 +50,10 @@ class BaselineMeasured:
 
 @dataclass(frozen=True)
 class TwoWays:
-    """One model on one target: predicted alone, and the measured baseline times the predicted ratio.
+    """One model on one target, predicted in two ways: alone, and as measured baseline times predicted ratio.
 
-    `predicted`, `baseline`: of the target and of the baseline.
-    `measured`: of the baseline.
+    `predicted`, `baseline`: the estimates on the target and on the baseline.
+    `measured`: the measured step on the baseline.
     `ratio`: predicted step of the target over that of the baseline.
     `scaled`: the target, rolled up from the measured step times ``ratio``.
     """
@@ -66,23 +66,23 @@ class TwoWays:
 
     @property
     def factor(self) -> float:
-        """The step by measured baseline × ratio over the predicted one."""
+        """Step from measured baseline × ratio over the step predicted alone."""
         return self.scaled.step.value / self.predicted.step.value
 
     @property
     def overlap(self) -> bool:
-        """Whether the intervals of the two ways have a point in common."""
+        """Whether the intervals of the two ways overlap."""
         one, other = self.predicted.step, self.scaled.step
         return one.low <= other.high * (1 + _ROUNDING) and other.low <= one.high * (1 + _ROUNDING)
 
     @property
     def baseline_holds(self) -> bool:
-        """Whether the measured step lies in the interval predicted for the baseline."""
+        """Whether the measured step is in the interval predicted for the baseline."""
         return inside(self.baseline.step, self.measured.step.value)
 
     @property
     def verdict(self) -> Verdict:
-        """Say disagree where the intervals are apart, agree where all values lie in the others' intervals."""
+        """Return disagree for disjoint intervals, agree where each value is in the other and `baseline_holds`."""
         if not self.overlap:
             return "disagree"
         one, other = self.predicted.step, self.scaled.step
@@ -96,7 +96,7 @@ class TwoWays:
 
     @property
     def unpredicted(self) -> tuple[str, ...]:
-        """Terms without a predicted ratio: as far as the measured figure holds them, they scale like the rest."""
+        """Terms without a predicted ratio; where the measured figure includes them, they scale like the rest."""
         both = (self.predicted, self.baseline)
         of_step = {term for one in both for term in one.step_time.excludes}
         unpriced = {UNPRICED for one in both if UNPRICED in one.excludes}
@@ -104,20 +104,20 @@ class TwoWays:
 
     @property
     def counted_twice(self) -> tuple[str, ...]:
-        """Terms that the measured figure holds and that are added once more, because the target states them."""
+        """Terms that the measured figure includes and that are added again, because the target states them."""
         return tuple(sorted(self.measured.holds - {*self.scaled.run_time.excludes}))
 
 
 @dataclass(frozen=True)
 class FromMeasurements:
-    """A comparison told both ways.
+    """A comparison predicted in both ways.
 
-    `baselines`: model by model.
-    `ways`: target by target, those models of which the baseline was measured.
-    `merits`: by target, from measured baselines; empty unless every model has a measured step and a run. The
-      measured times weigh the ratios and are taken as they stand: in one line's ratio they cancel.
-    `others`: rows about other models or machines.
-    `explained`: that of the comparison.
+    `baselines`: ordered by model.
+    `ways`: ordered by target, for the models whose baseline was measured.
+    `merits`: by target, from measured baselines; empty unless every model has a measured step and a run. Measured
+      times are used as weights, without error: within the ratio of one line they cancel.
+    `others`: number of rows about other models or machines.
+    `explained`: as in the comparison.
     """
 
     baselines: tuple[BaselineMeasured, ...]
@@ -131,14 +131,14 @@ def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatc
     measured, reference = baseline.measured, baseline.predicted
     if measured is None:
         return None
-    # In this order a measurement that equals the prediction gives a correction of exactly 1.
+    # In this order a measurement equal to the prediction gives a correction of exactly 1.
     step = divide_independent(target.step, divide_independent(reference.step, measured.step))
     ratio = divide_independent(target.step, reference.step)
     return TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
 
 
 def _merit_of_ways(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> FigureOfMerit:
-    """Rate one target over the measured baseline; what was measured stands on both sides and has no error here."""
+    """Rate one target over the measured baseline; the measured time is on both sides and has no error here."""
     level = ways[0].predicted.step.level
     old, new = [], []
     for way in ways:
@@ -171,10 +171,10 @@ def _nothing_measured(
 def from_measurements(
     result: Comparison, rows: Sequence[Measurement], where: str, last_batch: LastBatch | None = None
 ) -> FromMeasurements:
-    """Tell a comparison a second time, from what was measured on its baseline.
+    """Predict the targets of a comparison a second time, from measurements of its baseline.
 
-    `result`: with a baseline; `where`: the table's file, for messages; `last_batch`: as in the options of
-    ``result``.
+    `result`: a comparison with a baseline; `where`: the table's file, for messages; `last_batch`: as in the
+    options of ``result``.
     """
     if not result.baseline:
         raise FomkitError(
@@ -230,7 +230,7 @@ Way = TypedDict("Way", {"step_s": Ends, "epoch_s": Ends | None, "run_s": Ends | 
 
 
 class ScaledWay(Way):
-    """The same by measured × ratio, with what was not predicted."""
+    """A way by measured × ratio, with the terms that were not predicted."""
 
     scaled_unpredicted: list[str]
     counted_twice: list[str]
@@ -286,14 +286,14 @@ def _two_ways_content(ways: TwoWays) -> OfWays:
 def _caveats(
     found: FromMeasurements, target: str
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
-    """Give what a figure of merit from measured baselines leaves out, what no device holds, and what runs say."""
+    """Return the caveats of a figure of merit from measured baselines: exclusions, misfits, explained runs."""
     under = [way for way in found.ways if way.predicted.machine.name == target]
     excludes = tuple(sorted({term for one in under for term in one.excludes}))
     return excludes, unfit_of([one.predicted for one in under]), found.explained.get(target, ())
 
 
 def measured_content(found: FromMeasurements, where: str) -> MeasuredWays:
-    """Put what was made of measurements in the form of the block ``from_measurements``."""
+    """Convert predictions from measurements to the block ``from_measurements``."""
     return {
         "file": where, "rule": RULE, "errors": ERRORS, "level_of_rows": MEASURED_LEVEL,
         "rows_of_others": found.others, "baselines": [_baseline(baseline) for baseline in found.baselines],

@@ -1,4 +1,4 @@
-"""A closer look: what models and machines are made of, where time goes, methods of convolutions."""
+"""A closer look: the evidence for times, the memory of a step, the contents of models and machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fomkit.plan.options import Options, check_options, options_of
 from fomkit.verbs.answer import Answer, command
 from fomkit.verbs.profiles import as_machine, as_model
 
-# What calculates is imported where it is used: help comes at once.
+# Modules that calculate are imported inside the functions, so that --help starts fast.
 if TYPE_CHECKING:
     from fomkit.ops.groups import Grouping
     from fomkit.verbs.model_view import Measure, View
@@ -35,24 +35,25 @@ def explain(
     precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL,
 ) -> Answer:
-    """Explain a step's time: its longest ops, what each rests on, and what to time to know better.
+    """Explain the predicted time of a step: the longest ops, the evidence for each, and what to measure first.
 
-    For each op: time with interval, the nearest timings and where they stand, the formulas of arithmetic and
-    traffic with the numbers put in, and the floor. At the end, which ops timed on the machine would shrink the
-    step's interval most. The method's twelve steps are in 'fomkit estimate --explain'.
+    For each op it prints the time with its interval, the nearest timings and where they come from, the formulas of
+    arithmetic and traffic with their numbers, and the least time that the machine's rates allow. At the end it
+    lists the ops whose timing would narrow the step's interval most. For the twelve steps of the method see
+    'fomkit estimate --explain'.
 
     Parameters
     ----------
     model, machine : name, path or profile
     top : int
-        Ops, and measurements, to list.
+        Number of ops, and of proposed measurements, to list.
     batch, sizes, precision, interval
         As of `fomkit.estimate`.
 
     Returns
     -------
     Answer
-        ``fomkit/explain/1``: ``content["ops"]`` are the longest; its table has the ops to time, best first.
+        ``fomkit/explain/1``: ``content["ops"]`` has the longest ops, the table the ops to time, the best first.
 
     Raises
     ------
@@ -85,18 +86,19 @@ def memory(
     sizes: Mapping[str, int] | None = None,
     precision: Precision | None = None,
 ) -> Answer:
-    """Follow the memory of one step: parameters, gradients, optimizer state, activations, by moment and module.
+    """Compute the memory that one step needs (parameters, gradients, optimizer state, activations) at each moment.
 
-    With a machine it also tells the largest batch that its device holds. Without the order of a model's ops only
-    what stands all the time is known, and that is said.
+    The peak is also listed by module. With --target the largest batch that fits the device's memory is computed
+    too. Where the profile lacks the order of the ops, only the memory that is allocated all the time is known, and
+    a message says so.
 
     Parameters
     ----------
     model : name, path or profile
     machine : name, path or profile, optional
-        Machine whose device is to hold it.
+        Machine whose device memory the step should fit.
     precision : str, optional
-        Where nothing is trained, weights of linear layers in this format; the rest stays as traced.
+        For inference: number format of the weights of linear layers; the rest stays as traced.
     batch, sizes
         As of `fomkit.estimate`.
 
@@ -108,7 +110,7 @@ def memory(
     Raises
     ------
     FomkitError
-        When a profile is unknown, or nothing is known of the memory, in these number formats.
+        When a profile is unknown, or the memory (in these number formats) cannot be determined.
 
     Examples
     --------
@@ -125,9 +127,9 @@ def memory(
 
 
 _OF_GROUPS = ("by", "top", "measure", "depth", "timeline")
-"""Arguments about groups of ops, or their order."""
+"""Arguments of the view by groups of ops, or of their order in time."""
 LEVELS = 2
-"""Levels shown of a tree as text, unless told; all of code, which has three."""
+"""Levels of a tree that the text shows by default; the tree by code is shown whole (three levels)."""
 
 
 @command(
@@ -146,49 +148,49 @@ def show(
     convolutions: bool = False, workspace: str | None = None, formula: bool = False, metrics: bool = False,
     timeline: str | Path | None = None, having: str | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
-    """Show a model's ops by group, a machine's facts and tables, or the names of all.
+    """Show a model's ops by group, a machine's facts and timing tables, or the names of all profiles.
 
     Parameters
     ----------
     profile : name, path or profile, optional
-        A profile by name or path; none = list them; machines = list these, with what is known.
+        Model or machine profile by name or path; machines: list machines and their main facts. Default: list all.
     by : str, optional
-        Group a model's ops by this; default: kind, which also counts its layers.
+        Group a model's ops by this; default: kind, which also counts the layers.
     top : float or str, optional
-        Only the fewest groups that reach this share, such as 95%.
+        List only the fewest groups that together reach this share, such as 95%.
     measure : str, optional
-        Order and cut by this; default: time where every op has one, else flop.
+        Sort and cut the groups by this; default: time if every op has one, else flop.
     depth : int, optional
-        Levels of a tree; default: all, of which the text shows 2 (of code all); 0 = all.
+        Levels of the tree; 0: all. Default: all; the text then shows 2 (with --by code all).
     machine : name, path or profile, optional
-        Machine to predict times on.
+        Machine on which the times of the ops are predicted.
     convolutions : bool
-        Each convolution by method: work, depth, workspace, the best.
+        Show each convolution by method: work, depth, workspace, and the best method.
     workspace : str, optional
-        Most that a method of --convolutions may take besides its operands: 256MiB.
+        With --convolutions: largest workspace that a method may use besides its operands, such as 256MiB.
     formula : bool
-        The work of a step, by pass, as formulas of its batch and other sizes.
+        Show the work of a step, by pass, as formulas of the batch and the other sizes.
     metrics : bool
-        Every figure that fomkit gives, explained.
+        List every figure that fomkit reports, with its definition.
     timeline : path, optional
-        Write the projected step as trace events, for ui.perfetto.dev.
+        Write the predicted step as trace events to this file, for ui.perfetto.dev.
     having : str, optional
-        Only machines with these words: number formats, parts of name, title or architecture.
+        With machines: only those that match all words: number formats, or parts of name, title or architecture.
     batch, sizes, precision, interval
         As of `fomkit.estimate`.
 
     Returns
     -------
-    Answer : ``fomkit/show/1``; its table has the groups, the families of tables, or the names.
+    Answer : ``fomkit/show/1``; its table has the groups, the families of timings, or the names.
 
     Raises
     ------
     FomkitError
-        When there is no such profile, or an argument does not fit it.
+        When the profile is unknown, or an argument does not apply to it.
     """
-    found = _found(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
-                   sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
-                   workspace=workspace, convolutions=convolutions, formula=formula, having=having)  # fmt: skip
+    found = _selected(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
+                      sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
+                      workspace=workspace, convolutions=convolutions, formula=formula, having=having)  # fmt: skip
     if isinstance(found, Answer):
         return found
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
@@ -199,10 +201,10 @@ def show(
     return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
 
 
-def _found(
+def _selected(
     profile: str | Path | ModelProfile | Machine | None, *, metrics: bool, **given: object
 ) -> Answer | ModelProfile:
-    """Give what is shown of no model, or the model that is to be looked at as the arguments say."""
+    """Return the answer where no model is shown; otherwise the model, to be shown as the arguments say."""
     if profile == "machines":
         return _machines(given)
     from fomkit.profiles.campaigns import find_profile
@@ -264,7 +266,7 @@ def _view(by: Grouping | None, measure: Measure | None, top: float | str | None,
 
 
 def _groups(model: ModelProfile, options: Options, machine: Machine | None, view: View) -> Answer:
-    """Show a model's ops by group; the text of a tree has its first levels unless a depth is asked for."""
+    """Show a model's ops by group; without a depth the text of a tree has its first `LEVELS` levels only."""
     from fomkit.output.models import format_model_view, view_rows
     from fomkit.verbs.model_view import show_model
 
@@ -282,7 +284,7 @@ def _groups(model: ModelProfile, options: Options, machine: Machine | None, view
 def _with_timeline(
     answer: Answer, model: ModelProfile, machine: Machine | None, options: Options, path: Path
 ) -> Answer:
-    """Write the projected step as trace events, and say so at the end of the text."""
+    """Write the predicted step as trace events, and add a note at the end of the text."""
     from fomkit.output.files import timeline_text
     from fomkit.plan.timeline import timeline_content
 
@@ -295,19 +297,19 @@ def _with_timeline(
 
 
 def _facts_view(machine: Machine) -> Answer:
-    """Show what is known of a machine, beside the ops of the shipped models."""
+    """Show the facts of a machine, and how its timings cover the ops of the shipped models."""
     from fomkit.output.machines import format_machine_view
     from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
 
-    # The same ops from two frameworks would weigh twice.
+    # Profiles of one network from two frameworks have the same ops, which would count twice.
     content = show_machine(machine, [first for first, *_ in by_network(list(map(as_model, shipped_models())))])
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return Answer(content, rows, format_machine_view)
 
 
 def _machines(given: Mapping[str, Any]) -> Answer:
-    """List the machines that have some words."""
+    """List the machines that match the words of ``having``."""
     from fomkit.output.machines import format_machines
     from fomkit.verbs.machine_view import machines_content
 
@@ -319,7 +321,6 @@ def _machines(given: Mapping[str, Any]) -> Answer:
 
 
 def _formulas(model: ModelProfile, options: Options) -> Answer:
-    """Show the work of a step as formulas."""
     from fomkit.output.models import format_formulas, formula_rows
     from fomkit.verbs.model_view import formulas_content
 
@@ -332,7 +333,6 @@ NamedProfiles = TypedDict("NamedProfiles", {"schema": str, "profiles": list[Name
 
 
 def _profile_names() -> Answer:
-    """List the profiles that there are to name."""
     from fomkit.profiles.campaigns import list_profiles
 
     rows: list[NamedProfile] = [
@@ -343,7 +343,7 @@ def _profile_names() -> Answer:
 
 
 def _method_view(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Answer:
-    """Show each convolution by each method; `workspace`: what a method may take beside its operands."""
+    """Show each convolution by each method; `workspace`: what a method may use besides its operands."""
     from fomkit.output.models import format_convolutions
     from fomkit.verbs.convolutions import convolutions_content, method_rows
 

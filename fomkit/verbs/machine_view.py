@@ -1,4 +1,4 @@
-"""A machine looked at (``fomkit/show/1``), and a step in memory (``fomkit/memory/1``), as plain content."""
+"""Content of a machine's view (``fomkit/show/1``) and of a step's memory (``fomkit/memory/1``)."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ MachineView = TypedDict("MachineView", {
 
 
 def machines_content(having: str | None = None) -> Machines:
-    """List the machines that can be named, the newest first: what is known of each, and by what.
+    """List all machines, the newest first, with their main facts and the kind of evidence.
 
-    `having`: words; each is a number format that a machine has a peak of, or part of its name, title or
-    architecture.
+    `having`: words; list only machines that match each word, as a number format with a stated peak or as part of
+    name, title or architecture.
     """
     words = (having or "").lower().split()
     found = list[Listed]()
@@ -100,12 +100,12 @@ def machines_content(having: str | None = None) -> Machines:
 
 
 EVERY = 10**9
-"""Timings left out that are named one by one: all."""
+"""Number of excluded timings that are listed individually: all."""
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
 def _peak_facts(machine: Machine) -> list[Peak]:
-    """Give each peak, and what a limit of power lets the machine hold of it where that is less."""
+    """Return each peak, and the rate that a power limit lets the machine sustain where that is lower."""
     memory, lower = machine.device.byte_per_s, held(machine).device.peaks
     return [
         as_content(
@@ -124,7 +124,7 @@ def _energy(energy: Energy | None) -> EnergyStated | None:
 
 
 def _tally(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
-    """Count rows by some text columns, leaving out rows that say nothing."""
+    """Count rows by some text columns; rows that are empty in all of them are left out."""
     words = timings.assign(**{name: column_texts(timings, name) for name in columns})[list(columns)]
     counts = words.groupby(list(columns), sort=False).size()
     found = [(key if isinstance(key, tuple) else (key,), count) for key, count in counts.items()]
@@ -142,7 +142,7 @@ def _tables(timings: pd.DataFrame) -> Tables:
 
 
 def _errors_by_kind(found: list[shape_coverage.ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
-    """Join the left-out errors of all families of a kind."""
+    """Pool the cross-validation errors of all families of each kind."""
     kinds = list[OfKind]()
     for kind in dict.fromkeys(family["kind"] for family in found):
         names = [FamilyName(kind, one["dtype"], one["engine"], one["pass_name"], one["part"]) for one in found
@@ -171,9 +171,9 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | Non
 
 
 def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView:
-    """Look at a machine: what is stated of it, what was timed on it, and what the timings cover.
+    """Return the content of a machine's view: stated facts, timings, and how the timings cover common ops.
 
-    `reference`: models whose ops are asked for. Gives a dict: ``fomkit/show/1``.
+    `reference`: models whose ops the timings should cover. Returns a dict: ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
     facts = as_content(
@@ -202,7 +202,7 @@ EXCLUDED = ("the framework's context and libraries on the device", "gaps between
 
 
 def _memory_assumed(use: Use) -> list[str]:
-    """Say what is assumed; whether gradients wait for one update of all stands in the order."""
+    """Return the assumptions; the order of the ops decides whether gradients wait for one update of all."""
     gradients = use.pieces[use.pieces["role"] == "gradient"]
     at_once = bool((gradients["last"] < len(use.live_byte) - 1).any())
     return [AT_ONCE if at_once and "gradients" in text else text for text in ASSUMED]
@@ -237,7 +237,7 @@ def _moment(use: Use, moment: int) -> Moment:
 
 
 def _modules_at_peak(use: Use) -> list[OfModule]:
-    """Add up by module what stands at the peak, the largest first."""
+    """Add up by module the memory that is allocated at the peak, the largest first."""
     sums = use.standing(use.peak_id).pivot_table(
         index="module", columns="role", values="byte", aggfunc="sum", fill_value=0.0, observed=True
     )
@@ -274,7 +274,7 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
 
 
 def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
-    """Say what the layers of one sample make, freed or not, as tables of the classic networks count it."""
+    """Return the memory that the layers of one sample fill, freed or not, as in tables of classic networks."""
     census = census_content(model, sizes)
     if census is None:
         return None
@@ -297,10 +297,10 @@ def _room_content(
 
 
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> Memory:
-    """Say what memory one step takes, when, for what and where, and whether a device holds it.
+    """Return the memory that one step needs, by moment, role and module, and whether it fits a device.
 
-    `model`: without an order of its ops only the memory that stands whatever the batch is known; `options`: batch
-    and other sizes; `machine`: whose device is to hold it. Gives a dict: ``fomkit/memory/1``.
+    `model`: without the order of its ops only the memory that does not depend on the batch is known; `options`:
+    batch and other sizes; `machine`: device that it should fit. Returns a dict: ``fomkit/memory/1``.
     """
     sizes = choose_sizes(model, options.wanted_sizes)
     if options.precision is not None:

@@ -1,4 +1,4 @@
-"""The machine at hand, measured; and how far predictions are from measurements."""
+"""Measurement of this machine, and validation of predictions by public measurements."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 MeasurePlan = Literal["quick", "default", "full"]
-"""About 2 minutes, 10 minutes, an hour of the clock that times the ops."""
+"""Duration by the clock that times the ops: about 2 minutes, 10 minutes or an hour."""
 
 
-def _silent(_text: str) -> None:
-    """Let nobody watch."""
+def _no_progress(_text: str) -> None:
+    """Ignore progress messages: the default of ``tell``."""
 
 
 def _output(path: str | Path, plan: str, force: bool) -> Path:
@@ -58,22 +58,22 @@ def measure(
     library: Literal["torch", "tensorflow"] | None = None, name: str = "", seed: int = 0, resume: bool = False,
     network: bool = False, ranks: int | None = None, backends: Sequence[str] = (),
     slurm: str | Path | None = None, nodes: int | None = None, input_file: str | Path | None = None,
-    workers: int | None = None, add: bool = False, force: bool = False, tell: Callable[[str], None] = _silent,
+    workers: int | None = None, add: bool = False, force: bool = False, tell: Callable[[str], None] = _no_progress,
 ) -> Answer:  # fmt: skip
-    """Time ops on this machine with PyTorch, or TensorFlow, and write its profile.
+    """Time ops on this machine with PyTorch or TensorFlow, and write a machine profile.
 
-    Each result is checked against double precision first. Without --for the ops fill the space of sizes. Time is
-    that of the clock that times the ops: on a busy machine it takes up to four times as long by the wall.
+    Results of ops are first checked against double precision. Without --for the ops cover the space of sizes.
+    Durations are by the clock that times the ops; on a busy machine the wall time is up to four times as long.
 
-    Exit code 1 where less than 80 % of each model's predicted step time, without --for 20 % of the plan's ops, is
-    measured or interpolated; --resume goes on. --network, --input: docs/measure-network.md.
+    Exit code 1 where less than 80 % of a model's predicted step time (without --for: 20 % of the plan's ops) is
+    measured or interpolated; --resume continues. For --network and --input see docs/measure-network.md.
 
     Parameters
     ----------
     quick : bool
-        About 2 minutes.
+        Use the plan of about 2 minutes.
     full : bool
-        About an hour; default: about 10 minutes.
+        Use the plan of about an hour; default: about 10 minutes.
     output, models, device, threads, library, name, seed, resume, force, tell
         As of `fomkit.measure_machine`.
     batch, sizes, precision
@@ -81,40 +81,40 @@ def measure(
     network : bool
         Time messages and collectives between processes instead of ops.
     slurm : path, optional
-        With --network: only write a Slurm job script that does it.
+        With --network: measure nothing here; write a Slurm job script that does the measurement.
     nodes : int, optional
         With --slurm: nodes of the job; default: 2.
     ranks, backends, add
         As of `fomkit.measure_network`.
     input_file : path, optional
-        Time the input pipeline of this file instead of ops: its loader (a DataLoader, a tf.data.Dataset) or its
-        dataset. The file is run.
+        Time the input pipeline of this Python file instead of ops: its loader (a DataLoader, a tf.data.Dataset) or
+        its dataset. The file is executed.
     workers
         As of `fomkit.measure_input`.
 
     Returns
     -------
     Answer
-        ``fomkit/measured/1`` of ops, else ``fomkit/written/1``; `fomkit.machine` loads what was written.
+        ``fomkit/measured/1`` for ops, else ``fomkit/written/1``; `fomkit.machine` loads the profile.
 
     Raises
     ------
     FomkitError
-        When nothing can be timed here, or an option says something of what is not measured.
+        When nothing can be timed here, or an option does not apply to what is measured.
     """
-    beside = _Beside(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
-    shared: dict[str, Any] = {"plan": beside.plan(quick, full), "name": name, "force": force}
+    other = _OtherMeasurement(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
+    shared: dict[str, Any] = {"plan": other.plan(quick, full), "name": name, "force": force}
     of_run: dict[str, Any] = {"resume": resume, "seed": seed, "tell": tell}
     of_ops = {"models": models, "batch": batch, "sizes": sizes, "precision": precision}
     if network or input_file is not None:
-        beside.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
-        return _measured_beside(Path(output), beside, device, batch, shared, of_run)
+        other.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
+        return _measure_other(Path(output), other, device, batch, shared, of_run)
     shared |= {**of_ops, "device": device}
-    return _told_of_ops(measure_machine(output, library=library, threads=threads, **shared, **of_run))
+    return _ops_answer(measure_machine(output, library=library, threads=threads, **shared, **of_run))
 
 
-class _Beside(NamedTuple):
-    """What is to be measured besides ops: the network, or an input pipeline."""
+class _OtherMeasurement(NamedTuple):
+    """Options of a measurement other than of ops: of the network, or of an input pipeline."""
 
     network: bool
     ranks: int | None
@@ -126,7 +126,7 @@ class _Beside(NamedTuple):
     add: bool
 
     def plan(self, quick: bool, full: bool) -> MeasurePlan:
-        """Name the plan; raise where something is said of what is not measured."""
+        """Return the plan's name; raise FomkitError where an option does not apply to what is measured."""
         if quick and full:
             raise FomkitError("`quick`, `full`", "ask for two plans. Choose one.")
         of_network = {"ranks": self.ranks, "backends": self.backends, "slurm": self.slurm}
@@ -146,26 +146,24 @@ class _Beside(NamedTuple):
         return "quick" if quick else "full" if full else "default"
 
     def check(self, of_ops: Mapping[str, object]) -> None:
-        """Raise where something is said of the ops that are not measured."""
+        """Raise FomkitError where an option of ops is given, because ops are not measured."""
         what, taken = ("the network", ("resume", "seed")) if self.network else ("an input pipeline", ("batch",))
         for name in (name for name, value in of_ops.items() if value and name not in taken):
             raise FomkitError(name, f"says something of ops, and {what} is measured. Leave it out.")
 
 
-def _measured_beside(
-    output: Path, beside: _Beside, device: str, batch: int | None, shared: Mapping[str, Any],
+def _measure_other(
+    output: Path, other: _OtherMeasurement, device: str, batch: int | None, shared: Mapping[str, Any],
     of_run: Mapping[str, Any],
 ) -> Answer:  # fmt: skip
-    """Measure the network or an input pipeline, or write the job that does; say what was found."""
-    backends = beside.backends or (("nccl",) if device == "cuda" else ("gloo",))
-    if beside.slurm is not None:
-        return _job_script(output, Path(beside.slurm), beside, backends, shared)
-    if beside.input_file is not None:
-        read = measure_input(
-            beside.input_file, output, workers=beside.workers, batch=batch, add=beside.add, **shared
-        )
+    """Measure the network or an input pipeline, or write the job script for it; return the answer to print."""
+    backends = other.backends or (("nccl",) if device == "cuda" else ("gloo",))
+    if other.slurm is not None:
+        return _job_script(output, Path(other.slurm), other, backends, shared)
+    if other.input_file is not None:
+        read = measure_input(other.input_file, output, workers=other.workers, batch=batch, add=other.add, **shared)
         return written(read.files, [*read.lines(), f"Written: {', '.join(map(str, read.files))}"])
-    found = measure_network(output, ranks=beside.ranks, backends=backends, add=beside.add, **shared, **of_run)
+    found = measure_network(output, ranks=other.ranks, backends=backends, add=other.add, **shared, **of_run)
     if found is None:
         return written((), ())
     lines = [*found.machine.notes, f"measured in {found.wall_s:.0f} s: {', '.join(map(str, found.files))}"]
@@ -177,13 +175,13 @@ def _measured_beside(
 
 
 def _job_script(
-    output: Path, path: Path, beside: _Beside, backends: Sequence[str], shared: Mapping[str, Any]
+    output: Path, path: Path, other: _OtherMeasurement, backends: Sequence[str], shared: Mapping[str, Any]
 ) -> Answer:
     from fomkit.bench.network import Job, slurm_job
     from fomkit.files.write import check_absent, write_whole
 
-    nodes = beside.nodes or 2
-    job = Job(nodes, beside.ranks or nodes, shared["plan"], tuple(backends), str(output), beside.add)
+    nodes = other.nodes or 2
+    job = Job(nodes, other.ranks or nodes, shared["plan"], tuple(backends), str(output), other.add)
     text = slurm_job(job)
     check_absent([path], shared["force"])
     write_whole(path, text)
@@ -204,8 +202,8 @@ def _link_line(link: Link) -> str:
     return f"{link.channel}, {link.tier}, {sizes}: alpha {alpha}, {rate}"
 
 
-def _told_of_ops(found: Measured) -> Answer:
-    """Say what was measured of ops, how sure it is, where it stands, and the next command."""
+def _ops_answer(found: Measured) -> Answer:
+    """Return the answer for timed ops: what was measured, whether it suffices, the files, and the next command."""
     from fomkit.bench.journal import DESIGN, MeasuredContent
     from fomkit.output.machines import format_measured
 
@@ -224,9 +222,9 @@ def measure_machine(
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     device: Literal["cpu", "cuda"] = "cpu", library: Literal["torch", "tensorflow"] | None = None,
     threads: int = 1, name: str = "", seed: int = 0, resume: bool = False, force: bool = False,
-    tell: Callable[[str], None] = _silent,
+    tell: Callable[[str], None] = _no_progress,
 ) -> Measured:  # fmt: skip
-    """Time ops on this machine with PyTorch, or TensorFlow, in a process of their own, and write its profile.
+    """Time ops on this machine with PyTorch or TensorFlow, in a separate process, and write a machine profile.
 
     Parameters
     ----------
@@ -237,28 +235,28 @@ def measure_machine(
     models : sequence of str
         Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.
     batch, sizes, precision
-        Of the models, as of `fomkit.estimate`.
+        For the models, as of `fomkit.estimate`.
     device : str
-        What is measured.
+        Device to measure.
     threads : int
-        Threads on a CPU; 1 is timed by process time.
+        CPU threads; a single thread is timed by process time.
     library : str, optional
-        What runs the ops; default: PyTorch, or TensorFlow where only that is here.
+        Library that runs the ops; default: PyTorch, or TensorFlow where only TensorFlow is installed.
     name : str
-        Name of the machine; default: the file's.
+        Name of the machine; default: the file's name.
     seed : int
-        Of the random order in which ops are timed.
+        Seed of the random order in which ops are timed.
     resume : bool
-        Go on from what an earlier run kept.
+        Continue an interrupted measurement; timings that it stored are kept.
     force : bool
         Replace the file if it exists.
     tell : function of a text
-        Told before each op.
+        Called with a message before each op.
 
     Returns
     -------
     Measured
-        ``machine``, the files that were written, ``interrupted``, and the ``verdict`` whether it is enough.
+        ``machine``, the ``files`` written, ``interrupted``, and the ``verdict`` whether the timings suffice.
 
     Raises
     ------
@@ -283,7 +281,7 @@ def measure_machine(
 def measure_network(
     output: str | Path, *, ranks: int | None = None, backends: Sequence[str] = ("gloo",),
     plan: MeasurePlan = "default", add: bool = False, resume: bool = False, seed: int = 0, name: str = "",
-    force: bool = False, tell: Callable[[str], None] = _silent,
+    force: bool = False, tell: Callable[[str], None] = _no_progress,
 ) -> NetworkMeasured | None:  # fmt: skip
     """Time messages and collectives between processes, started here or by a launcher, and write the links found.
 
@@ -292,16 +290,17 @@ def measure_network(
     output, plan, resume, seed, name, force, tell
         As of `fomkit.measure_machine`.
     ranks : int, optional
-        With --network: processes to start here; default: 2.
+        With --network: number of processes to start here; default: 2.
     backends : sequence of str
-        With --network: what carries the messages; may be repeated. Default: nccl with --device cuda, else gloo.
+        With --network: backend that sends the messages; may be repeated. Default: nccl with --device cuda, else
+        gloo.
     add : bool
-        With --network, --input: add to the machine profile that is there.
+        With --network or --input: add the results to an existing machine profile.
 
     Returns
     -------
     NetworkMeasured or None
-        None in a launched process for which another one writes.
+        None in a launched process that is not the one that writes the file.
 
     Raises
     ------
@@ -336,13 +335,13 @@ def measure_input(
     Parameters
     ----------
     source : path
-        A Python file, which is run in a process of its own.
+        A Python file, which is executed in a separate process.
     output, plan, add, name, force
         As of `fomkit.measure_network`.
     workers : int, optional
-        With --input: worker processes of the loader made of a dataset.
+        With --input: worker processes of the loader that is made from a dataset.
     batch : int, optional
-        Of that loader.
+        Batch of that loader.
 
     Raises
     ------
@@ -360,14 +359,13 @@ def measure_input(
 
 
 def _page(found: Answer) -> str:
-    """Write the comparisons as a page."""
     from fomkit.output.docs import accuracy_page
 
     return accuracy_page(dict(found.content))
 
 
-def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
-    if asked["here"] and output is not None and output.suffix == ".md":
+def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
+    if arguments["here"] and output is not None and output.suffix == ".md":
         raise FomkitError(str(output), "a page is of public comparisons, and --here is none. Use .json or .csv.")
 
 
@@ -382,37 +380,37 @@ def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
 )
 def validate(
     data: str | Path | None = None, *, full: bool = False, sheets: Sequence[str] = (), here: bool = False,
-    quick: bool = False, tell: Callable[[str], None] = _silent,
+    quick: bool = False, tell: Callable[[str], None] = _no_progress,
 ) -> Answer:  # fmt: skip
-    """Rerun the public comparisons: how far predictions are from measurements that nobody fitted.
+    """Compare predictions with public measurements that were not used to fit them.
 
-    Shape groups left out of DeepBench's tables; NeuSight's labels of calls, whole models and ratios of machines,
-    beside what published predictors said of the same labels. No label is ever fitted. The exit code is 1 where a
-    figure is past its tolerance (validation/aims.csv).
+    The comparisons: DeepBench's tables with one group of shapes left out at a time; NeuSight's measured ops, whole
+    models and ratios between machines, with the errors that published predictors have on the same measurements.
+    Exit code 1 where an error exceeds its tolerance (validation/aims.csv).
 
-    With --here the proof is on hardware, of PyTorch on this machine: once without any of the models' shapes in the
-    profile, once with exactly these. The models are shipped; the exit code is 1 where a median error is past its
-    tolerance.
+    With --here this machine is measured with PyTorch, and steps of shipped models are predicted and timed: once
+    from a profile without any of the models' shapes, once from a profile with exactly these shapes. Exit code 1
+    where a median error exceeds its tolerance.
 
     Parameters
     ----------
     data : path, optional
-        Labels laid out like validation/neusight; default: those.
+        Folder of measurements laid out like validation/neusight; default: that one.
     full : bool
-        Refit and judge inside each fold, as a user would: minutes more.
+        Refit and score inside each fold of the cross-validation; takes minutes longer.
     sheets : sequence of str
-        A DeepBench sheet, such as 'v100 fp32/vector'; default: all.
+        DeepBench sheet to use, such as 'v100 fp32/vector'; may be repeated; default: all.
     here : bool
-        Measure this machine, estimate ten models' steps on its profile and time them: minutes.
+        Measure this machine, predict the steps of ten models from its profile, and time them; takes minutes.
     quick : bool
-        With --here: by the quick plan of measure.
+        With --here: use the quick plan of measure.
     tell : function of a text
-        With --here: told before each part.
+        With --here: called with a message before each part.
 
     Returns
     -------
     Answer
-        ``fomkit/validate/1``: its table has the scores, ``content["aims"]`` their targets; ``fomkit/here/1``: its
+        ``fomkit/validate/1``: the table has the scores, ``content["aims"]`` the tolerances; ``fomkit/here/1``: the
         table has the models.
 
     Raises

@@ -1,4 +1,4 @@
-"""A model looked at by groups of its ops, by its layers, and by formulas of its sizes, as plain content."""
+"""Content of a model's views: groups of its ops, its layers, and formulas of its sizes."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Census = TypedDict("Census", {
 
 
 def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> Census | None:
-    """Count a model's layers by type, in the forward pass of one sample; None where nobody recorded the layers.
+    """Count a model's layers by type, in the forward pass of one sample; None where layers were not recorded.
 
-    A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
+    A profile whose batch is fixed is counted at that batch, which ``samples`` states.
 
-    `sizes`: the named sizes of the study; the batch among them does not count.
+    `sizes`: named sizes that override the profile's; a batch among them is ignored.
     """
     if model.layers is None:
         return None
@@ -82,11 +82,11 @@ TRACED = "traced"
 
 @dataclass(frozen=True)
 class View:
-    """How to look at a model.
+    """How a model's ops are grouped and listed.
 
     `by`: a key of `GROUPINGS`.
-    `measure`: time, flop or byte; None takes time where every op has one, else flop.
-    `top`: share of the measure: only the fewest groups that reach it are listed.
+    `measure`: time, flop or byte; None for time if every op has one, else flop.
+    `top`: list only the fewest groups that together reach this share of the measure.
     `depth`: levels of a tree; 0 or None for all.
     """
 
@@ -98,7 +98,7 @@ class View:
 
 @dataclass(frozen=True)
 class _Step:
-    """The ops of a step with what is known of them, and their sums."""
+    """The ops of a step with their costs and times, and their sums."""
 
     ops: pd.DataFrame
     labels: pd.Series[str]
@@ -106,11 +106,11 @@ class _Step:
     total: Sums
     level: float
     uses: Uses | None
-    """What use in a step adds to intervals; None where times are not predicted."""
+    """What an op's use inside a step adds to its interval; None where times are not predicted."""
 
     @property
     def beside(self) -> bool:
-        """Whether the trace has times that stand beside predicted ones."""
+        """Whether there are both traced and predicted times."""
         return self.uses is not None and not isnan(self.total.traced_s)
 
 
@@ -120,8 +120,8 @@ def _ops_of(
     if machine is not None:
         found = estimate(model, machine, options)
         ops, stale = _traced_at(found.ops, model, found.sizes)
-        said = (*found.formats.message.splitlines(), *found.deviations, *stale)
-        return ops, said, conditions_content(found)
+        notes = (*found.formats.message.splitlines(), *found.deviations, *stale)
+        return ops, notes, conditions_content(found)
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
@@ -137,7 +137,7 @@ def _is_traced(ops: pd.DataFrame) -> bool:
 def _traced_at(
     ops: pd.DataFrame, model: ModelProfile, sizes: Mapping[str, int]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Leave the times of a trace out where another step is looked at."""
+    """Drop the times of a trace where the step has other sizes than the traced one."""
     if not _is_traced(ops) or dict(sizes) == dict(model.sizes):
         return ops, ()
     own = ", ".join(f"{name} {size}" for name, size in model.sizes.items())
@@ -156,26 +156,26 @@ OpSums = TypedDict("OpSums", {
 
 
 class OpGroup(OpSums):
-    """The same of a named group."""
+    """The sums of a named group."""
 
     group: str
 
 
 class Branch(OpGroup):
-    """The same of a level of a tree, and of it with all that is below."""
+    """The sums of a tree level alone, and of the level with all levels below it."""
 
     depth: int
     inclusive: OpSums
 
 
 class OtherGroups(OpSums):
-    """The same of the groups that are not listed."""
+    """The sums of the groups that are not listed."""
 
     groups: int
 
 
 class WholeStep(OpSums):
-    """The same of all ops."""
+    """The sums of all ops."""
 
     at_least: bool
 
@@ -197,7 +197,7 @@ def _share_of(part: float, whole: float) -> float:
 
 
 def _time_entry(step: _Step, ops: pd.DataFrame, sums: Sums) -> Mapping[str, object]:
-    """Give the keys of the time of some ops: as it was traced, or as it is predicted."""
+    """Return the entries about the time of some ops: the traced time, or the predicted one."""
     if step.uses is None:
         known = not isnan(sums.time_s)
         time: object = {"value": sums.time_s, "low": None, "high": None} if known else nan
@@ -209,18 +209,18 @@ def _time_entry(step: _Step, ops: pd.DataFrame, sums: Sums) -> Mapping[str, obje
 
 
 def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
-    """Put the sums of some ops in the form of an entry of ``rows``."""
+    """Convert the sums of some ops to an entry of ``rows``."""
     sums, timed = add_up(ops, step.distinct), "time_s" in ops.columns
-    beside = timed and step.beside
+    traced = timed and step.beside
     missing = as_content(
-        Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if beside else None,
+        Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if traced else None,
         time=sums.time_missing if timed else None,
     )  # fmt: skip
     return as_content(
         OpSums, _time_entry(step, ops, sums) if timed else {"time_s": None}, sums, distinct_ops=sums.distinct,
         flop_share=_share_of(sums.flop, step.total.flop), byte_share=_share_of(sums.byte, step.total.byte),
-        missing=missing, traced_s=sums.traced_s if beside else None,
-        traced_share=_share_of(sums.traced_s, step.total.traced_s) if beside else None,
+        missing=missing, traced_s=sums.traced_s if traced else None,
+        traced_share=_share_of(sums.traced_s, step.total.traced_s) if traced else None,
     )  # fmt: skip
 
 
@@ -274,11 +274,10 @@ def _by_line(model: ModelProfile, ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def show_model(model: ModelProfile, view: View, options: Options, machine: Machine | None = None) -> ModelContent:
-    """Look at one training step of a model by groups of its ops.
+    """Return one step of a model by groups of its ops, as ``fomkit/show/1``.
 
-    `options`: batch and other sizes; precision and interval where times are predicted; `machine`: Machine to
-    predict times on; without it the times of the trace are taken, where there are any. Gives a dict:
-    ``fomkit/show/1``.
+    `options`: batch and other sizes; precision and interval where times are predicted; `machine`: machine for
+    which times are predicted; without it the times of the trace are used, where there are any.
     """
     ops, notes, conditions = _ops_of(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
@@ -310,18 +309,18 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
 STEP = "step"
 QUANTITIES = ("flop", "byte")
 _NO_WORK = ("op", "count", "module", "code_line", "traced_time_s")
-"""Columns that change nothing of an op's work."""
+"""Columns that do not affect an op's work."""
 
 
 class _Sum:
-    """The work of some ops in one quantity: what has a formula, and how many executions have none."""
+    """The work of some ops in one quantity: the terms with a formula, and the executions without one."""
 
     def __init__(self) -> None:
         self.terms: list[Any] = []
         self.missing = 0.0
 
     def add(self, work: Any, count: float) -> None:
-        import sympy  # half a second, of this view alone
+        import sympy  # takes half a second to import, and only this view needs it
 
         if work is sympy.nan:
             self.missing += count
@@ -329,17 +328,17 @@ class _Sum:
             self.terms.append(sympy.Rational(repr(count)) * work)
 
     def formula(self) -> Any:
-        """Give it expanded; None where nothing has a formula."""
+        """Return the expanded sum; None where no op has a formula."""
         import sympy
 
         return sympy.expand(sympy.Add(*self.terms)) if self.terms else None
 
 
 def _sums_on_symbols(model: ModelProfile, sizes: Mapping[str, Any]) -> dict[str, dict[str, _Sum]]:
-    """Add up the work of distinct ops on symbols, by pass and for the step."""
+    """Add up the work of distinct ops as symbolic expressions, by pass and for the step."""
     found: dict[str, dict[str, _Sum]] = defaultdict(lambda: {name: _Sum() for name in QUANTITIES})
-    apart = [name for name in model.ops.columns if name not in _NO_WORK]
-    for _, rows in model.ops.groupby(apart, sort=False, dropna=False):
+    columns = [name for name in model.ops.columns if name not in _NO_WORK]
+    for _, rows in model.ops.groupby(columns, sort=False, dropna=False):
         cells = {str(name): value for name, value in rows.iloc[0].items()}
         count = float(rows["count"].sum())
         for name, work in symbolic_work(cells, lambda text: evaluate(text, sizes, model.name)).items():
@@ -353,7 +352,7 @@ def _word_of_pass(pass_name: str) -> str:
 
 
 def _sums_at(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """Add up, in float64, what the costs stage gives at the sizes."""
+    """Add up the costs of the ops at the given sizes, in float64."""
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
     costed = add_costs(numeric, checked=True)
@@ -375,11 +374,11 @@ Formulas = TypedDict("Formulas", {
 
 
 def formulas_content(model: ModelProfile, options: Options) -> Formulas:
-    """Write the work of one step, by pass, as formulas of its named sizes.
+    """Return the work of one step, by pass, as formulas of its named sizes (``fomkit/formulas/1``).
 
-    `options`: a batch, or another size, that is chosen is put in as a number. Gives a dict: ``fomkit/formulas/1``.
-    Beside a formula stands its value at ``sizes``, a float64 sum over ops; both are None where no op has one.
-    ``missing`` counts the executions without a formula, which neither has.
+    `options`: a batch or other size that is set there is inserted as a number. Each formula has its value at
+    ``sizes``, a float64 sum over ops; both are None where no op has a formula. ``missing`` counts the executions
+    without a formula, which neither includes.
 
     >>> from fomkit.profiles.models import load_model
     >>> formulas_content(load_model("candle/p1b3"), Options())["rows"][0]["flop"]["formula"]

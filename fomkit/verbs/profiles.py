@@ -1,4 +1,4 @@
-"""Profiles in and out: loaded by name, traced from code, imported from foreign files, written."""
+"""Load, trace and save profiles."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def as_name(value: object, what: str) -> str | Path:
-    """Give a name or path of a profile.
-
-    Raises FomkitError when it is neither.
-    """
+    """Return a name or path of a profile unchanged; raise FomkitError when the value is neither."""
     if isinstance(value, str | Path):
         return value
     raise FomkitError(what, f"is of type {type(value).__name__}. Give a name, a path or a loaded {what} profile.")
@@ -68,10 +65,10 @@ def model(name: str | Path) -> ModelProfile:
 
 
 def as_machine(given: str | Path | Machine, what: str = "machine") -> Machine:
-    """Take a machine as it is, or load the profile that is named."""
+    """Return a machine as it is, or load the profile that is named."""
     if isinstance(given, Machine):
         return given
-    from fomkit.profiles.machines import load_machine  # with pandas, for which no help waits
+    from fomkit.profiles.machines import load_machine  # imports pandas, which help does not need
 
     return load_machine(as_name(given, what))
 
@@ -79,9 +76,9 @@ def as_machine(given: str | Path | Machine, what: str = "machine") -> Machine:
 def as_model(
     given: str | Path | ModelProfile | Workload | Any, inputs: Any = None, batch: int | None = None
 ) -> ModelProfile:
-    """Take a model as it is, load the profile that is named, or trace what is code: a file, a workload, a module.
+    """Return a model as it is, load the profile that is named, or trace code: a file, a workload, a module.
 
-    `inputs`: of a module, as `Workload` takes them; `batch`: at which a function of it is called.
+    `inputs`: of a module, in the form that `Workload` takes; `batch`: passed to ``inputs`` where it is a function.
     """
     from fomkit.profiles.models import TRACED, load_model
 
@@ -93,7 +90,7 @@ def as_model(
         is_code = Path(given).suffix in TRACED
         return replace(traced(Path(given)), asked_as=str(given)) if is_code else load_model(given)
     if not (isinstance(given, Workload) or callable(given)):
-        return load_model(as_name(given, "model"))  # which says what was expected
+        return load_model(as_name(given, "model"))  # as_name raises: it names the types that are expected
     return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)
 
 
@@ -101,12 +98,12 @@ def in_mode(
     given: str | Path | ModelProfile | Any, mode: Mode | None = None, fusion: Fusion | None = None,
     batch: int | None = None, sizes: Mapping[str, int] | None = None, inputs: Any = None,
 ) -> ModelProfile:  # fmt: skip
-    """Take a model in a mode: the profile of this step, or one made of the file or the sizes that it is made from.
+    """Return a model in a mode: its own profile, the profile of the mode, or one built from its file or sizes.
 
-    `mode`: None takes it as it is. Of a name that is the profile itself, where it is of the mode, else NAME-MODE
-    beside it, else what NAME.config.json beside it says; of a file what it is traced as. `fusion`: by sizes which
-    ops are one kernel; of a trace ``eager`` is how it ran, and ``compiled`` joins its chains. `batch`, `sizes`: of
-    what is made; `inputs`: as of `as_model`.
+    `mode`: None keeps the profile as it is. For a name, the profile itself is used if it has this mode, else
+    NAME-MODE beside it, else a profile built from NAME.config.json beside it; a file is traced in this mode.
+    `fusion`: for a profile built from sizes, which ops are one kernel; for a trace, ``eager`` is how it ran, and
+    ``compiled`` joins its chains. `batch`, `sizes`: of a profile that is built; `inputs`: as of `as_model`.
     """
     from fomkit.frontends.fusion import join_chains
     from fomkit.profiles.models import TRACED
@@ -123,7 +120,7 @@ def in_mode(
         by_sizes = found.traced_with.get("device") == OF_SIZES
         is_own = mode in (None, own) or (mode == "prefill" and own == "infer" and fills_a_cache)
         if not is_own or (by_sizes and fusion not in (None, "vendor")):
-            found = _of_mode_beside(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
+            found = _stored_mode(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
     if by_sizes or fusion in (None, "eager"):
         return found
     if fusion == "compiled":
@@ -132,11 +129,11 @@ def in_mode(
     raise FomkitError(found.name, f"{what}. Take compiled, or eager, or leave fusion out.")
 
 
-def _of_mode_beside(
+def _stored_mode(
     given: object, found: ModelProfile, mode: Any, is_own: bool, fusion: Fusion, batch: int | None,
     sizes: Mapping[str, int] | None,
 ) -> ModelProfile:  # fmt: skip
-    """Take the profile of a mode that lies beside one, or make it of the sizes that do."""
+    """Return the profile of a mode that is stored beside a given one, or build it from the config.json there."""
     from fomkit.frontends.config.profile import profile_config
     from fomkit.frontends.config.read import SEQ, SOURCE
     from fomkit.profiles.models import load_model
@@ -144,32 +141,32 @@ def _of_mode_beside(
     if isinstance(given, str | Path):
         path = locate(str(given), "model_profiles")
         stem = path.stem.removesuffix(f"-{mode}")
-        beside, config = path.with_name(f"{stem}-{mode}.yaml"), path.with_name(f"{stem}.config.json")
-        like = load_model(beside) if beside.is_file() else found if is_own else None
-        if like is not None and fusion == "vendor":
-            return like
+        stored, config = path.with_name(f"{stem}-{mode}.yaml"), path.with_name(f"{stem}.config.json")
+        base = load_model(stored) if stored.is_file() else found if is_own else None
+        if base is not None and fusion == "vendor":
+            return base
         if config.is_file():
-            # A prompt is as long as what is trained on, unless somebody says otherwise.
+            # By default a prompt is as long as a training sequence.
             tokens = () if mode == "decode" else (SEQ, SOURCE)
             as_trained = {name: found.sizes[name] for name in tokens if name in found.sizes}
-            known = {**(as_trained if like is None else like.sizes), **(sizes or {})}
+            known = {**(as_trained if base is None else base.sizes), **(sizes or {})}
             known_batch = known.pop("batch", None)
             made = profile_config(config, mode=mode, fusion=fusion, batch=batch or known_batch, sizes=known,
-                                  name=f"{stem}-{mode}" if like is None else like.name)  # fmt: skip
-            return made if like is None else replace(made, data=like.data, run=like.run, unit=like.unit)
-    asked = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
-    what = f"no config.json beside it says what {asked} would take"
+                                  name=f"{stem}-{mode}" if base is None else base.name)  # fmt: skip
+            return made if base is None else replace(made, data=base.data, run=base.run, unit=base.unit)
+    request = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
+    what = f"no config.json beside it says what {request} would take"
     raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave that out.")
 
 
-_READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
-"""Endings of what a file of code may read beside it."""
-_MOST_BESIDE = 2000
-"""Names below a file's folder up to which it is known what the file may read."""
+_READABLE_ENDINGS = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
+"""Endings of files that a code file may read beside it."""
+_MOST_NAMES = 2000
+"""Most names below a code file's folder for which the files that it may read are determined."""
 
 
-def _read_beside(path: Path) -> list[Path] | None:
-    """Name what a file of code may import or read in its folder and below; None for more than can be looked at."""
+def _readable_files(path: Path) -> list[Path] | None:
+    """List the files in or below a code file's folder that it may import or read; None for too many names."""
     found: list[Path] = []
     names = 0
     for folder, folders, files in os.walk(path.resolve().parent):
@@ -177,30 +174,28 @@ def _read_beside(path: Path) -> list[Path] | None:
             one for one in folders if one[0] not in "._" and not Path(folder, one, "pyvenv.cfg").exists()
         )
         names += len(folders) + len(files)
-        if names > _MOST_BESIDE:
+        if names > _MOST_NAMES:
             return None
-        found += [Path(folder, one) for one in sorted(files) if one.endswith(_READ)]
+        found += [Path(folder, one) for one in sorted(files) if one.endswith(_READABLE_ENDINGS)]
     return found
 
 
 def _key_of_code(path: Path) -> str:
-    """Hash what makes a trace: the file, what it may read beside it, what is installed; "" where nobody knows."""
+    """Hash all that a trace depends on: the file, files it may read, installed packages; "" where undetermined."""
     from importlib.metadata import distributions
 
-    beside = _read_beside(path) if path.suffix == ".py" else []
-    if beside is None:
+    readable = _readable_files(path) if path.suffix == ".py" else []
+    if readable is None:
         return ""
     installed = sorted(f"{one.name} {one.version}" for one in distributions())
-    around = [os.environ.get(name, "") for name in ("KERAS_BACKEND", "PYTHONPATH")]
-    files = file_key([path, *beside])
-    names = [str(one) for one in beside]
-    return (
-        hashlib.sha256(f"{path.stem} {names} {files} {installed} {around}".encode()).hexdigest() if files else ""
-    )
+    env = [os.environ.get(name, "") for name in ("KERAS_BACKEND", "PYTHONPATH")]
+    files = file_key([path, *readable])
+    names = [str(one) for one in readable]
+    return hashlib.sha256(f"{path.stem} {names} {files} {installed} {env}".encode()).hexdigest() if files else ""
 
 
 def traced(path: Path) -> ModelProfile:
-    """Profile a file, or give what was made of the same bytes before, from the user's cache."""
+    """Profile a file, or return the profile of the same content from the user's cache."""
     if not path.is_file():
         return profile(path)
     return kept("traced", _key_of_code(path), partial(profile, path), partial(_key_of_code, path))
@@ -210,26 +205,26 @@ def traced(path: Path) -> ModelProfile:
 def save(
     what: Machine | ModelProfile | ImportedMeasurements | Review, path: str | Path, *, force: bool = False
 ) -> list[Path]:
-    """Write a profile, its tables beside it, or a table of measurements: all files whole, or none of them.
+    """Write a profile with its tables beside it, or a table of measurements: all files whole, or none of them.
 
     Parameters
     ----------
     what : Machine, ModelProfile, ImportedMeasurements or Review
-        Of a review, the changed machine.
+        For a review the changed machine is written.
     path : path
-        ``NAME.yaml`` of a profile, ``NAME.csv`` of measurements.
+        ``NAME.yaml`` for a profile, ``NAME.csv`` for measurements.
     force : bool
         Replace files that exist.
 
     Returns
     -------
     list of Path
-        What was written.
+        The files that were written.
 
     Raises
     ------
     FomkitError
-        When the path has another ending, or a file is there and ``force`` is not given.
+        When the path has another ending, or a file exists and ``force`` is not given.
 
     Examples
     --------
@@ -267,15 +262,15 @@ def check_save(kind: str, path: Path, *, force: bool) -> None:
 
     is_table = kind == "measurements"
     if path.suffix not in ((".csv",) if is_table else (".yaml", ".yml")):
-        said = "measurements are a CSV" if is_table else "a profile is a YAML"
+        message = "measurements are a CSV" if is_table else "a profile is a YAML"
         example = "mine.csv" if is_table else "mine.yaml"
-        raise FomkitError(str(path), f"{said} file. Write, for example, '{example}'.")
+        raise FomkitError(str(path), f"{message} file. Write, for example, '{example}'.")
     tables = [path.with_name(f"{path.stem}.timings.csv")] if kind == "machine" else []
     check_absent([path, *(tables_beside(path) if kind == "model" else tables)], force)
 
 
 def _changed(found: object, target: Path) -> Machine:
-    """Give the machine as a returned workbook changed it."""
+    """Return the machine as the returned workbook changed it."""
     from fomkit.workbook.review import Review, changed_machine, round_machine
 
     if not isinstance(found, Review):
@@ -287,7 +282,7 @@ def _changed(found: object, target: Path) -> Machine:
             str(target), f"is not written, because {impossible.where} cannot be: {impossible.message}"
         )
     try:
-        own = as_machine(changed_machine(found))  # whose table of timings no workbook holds
+        own = as_machine(changed_machine(found))  # its timing table, which the workbook does not hold, is kept
     except FomkitError:
         own = None
     return round_machine(found, own)

@@ -1,4 +1,4 @@
-"""A model becomes a profile: from code, a program that is run, an ONNX file, or a transformer's sizes."""
+"""Model profiles from code, a training program, an ONNX file or a transformer's sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _needed_byte(model: ModelProfile) -> float:
-    """Give the memory [byte] that a step needs, or what is known of it."""
+    """Return the memory [byte] that a step needs; a lower bound where the order of the ops is unknown."""
     from fomkit.ops.resize import resize_ops
     from fomkit.plan.memory import standing_memory
     from fomkit.plan.memory_of import can_follow, step_memory
@@ -33,10 +33,10 @@ def _needed_byte(model: ModelProfile) -> float:
 
 
 def _estimate_next(model: ModelProfile) -> str:
-    """Give the command that estimates a model: on the usual machine, else the oldest one with timings.
+    """Return the command to estimate a model next: on the default machine, else on the oldest with timings.
 
-    That machine has the model's formats, and memory for a step; "" where none has, because a layout that many
-    devices share it by is the user's to choose.
+    The machine must have the model's number formats, and memory for a step. Return "" where no machine qualifies:
+    a layout over several devices is the user's choice.
     """
     from fomkit.ops.kinds import PRODUCT_KINDS
     from fomkit.profiles.locate import profile_names
@@ -52,20 +52,20 @@ def _estimate_next(model: ModelProfile) -> str:
     def takes(machine: Machine) -> bool:
         return wanted <= {peak.dtype for peak in machine.device.peaks} and needed <= memory_byte(machine)
 
-    if takes(load_machine(_USUAL)):
-        return f"fomkit estimate {{file}} --target {_USUAL}"
+    if takes(load_machine(_DEFAULT_MACHINE)):
+        return f"fomkit estimate {{file}} --target {_DEFAULT_MACHINE}"
     timed = [one for one in map(load_machine, profile_names("machine_profiles")) if len(one.timings)]
     found = sorted(filter(takes, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
     return f"fomkit estimate {{file}} --target {found[0].name}" if found else ""
 
 
-_USUAL = "v100"
+_DEFAULT_MACHINE = "v100"
 Mode = Literal["train", "infer", "prefill", "decode"]
-"""Steps of a model: with gradients, without, over a prompt, one token after a cache."""
+"""Steps of a model: training, forward pass only, a prompt, one token after a cache."""
 Fusion = Literal["eager", "compiled", "vendor"]
-"""Which ops are one kernel: none that code states op by op, those that a compiler joins, those of libraries."""
+"""Which ops run as one kernel: none, chains that a compiler joins, those that the vendor's libraries join."""
 CARRIED = 0.95
-"""Share of a step's flop that the ops carry which are named."""
+"""Share of a step's flop that the listed ops reach together."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
     _OF_FILE: "traced from the graph in the file",
@@ -101,62 +101,62 @@ def profile(
     precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
     loss: Callable[[Any, Any], Any] | None = None, tell: Callable[[str], None] = lambda _: None,
 ) -> ModelProfile:  # fmt: skip
-    """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
+    """Trace a PyTorch or Keras model into a profile, from shapes alone: without data, accelerator or real weights.
 
-    This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
-    model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A compiled keras.Model has its own
-    inputs, loss and optimizer.
+    A Python file is executed, so use only files that you trust. It defines workload(), which returns a
+    fomkit.Workload, or the names model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A
+    compiled keras.Model already has its inputs, loss and optimizer.
 
     Parameters
     ----------
     source : path, Workload, torch.nn.Module or keras.Model
-        The .py file with the model, or the program, which is run; an ONNX file, whose backward pass and update are
-        derived, and marked so; a transformer's config.json, or its sizes (.yaml, docs/parallel.md).
+        The .py file with the model, or with a training program, which is run; an ONNX file, whose backward pass
+        and update are derived and marked so; a transformer's config.json, or its sizes (.yaml, docs/parallel.md).
     arguments : sequence of str, optional
-        With --script, after '--': the program's own.
+        With --script, after '--': arguments that are passed to the program.
     script : bool
-        The file is a training program (one with a Trainer always is): it really runs, on the CPU, for a few steps.
+        The file is a training program: run it on the CPU for a few steps. A program with a Trainer is always run.
     mode : str
-        A training step, or the forward pass; of a config.json also prefill, and decode, one token after a cache.
+        Training step or forward pass (infer); of a config.json also prefill, and decode (one token after a cache).
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
-        A size that inputs names, traced at this value; default: its own.
+        Value at which a size named in the inputs is traced; default: its own.
     optimizer : str, or the optimizer of a module
-        With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
+        For an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
     name : str, optional
-        Name of the profile; default: that of the file, of a config.json that of the profile's file.
+        Name of the profile; default: the file's name, for a config.json that of the profile file.
     measure : str, optional
-        Run it for real, too, with its weights: time the plain step, without a profiler, its energy read where
-        there is a counter; or its ops as well, by the profiler.
+        Also run the model with real weights and time it: the whole step without a profiler (step), with its energy
+        where there is a counter, or also each op with the profiler (ops).
     threads : int, optional
-        With --measure: threads on the CPU; default: the framework's own number.
+        With --measure: CPU threads; default: the framework's default.
     precision : str, optional
-        With --measure step: time it under torch.autocast to this format; default: as it is.
+        With --measure step: time the step under torch.autocast to this format; default: no autocast.
     fusion : str
-        Of a config.json: ops one by one (eager), chains joined (compiled), or as libraries run them (vendor).
+        For a config.json: ops run as one kernel: none (eager), chains (compiled), or as libraries do (vendor).
     time_limit : float
-        Seconds that one attempt may take.
+        Time limit of one attempt [s].
     memory_limit : float, optional
-        Memory that it may take [GB]; default: 8, where it really runs 16.
+        Memory limit [GB]; default: 8, or 16 where the model or program really runs.
     inputs, loss
-        Of a module, as `Workload` takes them.
-    tell : function of a text, told what is done
+        For a module in memory, in the form that `Workload` takes.
+    tell : function of a text, called with a message before each part
 
     Raises
     ------
     FomkitError
-        When the file fails, hangs or lacks something.
+        When the file fails, exceeds a limit or lacks something.
     """
-    asked = _Asked(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer, name,
-                   measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
+    args = _Arguments(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer,
+                      name, measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
-        return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
-    return _of_module(source, inputs, loss, asked)
+        return _profile_at_path(Path(source), args, tell, is_bare=inputs is None and loss is None)
+    return _profile_module(source, inputs, loss, args)
 
 
-class _Asked(NamedTuple):
-    """What is asked of a profile, as `profile` takes it."""
+class _Arguments(NamedTuple):
+    """The arguments of `profile`."""
 
     arguments: Sequence[str] | None
     script: bool
@@ -173,123 +173,121 @@ class _Asked(NamedTuple):
 
     @property
     def batch(self) -> int | None:
-        """Samples that are asked for, as the batch or among the sizes."""
+        """Requested samples of a step, from ``batch`` or ``sizes``."""
         return self.wanted.get("batch")
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The other sizes that are asked for."""
+        """The other requested sizes."""
         return {name: size for name, size in self.wanted.items() if name != "batch"}
 
 
-def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
-    """Profile what is in memory: a workload, or a module."""
+def _profile_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> ModelProfile:
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):
-        source = Workload(source, inputs, loss, asked.optimizer)
-    elif inputs is not None or loss is not None or asked.optimizer is not None:
+        source = Workload(source, inputs, loss, args.optimizer)
+    elif inputs is not None or loss is not None or args.optimizer is not None:
         raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
-    if asked.measure is not None or asked.threads is not None or asked.precision:
+    if args.measure is not None or args.threads is not None or args.precision:
         raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
-    if asked.script or asked.arguments is not None:
+    if args.script or args.arguments is not None:
         raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
-    return profile_workload(source, mode=_passes(asked), batch=asked.batch, sizes=asked.sizes, name=asked.name)
+    return profile_workload(source, mode=_code_mode(args), batch=args.batch, sizes=args.sizes, name=args.name)
 
 
-def _passes(asked: _Asked) -> Literal["train", "infer"]:
-    """Give the mode of what is traced."""
-    if asked.mode not in ("train", "infer"):
+def _code_mode(args: _Arguments) -> Literal["train", "infer"]:
+    """Return the mode for code, which is train or infer; raise for any other."""
+    if args.mode not in ("train", "infer"):
         what = "is for a transformer's config.json. Code is traced as train or infer."
-        raise FomkitError(f"mode {asked.mode}", what)
-    return asked.mode
+        raise FomkitError(f"mode {args.mode}", what)
+    return args.mode
 
 
-def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
-    """Profile a file, and time it where that is asked for."""
+def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
     from fomkit.frontends.model_file import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
-    if not is_bare or not isinstance(asked.optimizer, str | None):
+    if not is_bare or not isinstance(args.optimizer, str | None):
         raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
-    asked = asked._replace(script=asked.script or is_trainer_program(path))
-    is_onnx = _is_onnx(path, asked)
-    _check_use(path, asked)
-    _check_measuring(path, asked, is_onnx=is_onnx)
-    limits: dict[str, Any] = {"time_limit_s": asked.time_limit}
-    limits |= {"memory_limit_byte": asked.memory_limit * 1e9} if asked.memory_limit else {}
+    args = args._replace(script=args.script or is_trainer_program(path))
+    is_onnx = _is_onnx(path, args)
+    _check_use(path, args)
+    _check_measuring(path, args, is_onnx=is_onnx)
+    limits: dict[str, Any] = {"time_limit_s": args.time_limit}
+    limits |= {"memory_limit_byte": args.memory_limit * 1e9} if args.memory_limit else {}
     of_step: dict[str, Any] = {
-        "mode": asked.mode if path.suffix == ".json" else _passes(asked),
-        "batch": asked.batch,
-        "sizes": asked.sizes,
-        "name": asked.name,
+        "mode": args.mode if path.suffix == ".json" else _code_mode(args),
+        "batch": args.batch,
+        "sizes": args.sizes,
+        "name": args.name,
     }
-    tell(f"{'running' if asked.script else 'profiling'} {path.name}")
-    if asked.script:
-        found = profile_script(path, asked.arguments or (), name=asked.name, **limits)
+    tell(f"{'running' if args.script else 'profiling'} {path.name}")
+    if args.script:
+        found = profile_script(path, args.arguments or (), name=args.name, **limits)
     elif path.suffix in (".yaml", ".yml"):
-        found = _of_sizes(path, asked)
+        found = _profile_of_sizes(path, args)
     elif path.suffix == ".json":
         from fomkit.frontends.config.profile import profile_config
 
-        found = profile_config(path, fusion=asked.fusion, **of_step)
+        found = profile_config(path, fusion=args.fusion, **of_step)
     elif is_onnx:
-        found = profile_onnx(path, optimizer=asked.optimizer, **of_step, **limits)
+        found = profile_onnx(path, optimizer=args.optimizer, **of_step, **limits)
     else:
         found = profile_file(path, **of_step, **limits)
-    if asked.measure is None:
+    if args.measure is None:
         return found
     from fomkit.bench.measured_run import measure_profile
     from fomkit.bench.power import watch_energy
 
     tell(f"timing {path.name}")
-    timed = {"ops": asked.measure == "ops", "threads": asked.threads, "precision": asked.precision, **limits}
+    timed = {"ops": args.measure == "ops", "threads": args.threads, "precision": args.precision, **limits}
     with watch_energy() as energy:
         return measure_profile(found, path, energy=energy, **timed)
 
 
-def _of_sizes(path: Path, asked: _Asked) -> ModelProfile:
-    """Make the profile of a transformer from its sizes; nothing runs, so the limits limit nothing."""
+def _profile_of_sizes(path: Path, args: _Arguments) -> ModelProfile:
+    """Build the profile of a transformer from its sizes; nothing runs, so the limits have no effect."""
     from fomkit.profiles.declared import load_recipe
 
-    if asked.sizes or asked.mode != "train":
+    if args.sizes or args.mode != "train":
         raise FomkitError(
             str(path), "holds the sizes of a transformer, which is trained. Only `batch`, `name` and -o apply."
         )
     found = load_recipe(path)
-    used = {**found.sizes, **({"batch": asked.batch} if asked.batch is not None else {})}
-    return replace(found, name=asked.name or found.name, sizes=used)
+    used = {**found.sizes, **({"batch": args.batch} if args.batch is not None else {})}
+    return replace(found, name=args.name or found.name, sizes=used)
 
 
-def _is_onnx(path: Path, asked: _Asked) -> bool:
-    """Tell by content whether a file is an ONNX model; by its name, too, so that a damaged one is told as such."""
+def _is_onnx(path: Path, args: _Arguments) -> bool:
+    """Identify an ONNX model by content; also by its ending, so that a damaged file gets a clear message."""
     from fomkit.frontends.onnx.file import recognise_onnx
 
-    found = not asked.script and (path.suffix == ".onnx" or recognise_onnx(path))
-    if asked.optimizer and not found:
+    found = not args.script and (path.suffix == ".onnx" or recognise_onnx(path))
+    if args.optimizer and not found:
         what = "is for an ONNX file. Name the optimizer in the Python file."
-        raise FomkitError(f"optimizer {asked.optimizer}", what)
+        raise FomkitError(f"optimizer {args.optimizer}", what)
     return found
 
 
-def _check_use(path: Path, asked: _Asked) -> None:
-    """Refuse a folder, limits that are none, and what only the other way of profiling has."""
-    if asked.fusion != "vendor" and path.suffix != ".json":
-        what = f"fusion {asked.fusion} is of a config.json, whose ops follow from its sizes"
+def _check_use(path: Path, args: _Arguments) -> None:
+    """Refuse a folder, invalid limits, and options that do not apply to this kind of file."""
+    if args.fusion != "vendor" and path.suffix != ".json":
+        what = f"fusion {args.fusion} is of a config.json, whose ops follow from its sizes"
         raise FomkitError(str(path), f"{what}. Leave it out: code is traced as it runs.")
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Give the Python file, or the ONNX file, in it.")
     for name in ("time_limit", "memory_limit"):
-        limit = getattr(asked, name)
+        limit = getattr(args, name)
         if limit is not None and not limit >= 0.1:
             raise FomkitError(name, f"is {limit!r}. Give a number of 0.1 or more.")
-    if asked.arguments is not None and not asked.script:
-        message = f"the arguments {' '.join(asked.arguments)!r:.80} are for a training program"
+    if args.arguments is not None and not args.script:
+        message = f"the arguments {' '.join(args.arguments)!r:.80} are for a training program"
         raise FomkitError(str(path), f"{message}. Add `script`, or leave them out.")
     options = {
-        "`mode` infer": asked.mode == "infer", "`batch`": asked.batch is not None, "`sizes`": bool(asked.sizes)
+        "`mode` infer": args.mode == "infer", "`batch`": args.batch is not None, "`sizes`": bool(args.sizes)
     }  # fmt: skip
-    if asked.script and any(options.values()):
+    if args.script and any(options.values()):
         given = next(option for option, is_given in options.items() if is_given)
         raise FomkitError(
             str(path),
@@ -298,21 +296,21 @@ def _check_use(path: Path, asked: _Asked) -> None:
         )
 
 
-def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
-    """Refuse what cannot be timed before anything runs."""
-    check_counts(threads=asked.threads)
-    if asked.precision and asked.measure != "step":
-        what = f"`precision` {asked.precision} is for the plain step. Add `measure` step, or leave it out."
+def _check_measuring(path: Path, args: _Arguments, *, is_onnx: bool) -> None:
+    """Refuse options of timing that cannot be used, before anything runs."""
+    check_counts(threads=args.threads)
+    if args.precision and args.measure != "step":
+        what = f"`precision` {args.precision} is for the plain step. Add `measure` step, or leave it out."
         raise FomkitError(str(path), what)
-    if asked.measure is None:
-        if asked.threads is not None:
+    if args.measure is None:
+        if args.threads is not None:
             raise FomkitError(str(path), "`threads` is for timing. Add `measure` step, or leave it out.")
         return
     if is_onnx:
         raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
     if path.suffix == ".json":
         raise FomkitError(str(path), "holds sizes, and nothing runs. Give a model.py to time it.")
-    if asked.script:
+    if args.script:
         raise FomkitError(
             str(path),
             "`measure` is not for a training program, whose step cannot be run again alone. Give its model as a "
@@ -320,11 +318,11 @@ def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
         )
     from fomkit.bench.model_steps import check_timed
 
-    check_timed(path, asked.precision)
+    check_timed(path, args.precision)
 
 
-def _what_a_run_lacks(model: ModelProfile) -> list[str]:
-    """Name what keeps an estimate at the step."""
+def _missing_run_notes(model: ModelProfile) -> list[str]:
+    """Return a note of what is missing for run times and units per day; empty where nothing is."""
     known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
     lacking = [name for name, value in known.items() if value is None]
     if not lacking or model.traced_with.get("mode") == "infer":
@@ -345,8 +343,8 @@ Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": flo
                                   "ops": list[CarryingOp], "products": list[CarryingProduct]})  # fmt: skip
 
 
-def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
-    """Give the ops that carry `CARRIED` of a step's flop, by the framework's names, the largest first."""
+def _main_ops(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
+    """Return the ops that reach `CARRIED` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
     sums = ops[["work", "count"]].groupby(ops["op"].astype("str")).sum()
@@ -356,8 +354,8 @@ def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
-def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
-    """Give the sizes of the products that carry `CARRIED` of their flop, of all passes, the largest first."""
+def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
+    """Return the sizes of the products that reach `CARRIED` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
 
@@ -377,7 +375,7 @@ def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]
 
 
 def told(model: ModelProfile) -> Answer:
-    """Say what a profile holds, for who made it: its work, the ops that carry it, the sizes of its products."""
+    """Summarise a new profile: its work, the ops that account for most of it, the sizes of its products."""
     from fomkit.bench.measured_run import run_content
     from fomkit.ops.pricing import add_costs
     from fomkit.ops.resize import resize_ops
@@ -396,11 +394,11 @@ def told(model: ModelProfile) -> Answer:
         + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
         *(f"unsupported: {name}" for name in model.unsupported),
         *(f"note: {note}" for note in model.notes),
-        *_what_a_run_lacks(model),
+        *_missing_run_notes(model),
         *(measured_lines(run_content(model.measured)) if model.measured else ()),
     ]
-    total = float(ops["work"].sum())  # of the rows that have a formula; the others are told above
-    carrying, products = (_carrying(ops, total), _carrying_products(ops, total)) if total > 0 else ([], [])
+    total = float(ops["work"].sum())  # of the rows that have a formula; the others are listed above
+    carrying, products = (_main_ops(ops, total), _main_products(ops, total)) if total > 0 else ([], [])
     content: Profiled = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
                "ops": carrying, "products": products}  # fmt: skip
     return Answer(content, products, format_profiled)

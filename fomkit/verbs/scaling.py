@@ -1,4 +1,4 @@
-"""Scaling: a training on more and more nodes, its table and the bandwidth that a gain needs."""
+"""Scaling: a training on increasing numbers of nodes, and the bandwidth that a speed-up requires."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ ScalingContent = TypedDict("ScalingContent", {
 
 
 def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTarget) -> Reach:
-    """Give the epochs to a target at a step's batch, and their time; null with the reason where nobody knows."""
+    """Return the epochs to a target at a step's batch, and their time; None with the reason where unknown."""
     why = "an epoch has no full step, or unknown samples"
     if run is not None and run.epoch_s is not None:
         try:
@@ -132,13 +132,13 @@ def _reference_content(curve: Curve, machine: Machine) -> Reference:
 
 
 def _messages(link: Link) -> str:
-    """Name the sizes of messages that a link holds for; "" for any."""
+    """Write the range of message sizes that a link's figures apply to; "" for any size."""
     ends = {"from": link.least_byte, "to": link.most_byte}
     return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
 
 
 def _link_content(link: Link) -> LinkContent:
-    """Put a link in plain form; ends that nobody stated are None."""
+    """Convert a link to plain values; bounds that the profile does not state are None."""
     alpha, rate = link.alpha_range_s or (None, None), link.range_byte_per_s or (None, None)
     return as_content(
         LinkContent, link, messages=_messages(link),
@@ -148,7 +148,7 @@ def _link_content(link: Link) -> LinkContent:
 
 
 def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
-    """Say what was chosen or done otherwise than is usual, each once."""
+    """List the choices and deviations from the default, each once."""
     found = [
         *link_notes(scaling.machine, scaling.spec.layout.channel),
         *(one for step in steps for one in step.notes),
@@ -170,14 +170,14 @@ def _scaling_assumed(scaling: Scaling) -> list[str]:
 
 
 def _scaling_conditions(scaling: Scaling) -> dict[str, Condition]:
-    """Say what a step on the fewest nodes varies with; empty where there is no step."""
+    """Return what a step on the fewest nodes depends on; empty where there is no step."""
     nodes = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
     job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
     return job.conditions(nodes) if nodes else {}
 
 
 def _does_not_fit(scaling: Scaling) -> list[str]:
-    """Say of each curve at which numbers of nodes no device holds its step."""
+    """List for each curve the numbers of nodes at which a step does not fit the device's memory."""
     capacity, found = scaling.machine.device.capacity_byte, []
     for curve in scaling.curves:
         over = [point for point in curve.points if point.fits is False]
@@ -199,10 +199,10 @@ def scaling_content(
     once: Sequence[Once] = (),
     epochs: EpochsToTarget | None = None,
 ) -> ScalingContent:
-    """Put scaling in the form of ``fomkit/scaling/1``.
+    """Convert a scaling result to ``fomkit/scaling/1``.
 
-    `service`: how jobs are served, for units a day; `once`: what is paid once a job; the machine's runs hold the
-    times already (`with_once`); `epochs`: how many epochs a target needs, by batch.
+    `service`: how the system runs jobs, for units per day; `once`: times paid once a job, which the machine's runs
+    already include (`with_once`); `epochs`: epochs that a target needs, by batch.
     """
     serves = service or Service()
     capacity = scaling.machine.device.capacity_byte
@@ -226,34 +226,31 @@ def scaling_content(
 
 @dataclass(frozen=True)
 class ScalingResult:
-    """The curves of one model on one machine.
-
-    `content`: everything, in the form of ``fomkit/scaling/1``.
-    """
+    """The scaling curves of one model on one machine; `content` has everything, as ``fomkit/scaling/1``."""
 
     model: str
     target: str
     content: ScalingContent = field(repr=False)
 
     def table(self) -> pd.DataFrame:
-        """Give one row for each number of nodes and mode.
+        """Return one row for each number of nodes and mode.
 
-        Times [s], bytes and shares as the command's JSON has them; of a figure with an interval three columns,
-        such as ``step_s_value``, ``step_s_low`` and ``step_s_high``.
+        Times [s], bytes and shares as in the command's JSON; a figure with an interval has three columns, such as
+        ``step_s_value``, ``step_s_low`` and ``step_s_high``.
         """
         return pd.json_normalize([dict(one) for one in self.content["points"]], sep="_")
 
     def bandwidth(self) -> pd.DataFrame:
-        """Give the bandwidth that a gain needs [byte/s] by number of replicas, with its ends.
+        """Return the bandwidth that a speed-up requires [byte/s], with its bounds, by number of replicas.
 
-        Empty where it is not given: without a weak curve, with one replica, with shared experts. An end that is
-        missing says that no rate is enough there.
+        Empty where it is not computed: without a weak curve, with one replica, with shared experts. A missing
+        bound means that no bandwidth suffices there.
         """
         found = self.content["least_bandwidth"]
         return pd.json_normalize([dict(one) for one in found["whole"]] if found else [], sep="_")
 
     def summary(self) -> str:
-        """Write it as the text that the command line prints."""
+        """Return the text that the command line prints."""
         return format_scaling(self.content)
 
 
@@ -261,9 +258,9 @@ _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 
 
 def parse_nodes(text: str) -> list[int]:
-    """Read numbers of nodes such as ``1..4096`` or ``1,3,12``; a range doubles from its first to its last.
+    """Parse numbers of nodes such as ``1..4096`` or ``1,3,12``; a range doubles from its first to its last.
 
-    Raises FomkitError when one is no whole number of 1 or more.
+    Raises FomkitError when a number is no whole number of 1 or more.
 
     Examples
     --------
@@ -286,7 +283,7 @@ def parse_nodes(text: str) -> list[int]:
 
 
 def _plain_integers(numbers: str | Sequence[int]) -> list[int]:
-    """Read numbers; take numpy's whole numbers too; what is none stays, to be refused."""
+    """Return a list of numbers from text, Python's or numpy's integers; other values stay, to be refused later."""
     if isinstance(numbers, str):
         return list(parse_nodes(numbers))
     return [
@@ -317,37 +314,37 @@ def scaling(
     restart: str | None = None, device_mtbf: str | None = None, checkpoint_every: str | None = None,
     once: Sequence[str] = (), to_accuracy: str | Path | None = None,
 ) -> ScalingResult:  # fmt: skip
-    """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
+    """Predict how a training scales over nodes: step times, efficiency, limits, and the bandwidth for a speed-up.
 
-    Batch is that of one replica; devices are nodes times those in a node. A layout's names: docs/parallel.md.
+    The batch is that of one replica. Devices are nodes times devices of a node. Layouts: see docs/parallel.md.
 
     Parameters
     ----------
     nodes : str or sequence of int
-        Numbers of nodes; a range doubles from its first to its last.
+        Numbers of nodes to predict; a range doubles from its first to its last number.
     mode : str
-        One batch shared out (strong), one for each replica (weak), or both.
+        Share one batch out over all replicas (strong), give each replica a batch of its own (weak), or both.
     whole_batch : int, optional
-        Samples of a strong step; default: the batch for each replica of the fewest nodes.
+        Samples of a step in strong scaling; default: batch times the replicas of the fewest nodes.
     slots : int, optional
-        Jobs that the queue lets run side by side.
+        Number of jobs that the queue runs side by side.
     checkpoint : str, optional
-        Time to write a checkpoint: '60 s'.
+        Time to write a checkpoint, such as '60 s'.
     restart : str, optional
-        Time to start again after a failure: '120 s'.
+        Time to restart after a failure, such as '120 s'.
     device_mtbf : str, optional
-        Mean time between failures of one device: '50000 h'; default: none fails.
+        Mean time between failures of one device, such as '50000 h'; default: no failures.
     checkpoint_every : str, optional
-        Time between checkpoints: '1 h'; default: Daly's best.
+        Time between checkpoints, such as '1 h'; default: the optimum by Daly's formula.
     once : sequence of str
-        Paid once a job: scheduler=15.5% of it as it is, or compile=40s.
+        Cost that is paid once a job: a time (compile=40s) or a share of the job's present time (scheduler=15.5%).
     model, machine, batch, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
         As of `fomkit.estimate` and `fomkit.cost`.
 
     Returns
     -------
     ScalingResult
-        ``table()`` has a row for each number of nodes, ``bandwidth()`` what a gain needs, ``summary()`` the text.
+        ``table()`` has a row for each number of nodes, ``bandwidth()`` what is required, ``summary()`` the text.
 
     Raises
     ------

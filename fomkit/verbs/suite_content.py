@@ -1,4 +1,4 @@
-"""A suite's result, accepted lines and campaigns as plain content."""
+"""Content of suite results, acceptance checks and campaigns, as plain values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fomkit.plan.content import (
 )  # fmt: skip
 
 NOT_GIVEN = "not given"
-"""Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""
+"""Replaces a verdict on a threshold where the device explains the smaller part of the work."""
 
 
 Verdict = TypedDict("Verdict", {"threshold": float, "probability": float | None, "verdict": str,
@@ -93,7 +93,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
     names = [machine.name for machine in result.machines]
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
-    held = next((one for one in result.explained if one.line == line.name), None)
+    explained = next((one for one in result.explained if one.line == line.name), None)
     return as_content(
         LineContent, line, runs_per_unit=line.runs, **{"class": new.category}, party=new.party,
         basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index), relative=line.is_relative,
@@ -104,7 +104,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         weight=merit.weights.get(line.name) if merit else None,
         excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
         excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
-        explained=held and held.share, measured_run=held and held.message,
+        explained=explained and explained.share, measured_run=explained and explained.message,
         machines={name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
     )  # fmt: skip
 
@@ -128,8 +128,8 @@ CARRIED_SAYS = (
 
 
 def _calibration(found: Calibration) -> Calibrated:
-    """Put a suite from measured steps of its baseline in plain form."""
-    inside, of = found.held
+    """Convert a suite computed from measured steps of its baseline to plain values."""
+    inside, count = found.held
     lines = [
         as_content(StepLine, one, baseline_step_s=one.measured, rest_s=one.rest, step_s=one.step,
                    measured_step_s=one.found)
@@ -137,13 +137,13 @@ def _calibration(found: Calibration) -> Calibrated:
     ]  # fmt: skip
     return as_content(
         Calibrated, fom=found.merit and found.merit.value, projected_fom=found.projected and found.projected.value,
-        measured_fom=found.measured and found.measured.value, measured_lines=of, inside=inside, lines=lines,
+        measured_fom=found.measured and found.measured.value, measured_lines=count, inside=inside, lines=lines,
         left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=CARRIED_SAYS,
     )  # fmt: skip
 
 
 def suite_content(result: SuiteResult) -> SuiteContent:
-    """Put a suite's result in the form of ``fomkit/fom/1``."""
+    """Convert a suite's result to ``fomkit/fom/1``."""
     suite, merit = result.suite, result.merit
     block = None
     if merit is not None:
@@ -158,7 +158,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         against_threshold = _threshold_verdict(
             merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
         )
-    told = (
+    messages = (
         text
         for estimate in result.estimates
         for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
@@ -175,7 +175,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         lines=[_line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)],
         campaigns=_campaigns(result),
         calibrated=None if result.calibration is None else _calibration(result.calibration),
-        notes=[*filter(None, [result.moved]), *suite.notes, *dict.fromkeys(told)],
+        notes=[*filter(None, [result.moved]), *suite.notes, *dict.fromkeys(messages)],
     )  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def _difference(line: AcceptedLine) -> float | None:
 
 
 def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> AcceptContent:
-    """Put accepted lines in the form that JSON, terminal and page show."""
+    """Convert accepted lines to ``fomkit/accept/1``."""
     entries = [
         as_content(
             Accepted, line, line.committed, name=line.committed.line.name, required=line.committed.line.required,
@@ -251,7 +251,7 @@ def _magnitude(days: Span | None) -> int | None:
 
 
 def _no_spread(phases: Sequence[PhaseCost], spans: Sequence[Span | None], total: Span | None) -> NoSpread | None:
-    """Name the phases whose figure states no spread, and the share of the sum that they carry."""
+    """Name the phases whose figure has no spread, and their share of the sum."""
     if total is None or not total.value:
         return None
     exact = {
@@ -262,7 +262,7 @@ def _no_spread(phases: Sequence[PhaseCost], spans: Sequence[Span | None], total:
 
 
 def _sum_of(spans: Sequence[Span | None]) -> Span | None:
-    """Add up what phases take; without ends where one of them states no spread."""
+    """Add up the figures of phases; without bounds where one of them has no spread."""
     total = add_known(spans)
     if total is not None and any(span.low == span.high for span in spans if span is not None):
         total = Span.exact(total.value)
@@ -275,17 +275,17 @@ def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
 
 def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     phase = cost.phase
-    held, estimate = cost.explained, cost.estimate
+    explained, estimate = cost.explained, cost.estimate
     return as_content(
         Phase, cost, phase, work=phase.model or f"{phase.suite}: {phase.line}", runs_basis=phase.basis,
         unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days), kg=_kg(cost, grid),
-        fits=cost.fit.fits, explained=held and held.share, measured_run=held and held.message,
+        fits=cost.fit.fits, explained=explained and explained.share, measured_run=explained and explained.message,
         deviations=cost.message, conditions=None if estimate is None else conditions_content(estimate),
     )  # fmt: skip
 
 
 def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
-    """Add up the carbon of phases, each from its own scope to the wall; None where nobody asks for it."""
+    """Add up the carbon of phases, each from its own scope to the wall; None where no grid is stated."""
     if grid.kg_per_j is None:
         return None
     lacking = [why for phase in phases for why in lacks(phase.energy_scope, phase.energy_missing, grid)]
@@ -294,7 +294,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
 
 
 def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
-    """Put a campaign on one machine in the form of an entry of ``machines``."""
+    """Convert a campaign on one machine to an entry of ``machines``."""
     phases, scope, price = cost.phases, cost.options.scope or "system", cost.price
     scopes = {each.energy_scope for each in phases}
     energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
@@ -317,7 +317,7 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
 
 
 def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> CampaignsContent:
-    """Put a campaign on some machines in the form of ``fomkit/campaign-cost/1``."""
+    """Convert a campaign on several machines to ``fomkit/campaign-cost/1``."""
     workflow = found[0].workflow
     machines = [campaign_content(one, grid) for one in found]
     return as_content(CampaignsContent, workflow, schema=SCHEMA, fomkit=__version__, campaign=workflow.name,
@@ -325,7 +325,7 @@ def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> CampaignsCon
 
 
 def phase_rows(content: CampaignsContent) -> list[Mapping[str, object]]:
-    """Give one row for each phase on each machine."""
+    """Return one row for each phase on each machine."""
     return [
         {"target": machine["target"], "currency": machine["currency"], **phase}
         for machine in content["machines"]

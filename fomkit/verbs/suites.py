@@ -1,4 +1,4 @@
-"""Suites of work and campaigns, rated; workbooks that compute."""
+"""Suites of work and campaigns, and workbooks that compute their results with formulas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import Answer, checked, command
 from fomkit.verbs.profiles import as_machine
 
-# What calculates is imported where it is used: help comes at once.
+# Modules that calculate are imported inside the functions, so that --help starts fast.
 if TYPE_CHECKING:
     from fomkit.core.job import Suite
     from fomkit.merit.suites import SuiteResult
@@ -44,10 +44,10 @@ def _proposed_value(text: str, name: str, where: str) -> Any:
     return int(text)
 
 
-def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
-    """Read proposals such as ``TC1.batch=256``; a name that is no condition is a named size of the model.
+def _parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
+    """Parse proposals such as ``TC1.batch=256``; a name that is no condition is a named size of the model.
 
-    >>> _proposed(["TC1.batch=256"])["TC1"].batch
+    >>> _parse_proposals(["TC1.batch=256"])["TC1"].batch
     256
     """
     proposals: dict[str, Conditions] = {}
@@ -69,7 +69,7 @@ def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
 
 
 def _only_other(lines: Suite, baseline: str) -> str:
-    """Name the one other machine whose times a suite gives."""
+    """Return the only machine besides the baseline whose times the suite states; raise where there is not one."""
     from fomkit.merit.suites import given_machines
 
     others = [name for name in given_machines(lines) if name != baseline]
@@ -79,13 +79,13 @@ def _only_other(lines: Suite, baseline: str) -> str:
     return others[0]
 
 
-def _check_freeze(asked: Mapping[str, Any], output: Path | None) -> None:
-    if asked["freeze"] is not None and output is not None:
+def _check_freeze(arguments: Mapping[str, Any], output: Path | None) -> None:
+    if arguments["freeze"] is not None and output is not None:
         raise FomkitError("freeze", "rates the suite's own baseline and nothing else. Leave -o out.")
 
 
 def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answer:
-    """Write the next version of a suite, with the rates of its own baseline frozen."""
+    """Write the next version of a suite, in which the rates of its own baseline are frozen."""
     from fomkit.merit.suites import freeze_rates
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import freeze_text, read_unfrozen
@@ -107,7 +107,7 @@ def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answ
 
 
 def _without_verdict(content: Mapping[str, Any]) -> bool:
-    """Tell whether there is no figure of merit, or a verdict that was asked for is not given."""
+    """Return whether there is no figure of merit, or a requested verdict is withheld."""
     return content.get("fom", "") is None or "why" in (content.get("threshold") or {})
 
 
@@ -128,35 +128,35 @@ def fom(
     threshold: float | None = None, allow_excluded: bool = False, strict: bool = False,
     interval: float = DEFAULT_LEVEL, measurements: str | Path | None = None, freeze: str | Path | None = None,
 ) -> SuiteResult | Answer:  # fmt: skip
-    """Rate a target machine over a baseline on a suite of work.
+    """Compute the figure of merit (FOM) of a target machine over a baseline on a suite of work.
 
-    The modelled lines are held against the runs that somebody measured of them, in the shipped tables and in
-    ./measurements. Exit code 1 where a required line has no time, and so there is no figure of merit; where the
-    verdict on a threshold is not given, because the device explains less than half of a measured run of one of its
-    lines (--allow-excluded gives it); and where the device's memory does not hold a step (--allow-oversize).
+    Lines that are modelled are compared with measured runs of their models, from the shipped tables and from
+    ./measurements. Exit code 1 in three cases: a required line has no time, so there is no figure of merit; the
+    verdict on a threshold is withheld, because the device explains less than half of a measured run of one of the
+    lines (--allow-excluded prints it); a step does not fit the device's memory (--allow-oversize).
 
     Parameters
     ----------
     suite : name or path
         Suite by name or path, for example lecture.
     target : name, path or profile, optional
-        Machine to rate; default: the only other one given.
+        Machine to rate; default: the only machine besides the baseline whose times the suite states.
     baseline : name, path or profile, optional
         Machine to compare with; default: the suite's.
     proposals : sequence of str, or mapping of Conditions by line
-        Change batch, precision, epochs, samples, quality or a size of a line on the target.
+        Change batch, precision, epochs, samples, quality or a named size of a line on the target only.
     threshold : float, optional
         Figure of merit to reach; default: the suite's, if it has one.
     allow_excluded : bool
-        Give the verdict on a threshold though the device explains less than half of a measured run.
+        Print the verdict on a threshold even if the device explains less than half of a measured run.
     strict : bool
-        Refuse deviations from what the lines fix.
+        Refuse any deviation from the conditions that the lines fix.
     interval : float
-        Level of the intervals.
+        Probability level of the intervals.
     measurements : name or path, optional
-        Measurements of the baseline, by path or name: works the suite out from them as well.
+        Table of measurements of the baseline, by path or name; the FOM is also computed from it.
     freeze : path, optional
-        Write the suite's next version with the baseline's rates frozen.
+        Write the next version of the suite, with the rates of its baseline frozen, to this file.
 
     Raises
     ------
@@ -172,18 +172,19 @@ def fom(
     if freeze is not None:
         return _freeze(suite, Path(freeze), {"target": target, "baseline": baseline, "proposals": proposals,
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
-    changed = proposals if isinstance(proposals, Mapping) else _proposed(proposals)
-    found = _rated(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
-    said = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
-    if strict and said:
+    changed = proposals if isinstance(proposals, Mapping) else _parse_proposals(proposals)
+    found = _rate_named_suite(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
+    deviations = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
+    if strict and deviations:
         raise FomkitError(
             found.suite.name,
-            f"`strict` allows no deviation from its lines, and there is {'; '.join(said)}. Leave `strict` out.",
+            f"`strict` allows no deviation from its lines, and there is {'; '.join(deviations)}. "
+            "Leave `strict` out.",
         )
     return found
 
 
-def _rated(
+def _rate_named_suite(
     suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
@@ -207,26 +208,26 @@ def _rated(
 
 
 _LEAST = 1e-12
-"""Of a threshold; its inverse is the most."""
+"""Smallest valid threshold; the largest is its inverse."""
 
 
 @checked
 def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
-    """Write a workbook that computes the result from its inputs; replaces the file.
+    """Write a workbook whose formulas compute the result from its inputs; an existing file is replaced.
 
     Parameters
     ----------
     result : Comparison or SuiteResult
-        What `fomkit.estimate_all` or `fomkit.fom` gave.
+        Result of `fomkit.estimate_all` or `fomkit.fom`.
     path : path
         ``NAME.xlsx``.
     only : str, optional
-        A target: every other machine's name and figures stay out, for one vendor.
+        Name of a target. Names and figures of all other machines are left out, so that one vendor can read it.
 
     Raises
     ------
     FomkitError
-        When the path is no workbook's, or ``only`` is no target.
+        When the path does not end in .xlsx, or ``only`` is no target.
     """
     from fomkit.workbook.write import write_workbook as _write
 
@@ -236,7 +237,7 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
 
 
 def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
-    """Give what a workbook of a result computes."""
+    """Return the sheet model of a result: everything that its workbook computes and shows."""
     from fomkit.merit.suites import SuiteResult
     from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
 
@@ -254,9 +255,9 @@ def campaign(
     interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False, price: str | None = None,
     carbon: str | None = None, to_wall: str | None = None, pue: str | None = None,
 ) -> Answer:  # fmt: skip
-    """Tell how long a campaign's phases take on a machine, and what they cost.
+    """Compute how long the phases of a campaign take on a machine, and what they cost.
 
-    Exit code 1 where a phase has no days.
+    Exit code 1 where the duration of a phase is unknown.
 
     Parameters
     ----------
@@ -264,7 +265,7 @@ def campaign(
         Campaign by name or path.
     machines : sequence of name, path or profile
     scope : str
-        What a phase has to itself: the whole system, or less.
+        Part of the machine that each phase has to itself: device, node or system.
     interval, allow_uncovered
         As of `fomkit.estimate`.
     price, carbon, to_wall, pue

@@ -1,4 +1,4 @@
-"""Talks with vendors, and measurements of whole models beside projections."""
+"""Work with vendors, and projections compared with measurements of whole models."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     unanswered=lambda content: bool(content["findings"]),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
-    """Show what a vendor changed in a workbook, cell by cell, and what each change does.
+    """Show what a vendor changed in a workbook, cell by cell, and how each change affects the results.
 
-    Every number is computed anew from the inputs; formulas of the returned workbook are compared and not trusted.
-    Exit code 1 means that there is something to talk about.
+    All results are recomputed from the inputs; the formulas of the returned workbook are compared with the issued
+    ones, but not trusted. Exit code 1 where there are findings to discuss with the vendor.
 
     Parameters
     ----------
     workbook : path
-        The workbook that came back (.xlsx).
+        Workbook that the vendor returned (.xlsx).
     issued : path
-        The workbook that was sent.
+        Workbook that was sent to the vendor.
 
     Returns
     -------
     Review
-        Its ``changes`` are cell by cell, its ``findings`` what there is to talk about; ``summary()`` is the text;
+        ``changes`` are listed cell by cell, ``findings`` are the points to discuss; ``summary()`` is the text;
         `fomkit.save` keeps the changed machine.
 
     Raises
     ------
     FomkitError
-        When one of them is no workbook of fomkit's.
+        When a file is no workbook of fomkit's.
     """
     from fomkit.workbook.review import review as _review
 
@@ -71,20 +71,20 @@ def accept(
     measured_on: str | None = None,
     interval: float = DEFAULT_LEVEL,
 ) -> Answer:
-    """Say for each line of a suite whether what was committed is met.
+    """Check for each line of a suite whether a delivered machine reaches what was committed.
 
-    Exit code 1 where a required line is not met.
+    Exit code 1 where a required line does not reach it.
 
     Parameters
     ----------
     suite : name or path
         Suite by name or path.
     committed : name, path or profile
-        Machine profile that was committed to.
+        Machine profile with the committed figures.
     measured : name or path
-        Measurements of the delivered machine.
+        Table of measurements of the delivered machine.
     measured_on : str, optional
-        The machine's name in the measurements; default: the profile's.
+        Name of the machine in the measurements; default: the name of the committed profile.
     interval
         As of `fomkit.estimate`.
 
@@ -96,7 +96,7 @@ def accept(
     Raises
     ------
     FomkitError
-        When a profile or the table is unknown or wrong.
+        When a profile or the table is unknown or invalid.
     """
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
@@ -123,24 +123,24 @@ def pack(
     precision: Precision | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Answer:
-    """Ask somebody to time exactly the ops that carry the models' steps.
+    """Write a folder with which a vendor can time exactly the ops that account for most of the models' steps.
 
-    Writes cases.csv, which a simulator can fill, time_ops.py, which fills it where PyTorch runs and checks each
-    result, and README.txt. It tells what share of each step the table carries and the script can time, and
-    which ops it cannot. What comes back is imported with 'fomkit import'.
+    The folder has cases.csv, a table of ops that a simulator can fill in; time_ops.py, which fills it in where
+    PyTorch runs and checks each result; and README.txt. The command prints the share of each step that the table
+    accounts for, the share that the script can time, and the other ops. 'fomkit import' reads the filled table.
 
     Parameters
     ----------
     models : sequence of name, path or profile
         Model profiles by name or path.
     machine : name, path or profile
-        Machine profile by whose times the ops are chosen.
+        Machine profile whose predicted times decide which ops are chosen.
     output : path
         New folder to write.
     batch, sizes, precision
         As of `fomkit.estimate`.
     tell : function of a text
-        Told before each model.
+        Called with a message before each model.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def pack(
     Raises
     ------
     FomkitError
-        When the folder is there already, a profile is unknown, or nothing has a time.
+        When the folder exists, a profile is unknown, or no op has a time.
     """
     from fomkit.plan.estimate import estimate
     from fomkit.workbook.vendor import make_pack
@@ -174,15 +174,15 @@ Profile = TypeVar("Profile", ModelProfile, Machine)
 _BASELINE = "p100"
 
 
-class _Named(Generic[Profile]):
-    """Profiles that names of a table's rows stand for: those given or named by path, else by the name."""
+class _Profiles(Generic[Profile]):
+    """Profiles by the names in a table's rows: given ones (loaded or by path) first, else loaded by that name."""
 
     def __init__(self, names: Iterable[str], load: Callable[[str | Path | Profile], Profile]) -> None:
         self._given: dict[str, str | Profile] = {name: name for name in names}
         self._load: Callable[[str | Path | Profile], Profile] = load
 
     def name(self, given: str | Path | Profile) -> str:
-        """Give the name that rows have of a profile that was asked for by name, by path or loaded."""
+        """Return the name in the table's rows of a profile that is given by name, by path or loaded."""
         text = str(given) if isinstance(given, str | Path) else ""
         if text and (text in self._given or not ("/" in text or text.endswith((".yaml", ".yml")))):
             return text
@@ -191,7 +191,7 @@ class _Named(Generic[Profile]):
         return found.name
 
     def load(self, name: str) -> Profile:
-        """Load the profile of a row."""
+        """Load the profile that a row names."""
         return self._load(self._given.get(name, name))
 
 
@@ -208,7 +208,7 @@ def _check_names(
 
 
 def _rows_of(table: str) -> Sequence[Measurement]:
-    from fomkit.readers.measurements import read_measurements  # with pandas, for which no help waits
+    from fomkit.readers.measurements import read_measurements  # imports pandas, which help does not need
 
     return read_measurements(locate(table, "measurements"))
 
@@ -233,30 +233,31 @@ def compare(
     host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float | None = None,
     precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
-    """Put what fomkit projects beside what somebody measured, cell by cell.
+    """Compare fomkit's projections with measurements, cell by cell.
 
-    Each cell says what a device model may claim (a time, a ratio, or neither and why), and whether both agree.
+    Each cell states what a device model may claim (a time, only a ratio, or neither, and why), and whether the
+    projection agrees with the measurement.
 
     Parameters
     ----------
     models : sequence of name, path or profile, optional
-        Models to compare; default: all of the table.
+        Models to compare; default: all in the table.
     machines : sequence of name, path or profile, optional
-        Machines to compare; default: all of the table.
+        Machines to compare; default: all in the table.
     measured : name or path
-        Measurements by path, or a shipped table by name.
+        Table of measurements: a path, or the name of a shipped table.
     baseline : name, path or profile
-        Machine that ratios are to.
+        Machine that ratios refer to.
     calibrate_on : name, path or profile, optional
-        Carry how far off this model is to the others.
+        Also multiply the other models' projections by the error factor of this model on the same machine.
     host_from : name, path or profile, optional
-        Carry the host's part of this machine to the others.
+        Also add the host time measured on this machine to the projections of the same model on other machines.
     grid : bool
-        Rates by model, machine, framework and mode instead; nt3 and nt3-keras, one network, are one row.
+        Show rates by model, machine, framework and mode instead; nt3 and nt3-keras, one network, share a row.
     latency : str or float, optional
-        Most that inference may take, with --grid; a number is in s; default: 7 ms.
+        With --grid: largest latency of inference; a number is in s; default: 7 ms.
     precision : str, optional
-        Number formats of what is projected, with --grid; default: what each framework would do on the machine.
+        With --grid: number formats of the projections; default: what each framework would do on the machine.
     interval
         As of `fomkit.estimate`.
 
@@ -268,11 +269,11 @@ def compare(
     Raises
     ------
     FomkitError
-        When the table, a model or a machine is unknown, or a limit is no time.
+        When the table, a model or a machine is unknown, or the latency is invalid.
     """
     rows = _rows_of(table := str(measured))
-    model = _Named((row.model for row in rows), as_model)
-    machine = _Named((row.machine for row in rows), as_machine)
+    model = _Profiles((row.model for row in rows), as_model)
+    machine = _Profiles((row.machine for row in rows), as_machine)
     named, base = [*map(model.name, models or ())], machine.name(baseline)
     targets = [*map(machine.name, machines or ())]
     like = None if calibrate_on is None else model.name(calibrate_on)
@@ -283,15 +284,14 @@ def compare(
     about = [row for row in chosen if not targets or row.machine in (*targets, base, host)]
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_within(about, options, model, machine, named, targets, latency)
+        return _rates_grid(about, options, model, machine, named, targets, latency)
     return _cell_by_cell(about, options, model, machine, base, like, host, latency)
 
 
 def _cell_by_cell(
-    about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
+    about: Sequence[Measurement], options: Options, model: _Profiles[ModelProfile], machine: _Profiles[Machine],
     baseline: str, calibrate_on: str | None, host_from: str | None, latency: str | float | None,
 ) -> Answer:  # fmt: skip
-    """Put projections beside the rows, cell by cell."""
     if latency is not None:
         raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
     if options.precision is not None:
@@ -309,11 +309,10 @@ def _cell_by_cell(
     return Answer(content, content["cells"], format_compare)
 
 
-def _rates_within(
-    about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
+def _rates_grid(
+    about: Sequence[Measurement], options: Options, model: _Profiles[ModelProfile], machine: _Profiles[Machine],
     models: Sequence[str], targets: Sequence[str], latency: str | float | None,
 ) -> Answer:  # fmt: skip
-    """Give rates by model, machine, framework and mode."""
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.cells import counted_once
     from fomkit.validation.grid import grid_content, make_grid

@@ -1,6 +1,7 @@
-"""How each class of results is shown. What few ask for, and what is heavy, is imported when it is asked for.
+"""How results are shown: as text, JSON, rows, HTML or charts.
 
-``estimate.plot``: the figures of the report, one at a time, for notebooks.
+`answer_of` converts a result to an `Answer`; `VIEWS` has the texts and figures of the results' Python classes.
+``estimate.plot`` draws the figures of the report one at a time, for notebooks. Heavy modules are imported on use.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PARTS: dict[str, str] = {"kind": "kind of op", "time_source": "time is", "bound"
 
 @dataclass(frozen=True)
 class Plots:
-    """Figures of one estimate, as Altair charts; the extra ``report`` brings Altair.
+    """Figures of one estimate as Altair charts; the extra ``report`` installs Altair.
 
     Examples
     --------
@@ -51,7 +52,7 @@ class Plots:
     estimate: Estimate
 
     def roofline(self) -> alt.LayerChart:
-        """Draw the rate of every op over its arithmetic intensity, under the machine's rates."""
+        """Draw the rate of every op over its arithmetic intensity, below the limits of the machine."""
         from fomkit.output.charts import roofline as draw_roofline
         from fomkit.plan.evidence import op_frame, roof_frame
 
@@ -65,7 +66,7 @@ class Plots:
         return draw_roofline(shown, roofs)
 
     def pareto(self, top: int = 15) -> alt.LayerChart:
-        """Draw the ``top`` longest ops, with the share of the step that they reach together."""
+        """Draw the ``top`` longest ops, with the cumulative share of the step."""
         from fomkit.output.charts import pareto as draw_pareto
         from fomkit.plan.evidence import op_frame
         from fomkit.plan.op_tables import pareto_table
@@ -73,7 +74,7 @@ class Plots:
         return draw_pareto(pareto_table(op_frame(self.estimate), top))
 
     def composition(self, by: Part = "kind") -> alt.Chart:
-        """Draw each pass in parts: by kind of op, by source of the time, or by what bounds the op."""
+        """Draw each pass by parts: by kind of op, by time source, or by what bounds the op."""
         from fomkit.output.charts import composition as draw_composition
         from fomkit.plan.op_tables import composition_table
 
@@ -82,7 +83,7 @@ class Plots:
         return draw_composition(composition_table(self.estimate, by), PARTS[by])
 
     def memory(self) -> alt.LayerChart:
-        """Draw the memory of each role while the step runs, beside what the device holds."""
+        """Draw the memory in use by role over the step, beside the device's capacity."""
         from fomkit.output.charts import memory as draw_memory
         from fomkit.plan.op_tables import memory_table
 
@@ -125,11 +126,11 @@ def _decision(found: Any) -> Answer:
 
 
 def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
-    """Tell each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
+    """Format each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
     from fomkit.merit.content import method_steps
     from fomkit.readers.measurements import all_measured
 
-    merits, told = {merit.target.machine: merit for merit in found.merits}, ""
+    merits, text = {merit.target.machine: merit for merit in found.merits}, ""
     baseline, rows = {one.model.name: one for one in found.baseline}, (*all_measured()[0].rows, *found.rows)
     for one, block in zip(found.estimates, content["models"][len(found.baseline) :], strict=True):
         over, name = baseline.get(one.model.name), one.machine.name
@@ -138,9 +139,9 @@ def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
         page.heading(f"{one.model.name} on {name}, in twelve steps")
         numbered = ((str(place), *step) for place, step in enumerate(steps, start=1))
         page.rows([("", "right"), "step", *machines], numbered, first_out=machines)
-        told += page.text()
-        told += format_terms(block)
-    return told
+        text += page.text()
+        text += format_terms(block)
+    return text
 
 
 def _comparison(found: Comparison) -> Answer:
@@ -165,8 +166,8 @@ def _predicted(found: Prediction) -> Answer:
 
     content: PredictionContent = {"schema": "fomkit/predict/1", **found.content()}
     name = Path(found.where).name
-    said = [f"{found.where}: {line}" for line in found.said]
-    return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=said)
+    messages = [f"{found.where}: {line}" for line in found.said]
+    return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=messages)
 
 
 def _suite(found: Any) -> Answer:
@@ -189,11 +190,11 @@ ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
                                        of.content["does_not_fit"]),
     "Solution": _decision, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
-"""What verbs answer that have a class of their own, by the name of the class."""
+"""By the name of its class, the function that converts a verb's result to an `Answer`."""
 
 
 def answer_of(result: object) -> Answer:
-    """Give the content, rows and text of what a verb gives."""
+    """Return the content, rows and text of a verb's result."""
     return result if isinstance(result, Answer) else ANSWERS[type(result).__name__](result)
 
 
@@ -227,25 +228,25 @@ VIEWS: Mapping[str, View] = {
     "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _text(found)),
     "Sensitivity": View(_text, figure=tornado_of),
 }
-"""By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
+"""By the name of a class that derives from `fomkit.core.errors.Shown`; a test checks that none is missing."""
 
 
 @command("reading", arguments={"name": "NAME"})
 def schema(name: str) -> Answer:
-    """Print the JSON Schema of what a verb prints by --json, or of a YAML file, for programs and editors to check.
+    """Print the JSON Schema of a verb's --json output, or of a YAML file, for validation by programs and editors.
 
-    Keys that are always there are required; others may come. docs/schema/ holds the same files.
+    Keys that are always present are required; other keys are allowed. docs/schema/ has the same files.
 
     Parameters
     ----------
     name : str
-        A verb (estimate, fom, …), or a file: machine, model, suite, campaign, layout, transformer. What the verb
-        campaign prints is campaign-cost.
+        A verb (estimate, fom, …), or a file: machine, model, suite, campaign, layout, transformer. The output of
+        the verb campaign is campaign-cost.
 
     Returns
     -------
     Answer
-        Its content is the schema; its table has the properties of the whole.
+        ``content`` is the schema; the table has its top-level properties.
 
     Raises
     ------

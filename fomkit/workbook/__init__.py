@@ -1,1 +1,1 @@
-"""Workbooks that still compute: written from a sheet model (inputs and results), read back, reviewed."""
+"""Workbooks that compute their results with formulas: written from a sheet model, read back, and reviewed."""

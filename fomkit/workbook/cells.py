@@ -1,4 +1,4 @@
-"""A sheet that is filled from top to bottom: what its cells hold, how they look, and what they warn of."""
+"""Write tables to a sheet from top to bottom: values and formulas of cells, their styles, and input checks."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from fomkit.workbook.layout import (
 )
 
 MAX_TEXT = 32_767
-"""Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
+"""Largest number of characters in a cell; spreadsheet programs cut longer texts silently."""
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula without its leading =, its value in Python, and whether a figure may be written over it."""
+    """A formula without its leading =, its value in Python, and whether a number may be written over it."""
 
     text: str
     value: float | str
@@ -49,7 +49,7 @@ Value = str | float | int | Formula | None
 
 
 def known(value: float | None) -> float | str:
-    """Give a number as it stands in a cell: what is unknown is a word, never empty and never 0.
+    """Return a number as a cell's value: an unknown number is a word, never empty and never 0.
 
     >>> known(None), known(float("nan")), known(2.5)
     ('unknown', 'unknown', 2.5)
@@ -58,7 +58,7 @@ def known(value: float | None) -> float | str:
 
 
 def cell_text(text: str) -> str:
-    """Make a text fit to stand in a cell: no control characters, and cut visibly where it is too long.
+    """Return a text that a cell can hold: without control characters, and visibly cut if it is too long.
 
     >>> len(cell_text("x" * 40_000)), cell_text("x" * 40_000)[-28:]
     (32767, 'x … [cut, 40,000 characters]')
@@ -86,7 +86,7 @@ _ROLE_COLOURS = {
 
 
 def style_name(role: str, form: str = "General") -> str:
-    """Name the style of a role with a number format."""
+    """Return the name of the style of a role with a number format."""
     return role if form == "General" else f"{role} {form}"
 
 
@@ -117,11 +117,11 @@ _STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGE
 
 
 _NO_SPREAD = NumberFormat(numFmtId=200, formatCode='"none stated"')
-"""A format of the ends of an interval that nobody stated; its number is none that other formats have."""
+"""Number format of the bounds of an interval that was not stated; no other format has this number."""
 
 
 def _mark_no_spread(sheet: Worksheet, placed: Placed) -> None:
-    """Show words for ends of intervals that are equal: somebody gave the times without a spread."""
+    """Show words for equal bounds of an interval: the time was given without a spread."""
     for column in placed.table.columns:
         if column.key.endswith("low"):
             pair = column.key, f"{column.key.removesuffix('low')}high"
@@ -133,7 +133,7 @@ def _mark_no_spread(sheet: Worksheet, placed: Placed) -> None:
 
 
 def mark_table(sheet: Worksheet, placed: Placed) -> None:
-    """Colour the states of a table, say where no spread is stated, and watch over its figures for input."""
+    """Colour the states of a table, mark missing spreads, and add checks of the input cells."""
     if placed.last < placed.first:
         return
     if placed.table in (GIVEN, MERITS, RATIOS, ANSWERS):
@@ -154,13 +154,13 @@ def mark_table(sheet: Worksheet, placed: Placed) -> None:
 
 
 _HEADER_HEIGHT = 40
-"""Room for three lines of a header [points]."""
+"""Height of a header of three lines [points]."""
 _NOTE_HEIGHT, _NOTE_WIDTH = 70, 320
 """Size of a note in a cell [pixels]."""
 _LINE_HEIGHT, _LINE_LETTERS = 14, 100
-"""Height of a line of prose [points] and the letters that it holds at the least."""
+"""Height of a line of prose [points], and the smallest number of characters that it holds."""
 _FOLDED = ("Workloads", "Ops")
-"""Tables of which the copies of inputs are folded away."""
+"""Tables whose columns with issued inputs are folded away."""
 
 
 def _role(value: Value, column: Column, *, is_condition: bool) -> str:
@@ -172,10 +172,10 @@ def _role(value: Value, column: Column, *, is_condition: bool) -> str:
 
 
 class Page:
-    """One sheet on which tables are put below each other.
+    """One sheet on which tables are written below each other.
 
     `cached`: the value of every formula that was written, by its address.
-    `inputs` (row, position, Column): every cell that was written for somebody to change.
+    `inputs` (row, position, Column): every input cell that was written.
     """
 
     def __init__(self, sheet: Worksheet) -> None:
@@ -192,7 +192,7 @@ class Page:
         self.row += 1
 
     def count(self, label: str, value: Formula) -> None:
-        """Write one line of a label and a computed figure."""
+        """Write one line with a label and a computed figure."""
         self._put(self.row, 1, label, "title")
         self._put(self.row, 2, value, "title")
         self.row += 1
@@ -207,27 +207,27 @@ class Page:
         self.gap()
 
     def idle(self, row: int, position: int, column: Column, why: str) -> None:
-        """Show that a cell for input moves nothing, and say why in a note."""
+        """Mark an input cell that affects no headline, and write the reason in a note."""
         cell = self.sheet.cell(row, position)
         cell.style = style_name("idle", column.form)
         if why:
             self.note(row, position, why)
 
     def note(self, row: int, position: int, text: str) -> None:
-        """Put a note beside a cell."""
+        """Attach a note to a cell."""
         self.sheet.cell(row, position).comment = Comment(text, "fomkit", _NOTE_HEIGHT, _NOTE_WIDTH)
 
     def first_row(self) -> int:
-        """Give the number of the first row of the next table."""
+        """Return the number of the first data row of the next table."""
         return self.row + 2
 
     def table(
         self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = (),
         about: Sequence[Any] = (),
     ) -> Placed:  # fmt: skip
-        """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs.
+        """Write a table; rows have one value for each column; inputs in rows of ``conditions`` are conditions.
 
-        `about`: what each row is about, by which its cells are found again.
+        `about`: what each row is about, by which its cells are found later.
         """
         self._put(self.row, 1, title or table.title, "title")
         for position, column in enumerate(table.columns, start=1):

@@ -1,4 +1,4 @@
-"""What somebody changed in a workbook's inputs, cell by cell: whether it can be, and what it does to headlines."""
+"""Find what was changed in a workbook's inputs, check each change, and compute its effect on the headlines."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ IDENTITY = {
     OPS.title: ("workload", "machine", "op", "sizes", "pass_name"),
     ASSUMPTIONS.title: ("name",),
 }
-"""The columns by which a row is known; a row where they differ was moved."""
+"""Columns that identify a row; a row in which they differ was moved."""
 _NEAR = 1e-12
 Row = Mapping[str, Entry]
 
 
 @dataclass(frozen=True)
 class Change:
-    """One input that is not as it was issued.
+    """One input that differs from the issued one.
 
-    `title`: of its table.
-    `index`, `key`: its row and column there.
+    `title`: its table.
+    `index`, `key`: its row and column in the table.
     `where`: sheet and cell.
-    `what`, `unit`: the row's name and the column; the unit where it stands beside the figure.
-    `basis`, `party`, `source`: what the returned workbook says of the row.
-    `is_ground`: true for words that came with a figure of the same row; alone they are a change of their own.
-    `is_ignored`: true for choices of the whole workbook and rows of machines that are no targets: nothing is
-      computed with them.
-    `is_idle`: true where no headline of the issued workbook hangs on the cell: it is kept, and moves nothing.
+    `what`, `unit`: the names of row and column; the unit where it is beside the figure.
+    `basis`, `party`, `source`: those of the row in the returned workbook.
+    `is_ground`: true for a text (basis, party, source) changed with a figure of the same row; such a text alone is
+      a change of its own.
+    `is_ignored`: true for choices of the whole workbook and rows of machines that are no targets: they are not
+      used in any computation.
+    `is_idle`: true where no headline of the issued workbook depends on the cell: it is kept, without effect.
     `machine`, `was_basis`, `was_party`: the row's machine; its basis and party as issued.
     """
 
@@ -69,7 +70,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to talk about: where, of which kind, and what."""
+    """Something to discuss with the vendor: the place, the kind, and a message."""
 
     where: str
     kind: str
@@ -77,14 +78,14 @@ class Finding:
 
 
 def same_entry(old: Entry, new: Entry) -> bool:
-    """Tell whether two entries are the same; an empty text and no text are."""
+    """Return whether two entries are equal, up to rounding; an empty text equals no text."""
     if isinstance(old, float) and isinstance(new, float):
         return abs(old - new) <= _NEAR * max(abs(old), abs(new))
     return old == new or {old, new} == {None, ""}
 
 
 def row_name(table: Table, row: Row) -> str:
-    """Name a row by what it is about."""
+    """Return the name of a row, from its identifying columns."""
     keys = (*IDENTITY[table.title], *(("what", "where") if table is FACTS else ()))
     return " ".join(str(row[key]) for key in keys if row.get(key) not in (None, ""))
 
@@ -116,7 +117,7 @@ def _entry_changes(
         if column.role not in ("input", "condition") or same_entry(was.get(column.key), now.get(column.key)):
             continue
         if table is OPS and column.key == "time" and was.get("utilisation") is not None:
-            continue  # a figure over a formula, which `tampering` tells
+            continue  # a number written over a formula, which `tampering` reports
         if was.get(column.key) == FOLLOWS and same_entry(now.get(column.key), now.get(leader)):
             continue
         is_number = table.is_number(column)
@@ -126,7 +127,7 @@ def _entry_changes(
             key=column.key,
             where=f"{table.sheet}!{rows.cell(index, column.key)}",
             what=row_name(table, now) + ("" if column.key == leader else f", {column.header}"),
-            unit=unit if is_number and unit != "1" else "",  # nobody reads the unit of plain counts aloud
+            unit=unit if is_number and unit != "1" else "",  # plain counts have no unit
             old=was.get(column.key),
             new=now.get(column.key),
             is_number=is_number,
@@ -143,7 +144,7 @@ def _entry_changes(
 
 
 def follow_ends(issued: Book, changed: Book) -> Book:
-    """Let ends that are as issued, and that nobody was asked to change, keep their ratio to a changed value."""
+    """Keep the ratio of a bound to a changed value, where the bound is as issued and no headline depends on it."""
     moving, rows = issued.moving, issued.tables[FACTS.title]
     for index, (was, now) in enumerate(zip(rows.entries, changed.rows(FACTS), strict=True)):
         old, new = was.get("value"), now.get("value")
@@ -159,7 +160,7 @@ def follow_ends(issued: Book, changed: Book) -> Book:
 
 
 def changes(issued: Book, returned: Book) -> Iterator[Change]:
-    """Walk over the inputs and conditions that were changed."""
+    """Yield the inputs and conditions that were changed."""
     moving = issued.moving
     for table in INPUT_TABLES:
         _check_places(issued, returned, table)
@@ -173,21 +174,21 @@ def changes(issued: Book, returned: Book) -> Iterator[Change]:
 
 
 _OTHER_UNIT = 100.0
-"""A figure so many times the one issued is likely in another unit."""
+"""A figure that differs by this factor is probably in another unit."""
 _NO_UNIT = 1e6
-"""A figure so many times the one issued is in no unit at all."""
+"""A figure that differs by this factor cannot be right in any unit."""
 _SMALLEST, _LARGEST = 1e-18, 1e24
-"""Figures that no machine has in the unit of any sheet."""
+"""Bounds of figures of machines, in the unit of any sheet."""
 _WHOLE = ("devices per node", "nodes")
 _WHOLE_KEYS = ("batch", "train", "validation", "epochs", "devices")
 _MAY_BE_0 = ("exposed", "bubble", "beside", "rest")
-"""What a run on many devices need not wait for."""
+"""Waiting times of a run on many devices, which may be 0."""
 PARTIES = get_args(Party)
 _GROUNDED = (FACTS.title, GIVEN.title, JOBS.title, OPS.title)
-"""Tables whose figures have a ground of their own."""
+"""Tables whose figures have a basis, a party and a source."""
 
 
-def _out_of_range(change: Change, row: Row) -> Iterator[str]:
+def _range_problems(change: Change, row: Row) -> Iterator[str]:
     new = change.new
     if not isinstance(new, float):
         if isinstance(change.old, float):
@@ -206,7 +207,7 @@ def _out_of_range(change: Change, row: Row) -> Iterator[str]:
         yield f"is {new:g}, and a share up to 1 was expected"
 
 
-def _disordered(change: Change, row: Row) -> Iterator[str]:
+def _interval_problems(change: Change, row: Row) -> Iterator[str]:
     value: Entry = 1.0 if change.title in (OPS.title, JOBS.title) else row.get(LEADERS.get(change.title, ""))
     if change.key not in ("value", "hours", "low", "high") or not isinstance(value, float):
         return
@@ -215,7 +216,7 @@ def _disordered(change: Change, row: Row) -> Iterator[str]:
         yield f"the interval {low:g} … {high:g} does not hold the value {value:g}"
 
 
-def _unit(change: Change, row: Row) -> Iterator[str]:
+def _unit_problems(change: Change, row: Row) -> Iterator[str]:
     if isinstance(change.old, float) and isinstance(change.new, float) and change.old > 0 and change.new > 0:
         factor = change.new / change.old
         if not 1 / _OTHER_UNIT < factor < _OTHER_UNIT:
@@ -223,7 +224,7 @@ def _unit(change: Change, row: Row) -> Iterator[str]:
             yield f"the cell{unit} was {change.old:g}; {change.new:g} is {factor:.3g} times that. Check the unit"
 
 
-def _ground(change: Change, was: Row, row: Row) -> Iterator[str]:
+def _basis_problems(change: Change, was: Row, row: Row) -> Iterator[str]:
     if change.title not in _GROUNDED or change.is_condition:
         return
     if change.basis not in BASES:
@@ -235,7 +236,7 @@ def _ground(change: Change, was: Row, row: Row) -> Iterator[str]:
 
 
 def _evidence_wanted(change: Change) -> str:
-    """Ask for evidence where a changed figure is called measured; "" elsewhere."""
+    """Return a request for evidence where a changed figure is called measured; "" elsewhere."""
     if change.basis != "measured" or change.is_condition or change.title not in _GROUNDED:
         return ""
     was = "and was issued so" if change.was_basis == "measured" else f"and was {change.was_basis or 'of no basis'}"
@@ -244,7 +245,7 @@ def _evidence_wanted(change: Change) -> str:
 
 
 def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterator[Finding]:
-    """Walk over what is wrong with, or unsaid of, the changes."""
+    """Yield findings about changes that are invalid or lack a basis, a party or a source."""
     reported = set()
     for change in changed:
         if change.is_condition:
@@ -262,16 +263,16 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
         row = returned.tables[change.title].entries[change.index]
         was = issued.tables[change.title].entries[change.index]
         for kind, found in (
-            ("range", [*_out_of_range(change, row), *_disordered(change, row)]),
-            ("unit", _unit(change, row)),
-            ("basis", _ground(change, was, row)),
+            ("range", [*_range_problems(change, row), *_interval_problems(change, row)]),
+            ("unit", _unit_problems(change, row)),
+            ("basis", _basis_problems(change, was, row)),
         ):
             for message in found:
                 yield Finding(change.where, kind, f"{change.what}: {message}.")
 
 
 def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -> Iterator[Finding]:
-    """Walk over changed ops that are faster than the stated rates of a sheet model with all changes allow.
+    """Yield findings about changed ops that are faster than the stated rates allow, with all changes applied.
 
     `first`: number of the first row of ops.
     """
@@ -287,11 +288,11 @@ def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -
 
 
 IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
-"""What figures that cannot be end in: divisions by 0, logarithms of negative numbers."""
+"""Errors that impossible figures cause: divisions by 0, logarithms of negative numbers."""
 BULK = 6
-"""Changes of one column from which on they are told together."""
+"""Number of changes in one column from which they are reported as a group."""
 _ROW_TABLES = (OPS.title, GIVEN.title, JOBS.title, WORKLOADS.title)
-"""Tables whose rows are alike; each fact of a machine is a thing of its own."""
+"""Tables with similar rows; a machine's facts, by contrast, are different quantities."""
 Effect = TypedDict("Effect", {
     "figure": str, "old": float, "new": float, "change": float, "old_low": float, "old_high": float,
     "new_low": float, "new_high": float, "old_probability": float | None, "new_probability": float | None,
@@ -301,19 +302,19 @@ Effects = list[Effect]
 
 @dataclass(frozen=True)
 class Headline:
-    """A figure with its interval, and of a figure of merit the chance of reaching the threshold."""
+    """A figure with its interval; for a figure of merit also the probability of reaching the threshold."""
 
     span: Span
     probability: float | None = None
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """Everything that a change may move."""
+        """All numbers that a change may affect."""
         return (*self.span.ends, *(() if self.probability is None else (self.probability,)))
 
 
 def _headlines(sheet_model: SheetModel, values: Values) -> dict[str, Headline]:
-    """Give the headlines that a change may move: FOM and units a day of the targets, else their steps."""
+    """Return the headlines: FOM and units a day of the targets, or steps per second where there is no rate."""
     found: dict[str, Headline] = {}
     for target in sheet_model.targets:
         if target in values.merits:
@@ -330,7 +331,7 @@ def _headlines(sheet_model: SheetModel, values: Values) -> dict[str, Headline]:
 
 
 def with_changes(issued: Book, some: Iterable[Change]) -> Book:
-    """Give the issued workbook with some changes; those that are left out of everything are not among them."""
+    """Return the issued workbook with some changes applied, without those that are ignored."""
     book = issued
     for change in (one for one in some if not one.is_ignored):
         book = book.with_entry(change.title, change.index, change.key, change.new)
@@ -358,7 +359,7 @@ def _effects_of(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effe
 
 @dataclass(frozen=True)
 class Effector:
-    """The headlines of an issued workbook, whose sheet model is known, and what changes do to them."""
+    """The headlines of an issued workbook with its sheet model, and the effects of changes on them."""
 
     sent: Book
     sheet_model: SheetModel
@@ -370,13 +371,13 @@ class Effector:
         return _headlines(self.sheet_model, evaluate(self.sheet_model))
 
     def barred(self, change: Change) -> str:
-        """Say why nothing can be computed with a change; "" where it can."""
+        """Return why nothing can be computed with a change; "" where it can."""
         if not any(finding.kind == "range" and finding.where == change.where for finding in self.findings):
             return ""
         return f"{change.what} is {'unknown' if change.new is None else 'impossible'}"
 
     def of(self, some: Sequence[Change], name: str) -> tuple[Effects | None, str]:
-        """Give the effects of some changes together, or why there are none; idle cells move nothing."""
+        """Return the effects of some changes together, or why there are none; idle cells have no effect."""
         before, known = self.before, [one for one in some if not (one.is_ignored or one.is_idle)]
         impossible = [one for one in some if not one.is_ignored and self.barred(one)]
         if impossible and len(some) == 1:
@@ -390,7 +391,7 @@ class Effector:
 
 
 def columns(changed: Iterable[Change]) -> Iterator[list[Change]]:
-    """Walk over the changes of one machine in one column, where they are many."""
+    """Yield the changes of one machine in one column, where there are many."""
     similar: dict[tuple[str, str, str], list[Change]] = {}
     for one in changed:
         if one.title in _ROW_TABLES:

@@ -1,4 +1,4 @@
-"""Studies and suites as sheet models: the inputs that a workbook needs to compute the same answer by itself."""
+"""Convert studies and suites to sheet models: the inputs from which a workbook computes the same results."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-12
 ROUND = "round "
-"""Beginning of a machine's note that tells what a review changed."""
+"""Prefix of a machine's notes about changes that a review found."""
 
 
 def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
-    """Give a device with the rates that were fitted to its table where nobody stated them."""
+    """Return a device with the rates that were fitted to its timing table, where none are stated."""
     fitted = with_fits(machine)
     peaks = {(peak.dtype, peak.engine): peak for peak in machine.device.peaks}
     bandwidth = machine.device.byte_per_s
@@ -80,7 +80,7 @@ def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpL
     if line.time_source == "measured" or bound is None or bound.floor_s <= 0:
         return replace(line, time_s=time_s)
     launch = device.launch_s
-    # Only a roofline names its launches apart; a table's times hold them unseparated.
+    # Only a roofline time states its launches separately; times of a table include them.
     named = line.time_source == "roofline" and launch is not None and launch.value and not isnan(line.launches)
     launch_s = launch.value if named and launch is not None else 0.0
     start_s = float(starts_within(np.array(time_s), np.array(line.launches * launch_s))) if named else 0.0
@@ -89,22 +89,22 @@ def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpL
 
 
 def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:
-    """Put equal ops of different modules on one line, the longest first."""
-    together: dict[str, OpLine] = {}
+    """Merge equal ops of different modules into one line; sort by time, the longest first."""
+    merged: dict[str, OpLine] = {}
     for line in lines:
         key = repr(replace(line, count=0.0))
-        known = together.get(key)
-        together[key] = line if known is None else replace(known, count=known.count + line.count)
+        known = merged.get(key)
+        merged[key] = line if known is None else replace(known, count=known.count + line.count)
 
     def seconds(line: OpLine) -> float:
         span = op_time(line, device, DEFAULT_LEVEL)
         return 0.0 if span is None else span.value * line.count
 
-    return tuple(sorted(together.values(), key=seconds, reverse=True))
+    return tuple(sorted(merged.values(), key=seconds, reverse=True))
 
 
 def case_of(estimate: Estimate, name: str, device: Device) -> Case:
-    """Give the ops of one estimate, equal ones on one line."""
+    """Return the case of one estimate: its ops, with equal ops on one line."""
     rows = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0].to_dict("records")
     machine = with_fits(estimate.machine)
     lines = (_study_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows)
@@ -121,9 +121,9 @@ def case_of(estimate: Estimate, name: str, device: Device) -> Case:
 
 
 def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
-    """Give what one run of an estimate's model is."""
+    """Return the facts of one run of an estimate's model."""
     model = estimate.model
-    # What the study chose stands in the workbook, not what the profile would choose by itself.
+    # The workbook states the choice of the study, not the profile's default.
     keeps_last = estimate.run_time.partial_step or model.data.last_batch == "keep"
     steps, samples = estimate.run_time.steps_per_epoch, model.data.train_samples
     batch = estimate.sizes.get("batch")
@@ -140,7 +140,7 @@ def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
 
 
 def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dict[str, Machine]:
-    """Give the facts of machines, with fitted rates where their estimates rest on such."""
+    """Return the machines without timings, with fitted rates where their estimates use such rates."""
     found = {}
     for machine in machines:
         own = [estimate for estimate in estimates if estimate.machine.name == machine.name]
@@ -150,7 +150,7 @@ def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dic
 
 
 def uses_at(level: float, machines: Iterable[Machine]) -> dict[str, tuple[float, float]]:
-    """Give what use in a step adds to sums of times, as ratios at a level; see `SheetModel.uses`."""
+    """Return what use in a step adds to sums of times, as ratios at a level; see `SheetModel.uses`."""
     known = {machine.name: uses_of(machine) for machine in machines}
     named = [(name, use) for name, use in USES.items()]
     named += [(own_use(group, name), use) for name, uses in known.items() if uses is not USES
@@ -159,12 +159,12 @@ def uses_at(level: float, machines: Iterable[Machine]) -> dict[str, tuple[float,
 
 
 def widened_of(machines: Iterable[Machine]) -> tuple[str, ...]:
-    """Name the machines whose tables are of single kernels, with nothing of their own beside."""
+    """Return the machines whose tables have timings of single kernels, and that have no uses of their own."""
     return tuple(dict.fromkeys(machine.name for machine in machines if uses_of(machine) is USES))
 
 
 def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
-    """Give what reviews changed in machines, as their notes tell."""
+    """Return the changes by reviews that the machines' notes record."""
     return tuple((machine.name, note) for machine in machines for note in machine.notes if note.startswith(ROUND))
 
 
@@ -172,11 +172,11 @@ def caveats_of(
     excludes: Sequence[str], estimates: Iterable[Estimate], unfit: Iterable[tuple[str, str]],
     little: Sequence[str] = (), alone: Sequence[Mapping[str, Sequence[str]]] = (),
 ) -> tuple[tuple[str, str], ...]:  # fmt: skip
-    """Say what a workbook's rates leave out, which work no device holds, and of which measured runs tell more.
+    """Return the caveats of a workbook: exclusions of the rates, misfits, and little explained measured runs.
 
-    What of a machine's table or facts cannot be is said once. The shares of ``little`` are left out: who may see
-    the workbook need not see what other machines took. `unfit` (machine, what): work that no device holds;
-    `alone`: of each target what it or the baseline leaves out and the other holds.
+    Implausible facts or timings of a machine are listed once. The shares of ``little`` are omitted: a reader of
+    the workbook must not learn the times of other machines. `unfit` (machine, what): work that no device holds;
+    `alone`: for each target the terms that only it or only the baseline excludes.
     """
     bounds = (("", upper_bounds(excludes)),) if excludes else ()
     sides = (("", text) for text in dict.fromkeys(map(alone_text, alone)) if text)
@@ -188,7 +188,7 @@ def caveats_of(
 
 
 def sheet_model_of_comparison(result: Comparison) -> SheetModel:
-    """Give the sheet model of several models on targets and a baseline."""
+    """Return the sheet model of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
     check_one_device(every, "a workbook")
     distinct = {one.machine.name: one.machine for one in every}
@@ -219,7 +219,7 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
 
 
 def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
-    """Give what one run of an estimated line is; None where it is not estimated."""
+    """Return the facts of one run of an estimated line; None where it is not estimated."""
     if rated.estimate is None:
         return None
     facts = workload_of(rated.estimate, rated.line.name)
@@ -227,7 +227,7 @@ def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
 
 
 def _given_time(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | None:
-    """Give the time of one unit on one device that a rate comes to."""
+    """Convert a rate to the time of one unit on one device; None without a rate."""
     if rated.unit_per_day is None:
         return None
     time = rated.unit_per_day.per(DAY_S * machine.up_devices(result.suite.scope))
@@ -235,7 +235,7 @@ def _given_time(result: SuiteResult, rated: RatedLine, machine: Machine) -> Give
 
 
 def _job(rated: RatedLine) -> JobTerms | None:
-    """Give the terms of a line's run on many devices; None where it is no such run, or has no rate."""
+    """Return the terms of a line's run on many devices; None where it is no such run, or has no rate."""
     one = rated.job
     if one is None or one.job is None or rated.unit_per_day is None:
         return None
@@ -252,15 +252,15 @@ def _job(rated: RatedLine) -> JobTerms | None:
 
 
 def _rest(whole: float, parts: float) -> float:
-    """Give what is left of a time beside its parts; rounding is nothing."""
+    """Return a time minus its parts; a difference within rounding is 0."""
     return 0.0 if abs(whole - parts) <= _ROUNDING * whole else whole - parts
 
 
 def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[WorkloadFacts, dict[str, RatedLine]]:
-    """Give a line's facts, and the rated lines whose ops stand in the workbook.
+    """Return a line's facts, and the rated lines whose ops are in the workbook.
 
-    A line estimated under other conditions on the baseline stands there as the time it comes to: a workbook has
-    one row of conditions for a line.
+    If the baseline was estimated under other conditions, the workbook has only its time, because it has a single
+    row of conditions for each line.
     """
     facts, before = _line_facts(new), _line_facts(old)
     line = new.line
@@ -290,7 +290,7 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
 
 
 def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
-    """Say what the figure of merit leaves out, what no device holds, and what measured runs say of it."""
+    """Return the caveats of a suite's figure of merit."""
     sides = list(zip(reversed(result.machines), (result.target, result.baseline), strict=True))
     estimates = [one.estimate for _, side in sides for one in side if one.estimate]
     unfit = [
@@ -304,7 +304,7 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
 
 
 def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
-    """Give the sheet model of a suite on a target and a baseline."""
+    """Return the sheet model of a suite on a target and a baseline."""
     suite, (baseline, target) = result.suite, result.machines
     rates = (one.unit_per_day for one in (*result.target, *result.baseline))
     level = next((rate.level for rate in rates if rate is not None), DEFAULT_LEVEL)

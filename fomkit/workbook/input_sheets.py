@@ -1,4 +1,4 @@
-"""The sheets Assumptions, Machines, Provenance, History and Read me."""
+"""Write the sheets Assumptions, Machines, Provenance, History and Read me."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TEXTS = (
 
 
 def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
-    """Walk over the choices that a reader needs to compute the same: name, value, meaning."""
+    """Yield the choices that are needed to compute the same results: name, value, meaning."""
     yield "schema", SCHEMA, "the layout of this workbook; fomkit review reads it"
     yield "title", sheet_model.title, "what was asked"
     yield "interval level", sheet_model.level, "share of intervals that should contain the truth"
@@ -68,7 +68,7 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
 
 
 def write_assumptions(page: Page, sheet_model: SheetModel) -> Placed:
-    """Write the choices, then the rules and what each estimate leaves out."""
+    """Write the choices, then the rules, and what each estimate excludes."""
     page.intro("What all numbers rest on. A change of a grey cell is a deviation.")
     rows: list[list[Value]] = [list(row) for row in _choices(sheet_model)]
     names = tuple(str(row[0]) for row in rows)
@@ -87,13 +87,13 @@ UNIT_OF = {
     "peak": "TFLOP/s", "memory bandwidth": "GB/s", "memory capacity": "GiB", "launch cost": "us",
     "devices per node": "1", "nodes": "1", "availability": "share", "overhead": "s", "overhead share": "share",
 }  # fmt: skip
-"""The unit in which each fact stands in its sheet."""
+"""Unit of each fact in the sheet."""
 _DIMENSION = {"TFLOP/s": "flop_per_s", "GB/s": "byte_per_s", "GiB": "byte", "us": "time_s", "s": "time_s"}
 
 
 @dataclass(frozen=True)
 class FactRow:
-    """One row of the table of facts, in SI units; ``fact`` is None where nobody stated it."""
+    """One row of the table of facts, in SI units; ``fact`` is None where it is not stated."""
 
     machine: str
     name: str
@@ -103,12 +103,12 @@ class FactRow:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Identify the row."""
+        """Return the columns that identify the row."""
         return self.machine, self.name, self.what, self.where
 
 
 def scale_of(name: str) -> float:
-    """Give the size of a fact's unit in SI.
+    """Return the size of a fact's unit in SI.
 
     >>> scale_of("peak"), scale_of("launch cost"), scale_of("nodes")
     (1000000000000.0, 1e-06, 1.0)
@@ -118,18 +118,18 @@ def scale_of(name: str) -> float:
 
 
 def from_unit(name: str, value: float) -> float:
-    """Give a value in the fact's unit in SI units, as the formula beside it does."""
+    """Convert a value in the fact's unit to SI units, with the same rounding as the formula in the sheet."""
     return in_si(value, scale_of(name))
 
 
 def _to_unit(name: str, value: float) -> float:
-    """Give an SI value in the fact's unit, without the last digit's noise."""
+    """Convert an SI value to the fact's unit, rounded to 15 digits."""
     scale = scale_of(name)
     return float(f"{value / scale if scale >= 1 else value * round(1 / scale):.15g}")
 
 
-def _si(name: str, cell: str, value: float | None) -> Formula:
-    """Give `from_unit` as a formula of a cell that may hold a word."""
+def _si_formula(name: str, cell: str, value: float | None) -> Formula:
+    """Return the formula of `from_unit` for a cell that may hold a word."""
     scale = scale_of(name)
     factor = "" if scale == 1 else f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
     found = known(None if value is None else from_unit(name, value))
@@ -137,13 +137,13 @@ def _si(name: str, cell: str, value: float | None) -> Formula:
 
 
 def _count_fact(name: str, value: float | None, machine: Machine) -> FactRow:
-    """Give a count as a fact that is known without error."""
+    """Return a count as a fact without error."""
     ends, source = (0.0 if value is None else float(value),) * 3, f"profile of {machine.name}"
     return FactRow(machine.name, name, "", "", None if value is None else Fact(*ends, "published", source))
 
 
 def fact_rows(machine: Machine) -> Iterator[FactRow]:
-    """Walk over everything that is, or could be, stated of a machine."""
+    """Yield every fact that is, or could be, stated for a machine."""
     device, name = machine.device, machine.name
     for peak in device.peaks:
         yield FactRow(name, "peak", peak.dtype, peak.engine, peak.rate)
@@ -163,34 +163,34 @@ MACHINE_ENDS = ("value", "low", "high")
 
 @dataclass(frozen=True)
 class MachineCells:
-    """Where the facts stand."""
+    """The cells of the facts."""
 
     placed: Placed
     rows: tuple[FactRow, ...]
 
     def find(self, machine: str, name: str, what: str = "", where: str = "") -> int | None:
-        """Give the 0-based row of a fact; None where it has none."""
+        """Return the 0-based row of a fact; None where it has none."""
         key = (machine, name, what, where)
         return self.placed.rows.index(key) if key in self.placed.rows else None
 
     def si(self, machine: str, name: str, what: str = "", where: str = "", end: str = "value") -> str:
-        """Name the cell of a fact in SI units."""
+        """Return the cell of a fact in SI units."""
         return self.placed.at("si" if end == "value" else f"si_{end}", self.find(machine, name, what, where) or 0)
 
     def states(self, machine: str) -> str:
-        """Name the cells that tell which facts of a machine were changed."""
+        """Return the cells that state which facts of a machine were changed."""
         own = [index for index, row in enumerate(self.rows) if row.machine == machine]
         return self.placed.block("state", own[0], own[-1] + 1)
 
 
 def state_of_inputs(pairs: Iterable[tuple[str, str]]) -> str:
-    """Write the formula that compares inputs with what was issued."""
+    """Return the formula that compares inputs with the issued ones."""
     same = ",".join(f"{now}={was}" for now, was in pairs)
     return f'IF(AND({same}),"{AS_ISSUED}","{CHANGED}")'
 
 
 def state_of_value(now: str, was: str) -> str:
-    """Write the formula that compares a computed value with what it was when issued, where no input changed."""
+    """Return the formula that compares a computed value with the issued one, where no input changed."""
     return f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
 
 
@@ -199,11 +199,11 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     shown = [None] * 3 if fact is None else [_to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
     value, low, high = (known(one) for one in shown)
     yield from (*row.key, value, UNIT_OF[row.name])
-    # Where nobody stated a spread the ends follow the value, until somebody writes a number over them.
+    # Without a stated spread the bounds are formulas that follow the value, until a number is written over them.
     for written in (low, high):
         yield Formula(cell["value"], value, is_input=True) if fact is not None and written == value else written
     yield from ("", party, "nobody stated it") if fact is None else (fact.basis, party, fact.source)
-    yield from (_si(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
+    yield from (_si_formula(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
     yield from (value, low, high)
     pairs = zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
     yield Formula(state_of_inputs((cell[key], cell[was]) for key, was in pairs), AS_ISSUED)
@@ -211,11 +211,11 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
 
 _RATES = {"peak": "compute", "memory bandwidth": "memory"}
 LITTLE = 0.001
-"""Share of a step below which ops that stay are not told of."""
+"""Share of a step below which ops that do not follow a rate are not mentioned."""
 
 
 def measured_share(case: Case, machine: Machine, row: FactRow) -> float:
-    """Give the share of a case's op times that are inputs although a rate bounds them: its change leaves them."""
+    """Return the share of a case's op times that are inputs, which do not follow the rate that bounds them."""
     of_peak = (row.what, row.where) if row.name == "peak" else None
     stays = whole = 0.0
     for line in case.ops:
@@ -227,8 +227,8 @@ def measured_share(case: Case, machine: Machine, row: FactRow) -> float:
     return stays / whole if whole else 0.0
 
 
-def _stays(sheet_model: SheetModel, row: FactRow) -> str:
-    """Say which ops a changed rate leaves as they are, and how far off that is; "" where few or none."""
+def _unaffected_note(sheet_model: SheetModel, row: FactRow) -> str:
+    """Return a note on ops that do not follow a changed rate, with their shares; "" where they are few or none."""
     if row.name not in _RATES or row.fact is None:
         return ""
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
@@ -256,13 +256,13 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
     placed = page.table(FACTS, cells, conditions=own, about=[row.key for row in rows])
     for number, row in enumerate(rows, start=first):
-        if text := _stays(sheet_model, row):
+        if text := _unaffected_note(sheet_model, row):
             page.note(number, FACTS.position("value"), text)
     return MachineCells(placed, rows)
 
 
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
-    """Write where machines and workloads come from; each figure's own source stands beside it."""
+    """Write the origin of machines and workloads; the source of each figure is beside it."""
     page.intro("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
     rows: list[list[Value]] = [["made by", "fomkit", version]]
     for machine in sheet_model.machines:
@@ -275,7 +275,7 @@ def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
 
 
 def write_history(page: Page, sheet_model: SheetModel) -> None:
-    """Write what was changed in earlier rounds, and this issue last."""
+    """Write the changes of earlier rounds, then this issue."""
     page.intro("What happened to the figures, oldest first.")
     rounds = enumerate(sheet_model.rounds, 1)
     rows: list[list[Value]] = [[str(at), f"{name}: {what}"] for at, (name, what) in rounds]
@@ -283,7 +283,7 @@ def write_history(page: Page, sheet_model: SheetModel) -> None:
 
 
 def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None:
-    """Write how to use the workbook and what its intervals cover."""
+    """Write how to use the workbook, and what its intervals cover."""
     page.sheet.column_dimensions["A"].width = 110
     page.line("Read me", "headline")
     page.gap()

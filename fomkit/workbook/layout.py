@@ -1,4 +1,4 @@
-"""The sheets and tables of a workbook (``layout.csv``): what is written where, and what the reader looks for."""
+"""The sheets, tables and columns of a workbook (``layout.csv``), used by both its writer and its reader."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any, Literal
 from openpyxl.utils import get_column_letter
 
 Role = Literal["input", "condition", "text", "formula", "issued", "state", "idle"]
-"""input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written.
-
-idle is no column's role, but that of cells for input on which no headline of their workbook hangs.
-"""
+"""input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written. idle:
+an input cell on which no headline of its workbook depends (the role of single cells, not of a column)."""
 
 SHEETS = (
     "Read me", "Summary", "Workloads", "Machines", "Ops", "Timings", "Assumptions", "Checks", "Provenance",
@@ -46,27 +44,27 @@ class Table:
     columns: tuple[Column, ...]
 
     def is_number(self, column: Column) -> bool:
-        """Tell whether a column of inputs or conditions holds numbers; choices hold either."""
+        """Return whether a column of inputs or conditions holds numbers; choices hold numbers or words."""
         return column.role in ("input", "condition") and column.key not in _WORDS and self.title != "Assumptions"
 
     def letter(self, key: str) -> str:
-        """Name the column of a key."""
+        """Return the letter of a key's column."""
         return get_column_letter(self.position(key))
 
     def row(self, number: int) -> dict[str, str]:
-        """Name the cells of a row as its own sheet does, by the keys of their columns."""
+        """Return the cells of a row by the keys of their columns, in the form used on the same sheet."""
         return {
             column.key: f"{get_column_letter(place)}{number}" for place, column in enumerate(self.columns, start=1)
         }
 
     def position(self, key: str) -> int:
-        """Give the 1-based position of a key's column."""
+        """Return the 1-based position of a key's column."""
         return next(index for index, column in enumerate(self.columns, start=1) if column.key == key)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A table at its place: the numbers of its first and last row, and what each row is about."""
+    """A table with its position: the numbers of its first and last row, and what each row is about."""
 
     table: Table
     first: int
@@ -74,20 +72,20 @@ class Placed:
     rows: tuple[Any, ...] = ()
 
     def at(self, key: str, index: int) -> str:
-        """Name one cell as other sheets do, by its 0-based row."""
+        """Return a cell by its 0-based row, in the form used on other sheets."""
         return f"{self.table.sheet}!${self.table.letter(key)}${self.first + index}"
 
     def of(self, row: Any, key: str) -> str:
-        """Name one cell as other sheets do, by what its row is about."""
+        """Return a cell by what its row is about, in the form used on other sheets."""
         return self.at(key, self.rows.index(row))
 
     def column(self, key: str) -> str:
-        """Name the cells of a column as its own sheet does."""
+        """Return the cells of a column, in the form used on the same sheet."""
         letter = self.table.letter(key)
         return f"{letter}{self.first}:{letter}{self.last}"
 
     def block(self, key: str, start: int = 0, stop: int | None = None) -> str:
-        """Name the cells of a column from row ``start`` to before ``stop`` as other sheets do."""
+        """Return the cells of a column from row ``start`` to before ``stop``, in the form used on other sheets."""
         letter = self.table.letter(key)
         last = self.last if stop is None else self.first + stop - 1
         return f"{self.table.sheet}!${letter}${self.first + start}:${letter}${last}"
@@ -125,6 +123,6 @@ RUN_KEYS, JOB_KEYS, OP_KEYS = (
     tuple(column.key.removeprefix("was_") for column in table.columns if column.role == "issued")
     for table in (WORKLOADS, JOBS, OPS)
 )
-"""What has its value as issued beside it: of a run, of a run on many devices, of an op."""
+"""Keys of columns whose issued value is also in the sheet: of a run, of a run on many devices, of an op."""
 INPUT_TABLES = (FACTS, WORKLOADS, GIVEN, JOBS, OPS, ASSUMPTIONS)
-"""The tables that a reader takes a sheet model from."""
+"""Tables from which a reader builds the sheet model."""

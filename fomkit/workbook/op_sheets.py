@@ -1,4 +1,4 @@
-"""The sheets Workloads, what one run of each is or the time that was given, and Ops, each op's work and time."""
+"""Write the sheets Workloads (conditions of a run, given times, jobs) and Ops (work and time of each op)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOUR_S = 3600
 
 
 def _steps_formula(cell: Mapping[str, str], key: str, samples: int | None, facts: WorkloadFacts) -> Formula:
-    """Give the steps of an epoch, or of its validation, whose samples stand in a column."""
+    """Return the steps of an epoch, or of its validation, from the column of its samples."""
     count, batch = cell[key], cell["batch"]
     partial = f'IF(AND({cell["last_batch"]}="keep",MOD({count},{batch})>0),1,0)'
     formula = f'IF(AND(ISNUMBER({count}),ISNUMBER({batch})),QUOTIENT({count},{batch})+{partial},"unknown")'
@@ -58,7 +58,7 @@ def _workload_row(number: int, facts: WorkloadFacts) -> Iterator[Value]:
 
 
 def devices_formula(sheet_model: SheetModel, machine: str, machines: MachineCells) -> tuple[str, str]:
-    """Write the number of devices at the scope of the sheet model, and the factor by which its downtime counts."""
+    """Return the formula of the number of devices at the sheet model's scope, and the factor of availability."""
     per_node, nodes = machines.si(machine, "devices per node"), machines.si(machine, "nodes")
     if sheet_model.scope == "system":
         return f"{per_node}*{nodes}", f"*{machines.si(machine, 'availability')}"
@@ -90,7 +90,7 @@ def _job_row(
     number: int, key: tuple[str, str], sheet_model: SheetModel, values: Values, machines: MachineCells,
     workloads: Placed,
 ) -> Iterator[Value]:  # fmt: skip
-    """Write the terms of a run on many devices: a step is their sum, a run its steps and what is besides."""
+    """Write the terms of a run on many devices: a step is their sum, a run is its steps plus the rest."""
     one, cell = sheet_model.workload(key[0]).jobs[key[1]], JOBS.row(number)
     # In the order of `JOB_KEYS`.
     terms = (one.calculation_s, one.exposed_s, one.bubble_s, one.beside_s, one.rest_s, one.low, one.high)
@@ -113,7 +113,7 @@ def _job_row(
 def write_workloads(
     page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells
 ) -> tuple[Placed, Placed, Placed]:
-    """Write the workloads and, where there are any, given times and jobs: give where each stands."""
+    """Write the workloads, and given times and jobs where there are any; return the three tables' places."""
     page.intro(
         "What one run of each workload is. Grey cells are set: a change of one is a deviation, and said so."
     )
@@ -137,23 +137,23 @@ def write_workloads(
 
 @dataclass(frozen=True)
 class CaseCells:
-    """Where the rows of each case stand in a table: of its first one, and behind its last."""
+    """A table with the rows of each case: its first row and the row after its last."""
 
     placed: Placed
     starts: dict[tuple[str, str], tuple[int, int]]
 
     def block(self, case: Case, key: str) -> str:
-        """Name the cells of a column that belong to a case."""
+        """Return the cells of a column that belong to a case."""
         return self.placed.block(key, *self.starts[case.key])
 
     def has_any(self, case: Case) -> bool:
-        """Tell whether a case has a row."""
+        """Return whether a case has a row."""
         first, stop = self.starts[case.key]
         return stop > first
 
 
 def _dimension_words(line: OpLine) -> str:
-    """Write the dimensions of an op as words that a program reads back."""
+    """Format the dimensions of an op as text that can be parsed."""
     return " ".join(
         f"{name}={size if isinstance(size, str) else format_number(float(size))}" for name, size in line.dimensions
     )
@@ -193,7 +193,7 @@ def _rate_formulas(line: OpLine, machine: Machine, machines: MachineCells) -> It
 def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
     cell = OPS.row(number)
     ends = (None, None, None) if span is None else span.ends
-    # Ends of an op without a time are empty; who writes a time may leave them so.
+    # Bounds of an op without a time are empty, and may stay empty when a time is written.
     low, high = (cell[key] if span else f"IF(ISNUMBER({cell[key]}),{cell[key]},1)" for key in ("low", "high"))
     for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
         formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
@@ -207,18 +207,18 @@ def _kernel_starts(number: int, line: OpLine) -> Formula:
 
 
 _SAME_OP = ("kind", "pass_name", "time_source", "time")
-"""Columns that agree where rows are one op, as `fomkit.plan.step.same_ops` has it."""
+"""Columns that are equal for rows of the same op, as in `fomkit.plan.step.same_ops`."""
 _SIDES = (("own_low", "total", "total_low"), ("own_high", "total_high", "total"))
 
 
 def _own_errors(
     number: int, rows: tuple[int, int], span: Span | None, squares: Sequence[float]
 ) -> Iterator[Value]:
-    """Write how far an op's ends lie from its value, times that of all rows of the case that are this op.
+    """Write the distance of an op's bounds from its value, times that of all rows of the case with the same op.
 
-    The sum over rows is the sum of the squares of each op.
+    The sum over rows is then the sum of the squares of each op.
 
-    `rows`: first and last one of the case; `squares`: the values, below and above.
+    `rows`: first and last row of the case; `squares`: the values, below and above.
     """
     cell, (first, last) = OPS.row(number), rows
 
@@ -234,7 +234,7 @@ def _own_errors(
 
 
 def own_squares(case: Case, spans: Sequence[Span | None]) -> list[tuple[float, float]]:
-    """Give what `_own_errors` writes of each op [s²/step²]: below and above; 0 of one without a time."""
+    """Return the values of `_own_errors` for each op [s²/step²], below and above; 0 for an op without a time."""
     sides, keys, sums = list[tuple[float, float]](), list[tuple[str, str, str, str]](), dict[Any, list[float]]()
     for line, span in zip(case.ops, spans, strict=True):
         value, low, high = (0.0, 0.0, 0.0) if span is None else span.ends
@@ -246,7 +246,7 @@ def own_squares(case: Case, spans: Sequence[Span | None]) -> list[tuple[float, f
 
 
 def _inputs(line: OpLine) -> list[Value]:
-    """Give the figures of an op in the order of `OP_KEYS`; None leaves a cell empty."""
+    """Return the figures of an op in the order of `OP_KEYS`; None leaves a cell empty."""
     ends = (None, None) if line.time_s is None and line.utilisation is None else (line.low, line.high)
     time = None if line.utilisation is not None else known(line.time_s)
     work = (known(one) for one in (line.count, line.launches, line.flop, line.byte))
@@ -254,7 +254,7 @@ def _inputs(line: OpLine) -> list[Value]:
 
 
 class _Issued(NamedTuple):
-    """What the ops of a case take as issued [s], and the squares of their own errors."""
+    """The times of a case's ops as issued [s], and the squares of their own errors."""
 
     spans: Sequence[Span | None]
     squares: Sequence[tuple[float, float]]

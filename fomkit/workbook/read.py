@@ -1,7 +1,7 @@
-"""A workbook read back: its tables by their headers, each cell checked, nothing taken from computed cells.
+"""Read a workbook back: tables are found by their headers, each cell is checked, and computed cells are ignored.
 
-Which cells the headlines hang on is found by the references of formulas; cells for input that move nothing are
-shown grey, with the reason.
+The cells on which the headlines depend are found by following the references in formulas. `mark_idle` greys out
+the other input cells, with the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fomkit.workbook.layout import ASSUMPTIONS, CHANGED, FACTS, INPUT_TABLES, OP
 from fomkit.workbook.records import SheetModel
 
 FOLLOWS = "follows the value"
-"""Entry of an end that is the value itself."""
+"""Entry of a bound that equals the value by a formula."""
 _COMMA = re.compile(r"\s*[+-]?\d{1,3}(?:[.\s']?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*")
 _WITH_UNIT = re.compile(r"\s*[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*([A-Za-zµ%][\w/%]*)\s*")
 
 
 def plain_formula(text: str) -> str:
-    """Write a formula without what programs write differently.
+    """Return a formula in a form that is independent of the program that wrote it.
 
     >>> plain_formula("=$'Machines'.E5 * 2") == plain_formula("=Machines!$E$5*2")
     True
@@ -49,12 +49,12 @@ def plain_formula(text: str) -> str:
 
 
 def same_formula(one: str, other: str) -> bool:
-    """Tell whether two formulas are the same but for how programs write them."""
+    """Return whether two formulas are equal, up to differences between programs."""
     return plain_formula(one) == plain_formula(other)
 
 
 def read_text(cell: Content) -> str | float | None:
-    """Give a word as it stands; numbers in a cell for words stay numbers."""
+    """Return a cell's text; a number in a text cell stays a number."""
     value = cell.value
     if value is None:
         return None
@@ -62,7 +62,7 @@ def read_text(cell: Content) -> str | float | None:
 
 
 def read_number(where: str, cell: Content) -> float | None:
-    """Give a number; None where the cell is empty or says that it is unknown."""
+    """Return a number; None where the cell is empty or holds the word unknown."""
     value = cell.value
     if value is None and cell.formula:
         raise FomkitError(where, f"the formula {cell.formula!r} has no saved value. Write a number.")
@@ -80,7 +80,7 @@ def read_number(where: str, cell: Content) -> float | None:
 
 
 Place = tuple[str, int, int]
-"""Sheet, row and column, both from 1."""
+"""Sheet, row and column; row and column are counted from 1."""
 _TEXT = re.compile(r'"[^"]*"')
 _REFERENCE = re.compile(
     r"(?:'([^']+)'!|([A-Za-z_]\w*)!)?\$?([A-Z]{1,3})\$?(\d+)(?::\$?([A-Z]{1,3})\$?(\d+))?(?![\w(])"
@@ -89,7 +89,7 @@ HEADLINES = "Summary"
 
 
 def precedents(formula: str, sheet: str) -> Iterator[Place]:
-    """Walk over the cells that a formula names; those without a sheet stand on its own.
+    """Yield the cells that a formula refers to; a reference without a sheet is to ``sheet``.
 
     >>> list(precedents('=IF(A1="B2",Ops!$C$3:$C$4,0)', "Summary"))
     [('Summary', 1, 1), ('Ops', 3, 3), ('Ops', 4, 3)]
@@ -103,7 +103,7 @@ def precedents(formula: str, sheet: str) -> Iterator[Place]:
 
 
 def _is_state(place: Place, formulas: Mapping[Place, str]) -> bool:
-    """Tell whether a cell says that something was changed, or shows such a cell."""
+    """Return whether a cell states that something was changed, or shows such a cell."""
     text = formulas[place]
     if _REFERENCE.fullmatch(text.removeprefix("=")):
         text = formulas.get(next(precedents(text, place[0]), place), "")
@@ -111,10 +111,10 @@ def _is_state(place: Place, formulas: Mapping[Place, str]) -> bool:
 
 
 def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
-    """Give every cell that a value of Summary hangs on, through however many formulas.
+    """Return every cell on which a value of Summary depends, through any number of formulas.
 
-    Words that say whether something was changed are no headline: they hang on every input, also on those that move
-    nothing.
+    Cells that state whether something was changed are no headlines: they depend on every input, including those
+    that affect nothing.
 
     `formulas`: every formula of a workbook by its place.
     """
@@ -139,14 +139,14 @@ EMPTY = Content(None)
 _OPTIONAL = ("Given times", "Runs on many devices")
 """Tables that a workbook may lack."""
 LEADERS = {"Facts": "value", "Given times": "hours"}
-"""The column that both ends of a row may follow, by table."""
+"""Column of the value that both bounds of a row may follow, by table."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a table: what each says, by the keys of its columns, and the number of the first.
+    """The rows of a table: their entries by the keys of the columns, and the number of the first row.
 
-    A number that is unknown or computed is None; an end that follows its value is `FOLLOWS`.
+    A number that is unknown or computed is None; a bound that follows its value is `FOLLOWS`.
     """
 
     table: Table
@@ -154,17 +154,17 @@ class Rows:
     entries: tuple[Mapping[str, Entry], ...]
 
     def cell(self, index: int, key: str) -> str:
-        """Name a cell, without its sheet."""
+        """Return the address of a cell, without its sheet."""
         return f"{self.table.letter(key)}{self.first + index}"
 
     def place(self, index: int, key: str) -> Place:
-        """Give a cell's sheet, row and column."""
+        """Return a cell's sheet, row and column."""
         return self.table.sheet, self.first + index, self.table.position(key)
 
 
 @dataclass(frozen=True)
 class Book:
-    """A workbook's inputs by the title of their table, its cells and marks, and what is wrong with inputs."""
+    """A workbook's inputs by the title of their table, its cells and marks, and errors in the inputs."""
 
     path: Path
     tables: Mapping[str, Rows]
@@ -173,21 +173,18 @@ class Book:
     errors: tuple[FomkitError, ...] = ()
 
     def check(self) -> None:
-        """Raise when cells for numbers hold something else.
-
-        Raises ManyFomkitError with sheet and cell of each.
-        """
+        """Raise ManyFomkitError with sheet and cell of each number cell that holds something else."""
         if self.errors:
             raise ManyFomkitError(self.errors)
 
     @property
     def targets(self) -> frozenset[Entry]:
-        """The machines to rate; every other machine is the lab's own."""
+        """The machines to rate; all other machines are the lab's."""
         return frozenset(row.get("value") for row in self.rows(ASSUMPTIONS) if row.get("name") == "target")
 
     @cached_property
     def moving(self) -> frozenset[Place]:
-        """Give every cell that a headline hangs on."""
+        """Every cell on which a headline depends."""
         return behind_headlines({
             (sheet, *place): cell.formula
             for sheet, cells in self.sheets.items()
@@ -196,12 +193,12 @@ class Book:
         })  # fmt: skip
 
     def rows(self, table: Table) -> tuple[Mapping[str, Entry], ...]:
-        """Give the rows of a table; none where the workbook lacks it."""
+        """Return the rows of a table; none where the workbook lacks it."""
         found = self.tables.get(table.title)
         return found.entries if found is not None else ()
 
     def with_entry(self, title: str, index: int, key: str, value: Entry) -> Book:
-        """Give the book with one entry changed."""
+        """Return the book with one entry changed."""
         rows = self.tables[title]
         entries = list(rows.entries)
         entries[index] = {**entries[index], key: value}
@@ -209,7 +206,7 @@ class Book:
 
 
 def _place(path: Path, table: Table, cells: Cells) -> int | None:
-    """Find the row of a table's headers, and check that every one stands where it was put."""
+    """Find the first data row of a table, and check that every header is in its place."""
     title = next((row for (row, column), cell in cells.items() if column == 1 and cell.value == table.title), None)
     if title is None:
         if table.title in _OPTIONAL:
@@ -259,7 +256,7 @@ def _table_rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError
 
 
 def read_book(path: Path) -> Book:
-    """Read a workbook that fomkit wrote, whoever saved it since."""
+    """Read a workbook that fomkit wrote, whatever program saved it since."""
     sheets = read_contents(path)
     if missing := [name for name in SHEETS if name not in sheets]:
         message = f"the sheet {missing[0]!r} is missing. Send a workbook that fomkit wrote, with all its sheets."
@@ -271,13 +268,13 @@ def read_book(path: Path) -> Book:
 
 
 _COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availability": ("system",)}
-"""The scopes at which each count is part of a rate."""
+"""Scopes at which each count affects a rate."""
 
 
-def _why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
-    """Say why no headline of a sheet model's workbook hangs on a fact.
+def _idle_reason(row: FactRow, sheet_model: SheetModel) -> str:
+    """Return why no headline of a sheet model's workbook depends on a fact.
 
-    >>> _why_nothing(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
+    >>> _idle_reason(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
     'no time follows from the size of the memory'
     """
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
@@ -297,10 +294,10 @@ def _why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
 def _reasons(
     sheet_model: SheetModel, machines: MachineCells, moving: frozenset[Place]
 ) -> Mapping[tuple[int, str], str]:
-    """Give the note of each idle figure of the facts, by row and column."""
+    """Return the note of each idle figure of the facts, by row and column."""
     notes: dict[tuple[int, str], str] = {}
     for number, row in enumerate(machines.rows, start=machines.placed.first):
-        why = _why_nothing(row, sheet_model)
+        why = _idle_reason(row, sheet_model)
         if (FACTS.sheet, number, FACTS.position("value")) in moving:
             why = "only the value counts; its ends keep their ratio to it"
             if row.name in ("peak", "memory bandwidth"):
@@ -310,7 +307,7 @@ def _reasons(
 
 
 def mark_idle(pages: Mapping[str, Page], sheet_model: SheetModel, machines: MachineCells) -> None:
-    """Make grey every cell for input on which no headline hangs; words go with the figures of their row."""
+    """Mark every input cell on which no headline depends; text cells are marked with all figures of their row."""
     cells = [(name, page.sheet[address]) for name, page in pages.items() for address in page.cached]
     moving = behind_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
     notes = _reasons(sheet_model, machines, moving)

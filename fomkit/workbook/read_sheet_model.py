@@ -1,4 +1,4 @@
-"""The sheet model of a workbook that was read back."""
+"""Build the sheet model from the inputs of a workbook that was read back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _text_in(row: Row, key: str) -> str:
 
 
 def _value_with_ends(row: Row, key: str, unit: Callable[[float], float]) -> tuple[float, float, float] | None:
-    """Give a value with its ends, out of the unit of its row; ends that are no numbers follow the value."""
+    """Return a value with its bounds, converted from the unit of its row; missing bounds equal the value."""
     value = _number_in(row, key)
     if value is None:
         return None
@@ -184,7 +184,7 @@ def _check_choices(book: Book, chosen: Row) -> None:
 
 
 def sheet_model_from(book: Book) -> SheetModel:
-    """Make the sheet model of a workbook's inputs."""
+    """Build the sheet model from a workbook's inputs."""
     book.check()
     choices = [(_text_in(row, "name"), row.get("value")) for row in book.rows(ASSUMPTIONS)]
     chosen = dict(reversed(choices))

@@ -1,4 +1,4 @@
-"""The inputs of a workbook, and what they evaluate to by the stages of an estimate: roll up, rate, compare."""
+"""The inputs of a workbook (`SheetModel`), and `evaluate`, which computes in Python what its formulas compute."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fomkit.plan.step import StepTime, roll_up_step
 
 @dataclass(frozen=True)
 class Given:
-    """The time of one unit of work on one device set, as somebody stated it or as it was computed elsewhere.
+    """The time of one unit of work on one device set: a stated time, or one computed elsewhere.
 
-    `excludes`, `unfit`: of a computed one, as of a case.
+    `excludes`, `unfit`: for a computed time, as in `Case`.
     """
 
     unit_s: Span
@@ -37,12 +37,12 @@ class Given:
 class JobTerms:
     """A run on many devices as the terms of its step, each computed elsewhere and stated here with its source.
 
-    `calculation_s`, `exposed_s`, `bubble_s`, `beside_s`: what a step takes to calculate, and waits for links, for
-      other stages, and for its input or overheads [s].
-    `steps`: of a run; `rest_s`: what a run takes besides them: validation, overheads of epochs, start-up [s].
-    `low`, `high`: ends of the interval of a run as ratios to its time.
-    `devices`: of one run; `at_once`: runs that the scope has in progress at a time.
-    `excludes`, `unfit`: as of a case.
+    `calculation_s`, `exposed_s`, `bubble_s`, `beside_s`: time of a step for calculation, and for waiting for
+      links, for other stages, and for input or overheads [s].
+    `steps`: of a run; `rest_s`: other time of a run: validation, overheads of epochs, start-up [s].
+    `low`, `high`: bounds of the interval of a run as ratios to its time.
+    `devices`: of one run; `at_once`: runs in progress at a time in the scope.
+    `excludes`, `unfit`: as in `Case`.
     """
 
     calculation_s: float
@@ -67,29 +67,29 @@ class JobTerms:
         return self.calculation_s + self.exposed_s + self.bubble_s + self.beside_s
 
     def run_s(self, level: float) -> Span:
-        """Give the time of a run [s]."""
+        """Return the time of a run [s]."""
         value = self.step_s * self.steps + self.rest_s
         return Span(value, value * self.low, value * self.high, level)
 
 
 @dataclass(frozen=True)
 class OpLine:
-    """One op of a workload on a machine, or all ops that are alike.
+    """One op of a workload on a machine, or all ops equal to it.
 
-    Its time is either ``max(flop / peak, byte / bandwidth) / utilisation + starts · launch cost``, which moves
-    with the machine's facts, or ``time_s``, which does not. With neither the op is unpriced.
+    Its time is either ``max(flop / peak, byte / bandwidth) / utilisation + starts · launch cost``, which follows
+    the machine's facts, or ``time_s``, which does not. With neither, the op is unpriced.
 
     `sizes`: kind and dimensions as text.
     `dtype`, `engine`: those of the peak that bounds it.
     `count`: executions per step.
-    `launches`: kernels the host starts for one execution; NaN is unknown.
+    `launches`: kernels that the host starts for one execution; NaN is unknown.
     `flop`, `byte`: work of one execution [flop, byte]; NaN is unknown.
     `utilisation`: floor over kernel time; None where the time is an input.
-    `starts`: kernel starts that its time holds beside the kernel itself.
+    `starts`: kernel starts that its time includes besides the kernel itself.
     `time_s`: time of one execution as an input [s].
-    `low`, `high`: ends of the interval as ratios to the time.
-    `evidence`: what the utilisation or the time rests on.
-    `dimensions` (name, size): those of the table of ops, as many as the kind has.
+    `low`, `high`: bounds of the interval as ratios to the time.
+    `evidence`: source of the utilisation or the time.
+    `dimensions` (name, size): those of the op table that the kind has.
     """
 
     op: str
@@ -120,14 +120,14 @@ class OpLine:
 
 @dataclass(frozen=True)
 class WorkloadFacts:
-    """A line of work: what makes one run of it and one unit, and times that were given for it.
+    """A line of work: the definition of one run and one unit, and times that were given for it.
 
     `batch`: samples in one step.
     `given`: stated times by machine; empty where it is estimated.
     `jobs`: terms of runs on many devices, by machine.
     `weight`: weight in the weighted means.
     `category`, `basis`, `party`: as in a suite; "" elsewhere.
-    `made_with` (what, text): what traced its model, and the parameters of it.
+    `made_with` (what, text): how its model was traced, and its number of parameters.
     """
 
     name: str
@@ -147,23 +147,23 @@ class WorkloadFacts:
 
     @property
     def stated(self) -> dict[str, Given | JobTerms]:
-        """What rates it without its ops, by machine."""
+        """The given times and jobs that rate it without its ops, by machine."""
         return {**self.given, **self.jobs}
 
     @property
     def common_shares(self) -> dict[str, float]:
-        """Shares of given times' errors that lines have in common, by machine, where it is not all of them."""
+        """By machine, the share of a given time's error variance that is common to lines, where it is not 1."""
         shares = {machine: one.unit_s.shared for machine, one in self.given.items()}
         return {machine: share for machine, share in shares.items() if share != 1}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One workload on one machine: its ops, and what was said of them.
+    """One workload on one machine: its ops, and notes on its estimate.
 
     `precision`: name and meaning of the number formats.
-    `excludes`, `deviations`: what the estimate leaves out, and what it did differently from what was asked.
-    `unfit`: that no device holds its step, in words; "" where one does or nobody knows.
+    `excludes`, `deviations`: terms that the estimate excludes, and deviations from the request.
+    `unfit`: message that no device holds its step; "" where one does or it is unknown.
     """
 
     workload: str
@@ -181,7 +181,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Its workload and machine, in words."""
+        """Its workload and machine as text."""
         return f"{self.workload} on {self.machine}"
 
 
@@ -189,20 +189,20 @@ class Case:
 class SheetModel:
     """All inputs of a workbook.
 
-    `machines`: facts only, the baseline last; their tables of timings stay behind.
-    `cases`: those that are estimated op by op; a workload with given times or jobs has none.
-    `targets`: machines to rate, the first of which the defined names are about.
-    `baseline`: Machine to compare with.
+    `machines`: facts only, without timing tables; the baseline is last.
+    `cases`: workloads that are estimated op by op; a workload with given times or jobs has none.
+    `targets`: machines to rate; the defined names refer to the first one.
+    `baseline`: machine to compare with.
     `mean`: a key of `fomkit.merit.fom.MEANS`.
     `threshold`: the figure of merit to reach.
-    `worst_basis`: the weakest basis that a figure of merit rests on; "" where there is none.
-    `deviations` (machine, text): what differs from what the lines fix.
-    `caveats` (machine, text): what the headline must not be read without: what rates leave out, steps that no
-      device holds, what measured runs say; "" for the machine where it is of no single one.
-    `uses`: what use in a step adds to the sum of a group of ops: ends of its interval as ratios to the sum. Of a
-      group by its name on the machines in ``widened``, else by "GROUP on MACHINE" (`own_use`).
-    `widened`: the machines whose times rest on a table of single kernels, and that have no uses of their own.
-    `rounds` (machine, text): what happened to the figures before, oldest first.
+    `worst_basis`: the weakest basis behind a figure of merit; "" where there is none.
+    `deviations` (machine, text): deviations from what the lines fix.
+    `caveats` (machine, text): what must be read with the headline: exclusions of rates, steps that no device
+      holds, findings of measured runs; "" for the machine where a caveat concerns no single one.
+    `uses`: what use in a step adds to the sum of a group of ops, as bounds of its interval relative to the sum.
+      The key is the group's name for machines in ``widened``, else "GROUP on MACHINE" (`own_use`).
+    `widened`: machines whose times rest on a table of single kernels, and that have no uses of their own.
+    `rounds` (machine, text): earlier changes of the figures, the oldest first.
     """
 
     title: str
@@ -232,7 +232,7 @@ class SheetModel:
         return next(workload for workload in self.workloads if workload.name == name)
 
     def uses_on(self, machine: str) -> dict[str, tuple[str, tuple[float, float]]]:
-        """Give, by group, the name in `uses` of what counts on a machine, and its ends."""
+        """Return, by group, the key in `uses` that applies to a machine, and its bounds."""
         ours = {name: name.removesuffix(own_use("", machine)) for name in self.uses}
         found = {group: (name, self.uses[name]) for name, group in ours.items() if group != name}
         if found or machine not in self.widened:
@@ -244,17 +244,17 @@ SHARED_USES = tuple(USES)
 
 
 def own_use(group: str, machine: str) -> str:
-    """Name what use in a step adds to a group of ops on one machine alone."""
+    """Return the key in `SheetModel.uses` of a group of ops on one machine alone."""
     return f"{group} on {machine}"
 
 
 def _seconds_at(work: float, rate: float) -> float:
-    # Somebody may type a rate or a utilisation of 0 into a workbook.
+    # A rate or a utilisation of 0 may be typed into a workbook.
     return work / rate if rate else math.inf
 
 
 def floor_s(line: OpLine, device: Device) -> float:
-    """Give the longer of arithmetic and traffic at the machine's rates [s]; NaN where neither is known.
+    """Return the longer of arithmetic and traffic at the machine's rates [s]; NaN where neither is known.
 
     >>> from fomkit.core.machine import Fact
     >>> line = OpLine("mm", "gemm", "", "fp32", "vector", "forward", 1, 1, 2e9, 3e6, "roofline", "", "")
@@ -271,7 +271,7 @@ def floor_s(line: OpLine, device: Device) -> float:
 
 
 def op_time(line: OpLine, device: Device, level: float) -> Span | None:
-    """Give the time of one execution [s]; None where nothing is known of it."""
+    """Return the time of one execution [s]; None where it is unknown."""
     if line.utilisation is not None:
         start_s = device.launch_s.value if device.launch_s is not None else 0.0
         value = _seconds_at(floor_s(line, device), line.utilisation) + line.starts * start_s
@@ -284,11 +284,11 @@ def op_time(line: OpLine, device: Device, level: float) -> Span | None:
 
 @dataclass(frozen=True)
 class CaseValues:
-    """One workload on one machine.
+    """The results of one workload on one machine.
 
     `ops`: time of one execution of each op [s].
     `step`, `run`: the roll-up, term by term.
-    `unit_per_day`: none where the workload does not say what a run is.
+    `unit_per_day`: None where the workload does not define a run.
     `coverage`: share of the device's time by time source; sums to 1.
     """
 
@@ -302,10 +302,10 @@ class CaseValues:
 
 @dataclass(frozen=True)
 class Values:
-    """Everything a sheet model says.
+    """All results of a sheet model.
 
     `cases`: by workload and machine.
-    `unit_per_day`: units of work per day by workload and machine, given ones among them.
+    `unit_per_day`: units of work per day by workload and machine, including given ones.
     `ratios`: target over baseline by workload and target, of units per day, else of steps per second.
     `merits`: by target; empty without a baseline or without runs.
     """
@@ -320,7 +320,7 @@ _UNKNOWN = Span(math.nan, math.nan, math.nan)
 
 
 def as_model(workload: WorkloadFacts) -> ModelProfile:
-    """Give a workload as a model without ops, for the stages that ask for its data and its run."""
+    """Return a workload as a model without ops, for functions that need its data and its run."""
     nothing = pd.DataFrame()
     sizes = {} if workload.batch is None else {"batch": workload.batch}
     return ModelProfile(
@@ -330,7 +330,7 @@ def as_model(workload: WorkloadFacts) -> ModelProfile:
 
 
 def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
-    """Give the ops of a case as the columns of a TIMED table that the roll-up reads."""
+    """Return the ops of a case with the columns of a TIMED table that the roll-up reads."""
     rows = [
         (one.kind, one.pass_name, one.count, one.launches, *(span or _UNKNOWN).ends,
          one.time_source if span else "", one.bound)
@@ -354,7 +354,7 @@ def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
 
 
 def _uses(sheet_model: SheetModel, machine: str) -> Uses:
-    """Give what use in a step adds to the errors of a machine's ops."""
+    """Return what use in a step adds to the errors of a machine's ops."""
     z = half_width(sheet_model.level)
     known = sheet_model.uses_on(machine).items()
     ends = {group: [math.log(end) / z for end in ratios] for group, (_, ratios) in known}
@@ -375,7 +375,7 @@ def _rate_of(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> 
 def _target_merit(
     sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Span]
 ) -> FigureOfMerit | None:
-    """Compare the lines rated on both machines; None where there is none, or a required one is not."""
+    """Return the figure of merit of lines rated on both machines; None without any, or without a required one."""
     if sheet_model.baseline is None:
         return None
     both = [
@@ -394,7 +394,7 @@ def _target_merit(
 
 def evaluate(sheet_model: SheetModel) -> Values:
     """Compute everything that the formulas of a sheet model's workbook compute."""
-    with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
+    with np.errstate(all="ignore"):  # any number may be typed into a workbook; invalid ones become findings
         cases = {one.key: _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {

@@ -1,4 +1,4 @@
-"""A returned workbook against the one that was sent, and what is kept of it: the vendor's figures as a profile."""
+"""Compare a returned workbook with the issued one, and make a machine profile from the vendor's figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VENDOR: Party = "vendor"
 
 @dataclass(frozen=True, repr=False)
 class Review(Shown):
-    """A returned workbook compared with the one that was sent: its inputs as sent, and with all changes."""
+    """A returned workbook compared with the issued one: the inputs as issued, and with all changes."""
 
     returned: Path
     issued: Path
@@ -45,7 +45,7 @@ class Review(Shown):
 
 
 def changed_machine(found: Review) -> str:
-    """Name the target whose facts or ops were changed; the first target where nothing was."""
+    """Return the target whose facts or ops were changed; the first target where nothing was."""
     rows = {title: found.sent.tables[title].entries for title in (FACTS.title, OPS.title)}
     names = {str(rows[change.title][change.index]["machine"]) for change in found.changes if change.title in rows}
     own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
@@ -66,13 +66,13 @@ def _is_recorded(change: Change) -> bool:
 
 
 def not_recorded(found: Review) -> list[str]:
-    """Say which changes have no place in a machine profile."""
+    """Return messages about changes that a machine profile cannot hold."""
     own = [change for change in found.changes if not (change.is_ground or _is_recorded(change))]
     given, jobs = (sum(one.title == table.title and not one.is_ignored for one in own) for table in (GIVEN, JOBS))
     others = len(own) - given - jobs
     return [
-        f"not kept: {count} change{'s' * (count > 1)} of {of}"
-        for count, of in (
+        f"not kept: {count} change{'s' * (count > 1)} of {what}"
+        for count, what in (
             (given, "given times; they belong in the suite"),
             (jobs, "terms of runs on many devices; they follow from links and layouts"),
             (others, "conditions; they are the same for everybody"),
@@ -82,7 +82,7 @@ def not_recorded(found: Review) -> list[str]:
 
 
 def _stated_device(after: Device, before: Device, facts: bool) -> Device:
-    """Leave out the rates that were fitted to a table, unless somebody changed them."""
+    """Leave out rates that were fitted to a table, unless they were changed."""
     fitted = {(peak.dtype, peak.engine): peak.rate.value for peak in before.peaks if peak.rate.source == FITTED}
     peaks = tuple(peak for peak in after.peaks if fitted.get((peak.dtype, peak.engine)) != peak.rate.value)
     bandwidth = after.byte_per_s
@@ -111,8 +111,8 @@ def _timing_row(line: OpLine, time_s: float, basis: str, party: str, note: str) 
     }  # fmt: skip
 
 
-def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, object]]:
-    """Give the measured ops that nobody changed: inputs of the workbook, which do not move with the facts."""
+def _unchanged_timings(found: Review, machine: str, party: Party) -> Iterator[dict[str, object]]:
+    """Yield timings of the unchanged measured ops: they are inputs of the workbook and do not follow the facts."""
     changed = {id(line) for line, _ in _changed_ops(found, machine)}
     for case in found.after.cases:
         for line in case.ops:
@@ -121,25 +121,25 @@ def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, 
                 yield _timing_row(line, line.time_s, "measured", party, line.evidence)
 
 
-def _in_words(entry: object) -> str:
+def _entry_text(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else UNKNOWN if entry is None else str(entry)
 
 
 def _note_on(change: Change, number: int) -> str:
     ground = ", ".join(word for word in (change.basis, change.party, change.source) if word)
-    moved = f"{_in_words(change.old)} → {_in_words(change.new)} {change.unit}".rstrip()
+    moved = f"{_entry_text(change.old)} → {_entry_text(change.new)} {change.unit}".rstrip()
     return f"{ROUND}{number}: {change.where}, {change.what}: {moved} ({ground})"
 
 
 def round_machine(found: Review, base: Machine | None) -> Machine:
-    """Give the changed machine with the vendor's figures.
+    """Return the changed machine with the vendor's figures.
 
-    Its facts are those of the returned workbook; each op whose time was stated is a timing that says
-    ``party: vendor``. Where facts of a machine with a table were changed, the table stays that of the machine as
-    built (``origin``): measured ops keep their times and all others their utilisation, as in the workbook. Every
-    change is a note, which the next workbook shows under History.
+    Its facts are those of the returned workbook; each op whose time was stated becomes a timing with
+    ``party: vendor``. If facts of a machine with a timing table were changed, the table still belongs to the
+    machine as built (``origin``): measured ops keep their times and all others their utilisation, as in the
+    workbook. Every change becomes a note, which the next workbook shows under History.
 
-    `base`: the machine's own profile with its table of timings, where there is one.
+    `base`: the machine's own profile with its timing table, where there is one.
     """
     name = changed_machine(found)
     facts, before = found.after.machine(name), found.before.machine(name)
@@ -153,7 +153,7 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     origin = None
     if base is not None and len(base.timings) and (base.origin is not None or device != base.device):
         origin = base.origin or base.device
-        known = [] if base.origin is not None else _untouched(found, name, base.party)
+        known = [] if base.origin is not None else _unchanged_timings(found, name, base.party)
         rows = [*known, *rows]
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
@@ -167,11 +167,11 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
 
 
 MOST_ALONE = 200
-"""Changes whose effect is computed one by one."""
+"""Largest number of changes whose effect is computed one by one."""
 
 
 def _facts_of(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
-    """Say of each machine which facts hardly can be beside each other."""
+    """Return for each machine the facts that are implausible together."""
     found = {}
     for machine in sheet_model.machines:
         try:
@@ -182,7 +182,7 @@ def _facts_of(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
 
 
 def _implausible(before: SheetModel, after: SheetModel) -> list[Finding]:
-    """Find facts that became implausible by the changes."""
+    """Return findings about facts that became implausible by the changes."""
     old = _facts_of(before)
     return [
         Finding(f"facts of {name}", "plausibility", f"{text[:1].upper()}{text[1:]}.".replace("..", "."))
@@ -193,7 +193,7 @@ def _implausible(before: SheetModel, after: SheetModel) -> list[Finding]:
 
 
 def review(returned: Path, issued: Path) -> Review:
-    """Compare a returned workbook with the one that was sent."""
+    """Compare a returned workbook with the issued one."""
     sent, back = read_book(issued), read_book(returned)
     changed = tuple(changes.changes(sent, back))
     back.check()
@@ -236,12 +236,12 @@ def _change_content(change: Change, alone: Effects | None, why_not: str) -> Chan
 
 
 def _moves(pairs: Sequence[tuple[str, str]]) -> list[Move]:
-    """Count what became what, the most frequent first."""
+    """Count pairs of old and new entries, the most frequent first."""
     return [{"old": old, "new": new, "count": count} for (old, new), count in Counter(pairs).most_common()]
 
 
 def _group_content(some: Sequence[Change], effector: Effector) -> Group:
-    """Put the changes of one column in a form: how many, from what to what, on which ground, and what they do."""
+    """Summarise the changes of one column: their number, factors, basis, party and sources, and their effect."""
     pairs = ((one.old, one.new) for one in some)
     ratios = [new / old for old, new in pairs if isinstance(old, float) and isinstance(new, float) and old]
     table = next(table for table in INPUT_TABLES if table.title == some[0].title)
@@ -259,9 +259,9 @@ def _group_content(some: Sequence[Change], effector: Effector) -> Group:
 
 
 def review_content(found: Review) -> ReviewContent:
-    """Put a review in the form of ``fomkit/review/1``: each change with its effect alone, and all together.
+    """Convert a review to ``fomkit/review/1``: each change with its effect alone, and the effect of all together.
 
-    An effect is None, and ``not_computed`` says why, where a figure is unknown or cannot be. ``groups`` are the
+    An effect is None, with the reason in ``not_computed``, where a figure is unknown or impossible. ``groups`` are
     columns in which many figures of a machine were changed, each with the effect of all of them.
     """
     findings, entries = list(found.findings), list[Changed]()

@@ -1,4 +1,4 @@
-"""The sheets Summary, figures of merit, ratios and answers as formulas, and Checks, identities that must hold."""
+"""Write the sheets Summary (figures of merit, ratios, answers as formulas) and Checks (identities of cells)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric"
 
 
 def mean_formula(name: str, new: str, old: str, weight: str) -> str:
-    """Write a mean of `MEANS` of how many times faster one machine is, of blocks of rates and weights.
+    """Return the formula of a mean of `MEANS` of the ratios of two machines' rates, from blocks of cells.
 
     >>> mean_formula("harmonic", "B1:B3", "A1:A3", "C1:C3")
     '(ROWS(C1:C3)/SUMPRODUCT(A1:A3/B1:B3))'
@@ -36,7 +36,7 @@ def mean_formula(name: str, new: str, old: str, weight: str) -> str:
 
 
 def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell: str) -> str:
-    """Write the share that one line has in a mean; all have the same in those that weigh none."""
+    """Return the formula of one line's weight in a mean; in means without weights all lines have the same."""
     return {
         "ratio_of_harmonic_means": f"(1/{old_cell})/SUMPRODUCT(1/{old})",
         "weighted_harmonic": f"({weight_cell}/{old_cell})/SUMPRODUCT({weight}/{old})",
@@ -46,7 +46,7 @@ def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell:
 
 @dataclass(frozen=True)
 class _Side:
-    """The blocks of one machine's rates: values, low ends, high ends, and shares of errors that lines share."""
+    """Blocks of one machine's rates: values, low and high bounds, and the shares of errors common to lines."""
 
     value: str
     low: str
@@ -54,19 +54,19 @@ class _Side:
     shared: str
 
     def together(self, end: str) -> str:
-        """Write the rates as far off as what lines share puts them."""
+        """Return the formula of the rates with the common part of their errors applied."""
         return f"({self.value}*({end}/{self.value})^SQRT({self.shared}))"
 
     def apart(self, end: str, term: str) -> str:
-        """Write the variance of a mean's logarithm from what no line shares; ``term`` is what the mean adds up."""
+        """Return the formula of the variance of a mean's logarithm by lines' own errors; ``term``: its summand."""
         return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*(1-{self.shared}))/SUMPRODUCT({term})^2"
 
 
 def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -> list[str]:
-    """Write a mean and its ends: the machines' errors know nothing of each other.
+    """Return the formulas of a mean and its bounds; errors of the two machines are independent.
 
-    On a machine what lines share goes together, the rest adds in quadrature (`fomkit.merit.fom`). `value`: the
-    cell of the mean itself.
+    On one machine common parts of the lines' errors add up, the rest adds in quadrature (`fomkit.merit.fom`).
+    `value`: the cell of the mean itself.
     """
     terms = {"harmonic": f"{old.value}/{new.value}", "arithmetic": f"{new.value}/{old.value}",
              "geometric": f"{weight}*1"}  # fmt: skip
@@ -89,7 +89,7 @@ RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
 
 
 def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
-    """Give the first row of a target's ratios, and the one behind the last, counted from 0."""
+    """Return the first row of a target's ratios, and the row after the last, counted from 0."""
     own = [index for index, key in enumerate(ratios.rows) if key[1] == target]
     return own[0], own[-1] + 1
 
@@ -97,7 +97,7 @@ def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
 def _figures(
     cells: Placed, merit: FigureOfMerit, block: dict[str, str]
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
-    """Give each row's name, its formulas for value, low and high, and their values."""
+    """Yield each row's name, its formulas for value, low and high, and their values."""
     new, old = (
         _Side(*(block[f"{key}{end}"] for end in ("", "_low", "_high", "_shared"))) for key in ("new", "old")
     )
@@ -136,7 +136,7 @@ def _verdict_rows(cells: Placed, merit: FigureOfMerit, sheets: Sheets) -> Iterat
 
 
 def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> None:
-    """Write the figures of all targets."""
+    """Write the figures of merit of all targets."""
     rows = list[list[Value]]()
     for target, merit in sheets.values.merits.items():
         keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
@@ -156,17 +156,17 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
 
 @dataclass(frozen=True)
 class SummaryCells:
-    """Where the headlines stand."""
+    """The places of the headlines."""
 
     answers: Placed
     ratios: Placed | None
     merits: Placed
 
 
-def _rate_cells(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
-    """Give the rate of a workload on a machine with both ends, from the sheet where it is computed."""
+def _rate_cells(key: tuple[str, str], unit: str, sheets: Sheets) -> list[Value]:
+    """Return the rate of a workload on a machine with both bounds, from the sheet where it is computed."""
     values, terms, table = sheets.values, sheets.terms, sheets.stated(key)
-    if of == PER_SECOND:
+    if unit == PER_SECOND:
         step = values.cases[key].step.wall_s.per(1.0)
         cells = [terms.at(*key, STEP, end) for end in ("value", "high", "low")]
         return [Formula(f"1/{cell}", end) for cell, end in zip(cells, step.ends, strict=True)]
@@ -178,7 +178,7 @@ def _rate_cells(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
 
 
 def _shared_cell(key: tuple[str, str], sheets: Sheets) -> Value:
-    """Give what share of a rate's error lines share: all of one that is stated, unless that says otherwise."""
+    """Return the share of a rate's error that is common to lines: 1 for a given rate, unless stated otherwise."""
     share = sheets.sheet_model.workload(key[0]).common_shares.get(key[1])
     if share is not None:
         return Formula(sheets.assumptions.of(f"{SHARE}{key[0]} on {key[1]}", "value"), share)
@@ -206,8 +206,8 @@ def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
 def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
     (workload, target), sheet_model, values = key, sheets.sheet_model, sheets.values
     old, ratio = (workload, str(sheet_model.baseline)), values.ratios[key]
-    of = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
-    yield from (workload, target, of)
+    unit = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
+    yield from (workload, target, unit)
     cell = RATIOS.row(number)
     yield Formula(f"{cell['new']}/{cell['old']}", ratio.value)
     below = f"LN({cell['new']}/{cell['new_low']})^2+LN({cell['old_high']}/{cell['old']})^2"
@@ -222,7 +222,7 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
     worst = f'IF(OR({any_of["error"]}),"error",IF(OR({any_of["changed"]}),"changed","{AS_ISSUED}"))'
     yield Formula(worst, AS_ISSUED)
     for one in (key, old):
-        yield from _rate_cells(one, of, sheets)
+        yield from _rate_cells(one, unit, sheets)
     yield Formula(f"{cell['value']}-{cell['low']}", ratio.value - ratio.low)
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
     for one in (key, old):
@@ -265,7 +265,7 @@ def _first_lines(page: Page, sheet_model: SheetModel) -> None:
 
 
 def write_summary(page: Page, sheets: Sheets) -> SummaryCells:
-    """Write the first page; the figure of merit stands above the ratios that it is made of."""
+    """Write the first page; the figure of merit is above the ratios that it is computed from."""
     sheet_model, values = sheets.sheet_model, sheets.values
     _first_lines(page, sheet_model)
     others = (mean for mean in MEANS if mean != sheet_model.mean)
@@ -293,11 +293,11 @@ OK = "ok"
 _NEAR = 1e-9
 _NEAR_BY = "ABS({found}-{expected})<=0.000000001*(ABS({expected})+ABS({found}))"
 _EQUAL = f'IF(ISNUMBER({{found}}),IF({_NEAR_BY},"{OK}","error"),"error")'
-"""The state of two formulas that must agree."""
+"""State of two formulas that must agree."""
 
 
 class Check(NamedTuple):
-    """A check: what, of what, two formulas with the value of both as issued, and the formula of its state."""
+    """A check: its name, its subject, two formulas, their common value as issued, and the formula of its state."""
 
     what: str
     of: str
@@ -311,22 +311,22 @@ class Check(NamedTuple):
 def _case_checks(sheets: Sheets) -> Iterator[Check]:
     terms, ops = sheets.terms, sheets.ops
     for case in sheets.sheet_model.cases:
-        one, of = sheets.values.cases[case.key], case.name
+        one, name = sheets.values.cases[case.key], case.name
         block = {end: ops.block(case, end) for end in ("total", "time_source", "low", "high")}
         total, device = f"SUM({block['total']})", one.step.device_s.value
-        yield Check("sum of the ops is the device's time", of, total, terms.at(*case.key, DEVICE), device)
+        yield Check("sum of the ops is the device's time", name, total, terms.at(*case.key, DEVICE), device)
         rows = sum(span is not None for span in one.ops)
         shares = f"SUM({sheets.families.block(case, 'share')})" if rows else "1"
-        yield Check("shares of the time by kind and source sum to 1", of, shares, "1", 1.0)
+        yield Check("shares of the time by kind and source sum to 1", name, shares, "1", 1.0)
         named = f'--({block["time_source"]}<>"{UNKNOWN}")'
         found = f"SUMPRODUCT({named},--ISNUMBER({block['total']}))"
         what = "every op that has a time source has a time"
-        yield Check(what, of, found, f"SUMPRODUCT({named})", float(rows))
+        yield Check(what, name, found, f"SUMPRODUCT({named})", float(rows))
         found = f"SUMPRODUCT(--({block['low']}>1))+SUMPRODUCT(--ISNUMBER({block['high']}),--({block['high']}<1))"
-        yield Check("no interval lies beside its time", of, found, "0", 0.0)
+        yield Check("no interval lies beside its time", name, found, "0", 0.0)
         step, low, high = (terms.at(*case.key, STEP, end) for end in ENDS)
         inside = f"IF(AND({low}<={step},{step}<={high}),1,0)"
-        yield Check("the step lies inside its interval", of, inside, "1", 1.0)
+        yield Check("the step lies inside its interval", name, inside, "1", 1.0)
 
 
 def _unit_checks(machines: MachineCells) -> Iterator[Check]:
@@ -382,7 +382,7 @@ def _check_row(number: int, check: Check) -> list[Value]:
 
 
 def write_checks(page: Page, sheets: Sheets, summary: SummaryCells) -> None:
-    """Write all checks; errors are counted in the first line."""
+    """Write all checks; the first line counts errors."""
     page.line("Identities hold always. Equality with Python's value is judged only where no input was changed.")
     counted = page.row
     page.row += 2

@@ -1,4 +1,4 @@
-"""What of a returned workbook should have stayed: labels, constants, formulas, and how it shows itself."""
+"""Find changes outside the inputs of a returned workbook: labels, constants, formulas, and its appearance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fomkit.workbook.read import EMPTY, FOLLOWS, Book, Cells, Entry, Rows, plain
 
 _KIND_OF_TEXT = {"unit": "unit"} | dict.fromkeys(("dtype", "engine", "what", "where"), "precision")
 _NEAR = 1e-6
-"""Values of the same formula by different programs differ by less, relative to the value."""
+"""Relative difference below which values of the same formula by different programs are equal."""
 
 
 def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
 
 
 def _checked_columns(issued: Book, sheet: str) -> dict[tuple[int, int], tuple[Column, bool, Entry]]:
-    """Give the cells of inputs, conditions and texts: their column, whether it is for numbers, and their entry."""
+    """Return the cells of inputs, conditions and texts: column, whether it is for numbers, and the entry."""
     return {
         (rows.first + index, place): (column, rows.table.is_number(column), row.get(column.key))
         for rows in issued.tables.values()
@@ -49,7 +49,7 @@ def _read_plain(cell: Content) -> Entry:
 
 
 def _is_shown(old: Content, new: Content) -> bool:
-    """Tell whether a formula shows what it was issued with; True where a program saved no value."""
+    """Return whether a formula shows its issued value; True where a program saved no value."""
     was, now = _read_plain(old), _read_plain(new)
     if was is None or now is None:
         return True
@@ -79,9 +79,9 @@ def _constant_finding(old: Content, new: Content) -> tuple[str, str] | None:
 
 
 def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[Finding]:
-    """Walk over labels, constants and formulas that are not as they were issued.
+    """Yield findings about labels, constants and formulas that differ from the issued ones.
 
-    `is_unchanged`: whether all inputs are as issued, so that formulas must show what they showed.
+    `is_unchanged`: whether all inputs are as issued, so that formulas must show their issued values.
     """
     for rows in issued.tables.values():
         yield from _text_findings(rows, returned)
@@ -103,17 +103,17 @@ def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[F
 
 
 _ANYWHERE = re.compile(r"\[\$-[^\]]*\]|\\")
-"""Marks of language and of plain letters, which programs add to a number format and leave out."""
+"""Marks of language and of literal characters, which programs add to or remove from a number format."""
 _SMALLEST = 4.0
-"""Height of letters below which nobody reads them [points]."""
+"""Font size below which text is unreadable [points]."""
 _SHOWS = re.compile(r"[0#?@]|general", re.IGNORECASE)
-"""What a number format that shows anything of a cell holds."""
+"""Matches a number format that shows a cell's value."""
 _SHOWN = 300
-"""Letters of a comment that are shown."""
+"""Largest number of a comment's characters that are shown."""
 
 
 def plain_form(form: str) -> str:
-    r"""Write a number format without what programs write differently.
+    r"""Return a number format in a form that is independent of the program that wrote it.
 
     >>> plain_form(r"[$-409]0.00\ %"), plain_form("GENERAL")
     ('0.00 %', 'general')
@@ -133,8 +133,8 @@ def _sheets(issued: Book, returned: Book) -> Iterator[Finding]:
         for place in sorted(now.comments):
             message = now.comments[place]
             if message.split() != was.comments.get(place, "").split():
-                said = f"a comment: {message[:_SHOWN]!r}. Figures count only in cells."
-                yield Finding(f"{title}!{place}", "label", said)
+                text = f"a comment: {message[:_SHOWN]!r}. Figures count only in cells."
+                yield Finding(f"{title}!{place}", "label", text)
         if now.shapes > was.shapes:
             yield Finding(title, "label", f"{now.shapes - was.shapes} text boxes or pictures were added.")
 
@@ -164,8 +164,8 @@ def _name_findings(issued: Book, returned: Book) -> Iterator[Finding]:
         yield Finding(name, "label", f"the defined name was not issued; it points to {now[name]}.")
 
 
-def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
-    """Tell of number formats of figures, cells that changed alike in one finding."""
+def _number_formats(issued: Book, returned: Book) -> Iterator[Finding]:
+    """Yield findings about number formats of figures; cells with the same change share one."""
     similar: dict[tuple[str, str, str], list[str]] = {}
     for sheet, cells in issued.sheets.items():
         there = returned.sheets[sheet]
@@ -180,8 +180,8 @@ def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
         yield Finding(f"{sheet}!{places[0]}", "format", message)
 
 
-def _lost(cell: Content, ink: str = "", ground: str = "") -> str:
-    """Say why nobody can read a cell; "" where one can."""
+def _unreadable_reason(cell: Content, ink: str = "", ground: str = "") -> str:
+    """Return why a cell is unreadable; "" where it is readable."""
     colours = (ink or cell.ink, ground or cell.ground)
     if not is_legible(*colours):
         return f"its text has the colour {colours[0]} on {colours[1]}"
@@ -189,17 +189,17 @@ def _lost(cell: Content, ink: str = "", ground: str = "") -> str:
 
 
 def _unreadable(issued: Book, returned: Book) -> Iterator[Finding]:
-    """Tell of texts that are lost on their ground, or too small, and were not when issued."""
+    """Yield findings about texts that became illegible on their background, or too small."""
     for sheet, cells in returned.sheets.items():
         was = issued.sheets.get(sheet, {})
         for place, cell in sorted(cells.items()):
-            why = _lost(cell)
-            if why and not (place in was and _lost(was[place])):
+            why = _unreadable_reason(cell)
+            if why and not (place in was and _unreadable_reason(was[place])):
                 yield Finding(f"{sheet}!{cell_name(*place)}", "hidden", f"cannot be read: {why}.")
 
 
 def _conditional_formats(issued: Book, returned: Book) -> Iterator[Finding]:
-    """Tell of conditional formats that make a text unreadable."""
+    """Yield findings about conditional formats that make text unreadable."""
     for sheet, marks in returned.marks.sheets.items():
         known = issued.marks.sheets[sheet].conditions if sheet in issued.marks.sheets else ()
         looks = {(one.ink, one.ground, one.form) for one in known}
@@ -207,7 +207,7 @@ def _conditional_formats(issued: Book, returned: Book) -> Iterator[Finding]:
             if (condition.ink, condition.ground, condition.form) in looks:
                 continue
             cells = [cell for area in condition.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
-            lost = (_lost(cell, condition.ink, condition.ground) for cell in cells or [EMPTY])
+            lost = (_unreadable_reason(cell, condition.ink, condition.ground) for cell in cells or [EMPTY])
             why = next(filter(None, lost), "")
             if condition.form and not _SHOWS.search(condition.form):
                 why = f"its number format, {condition.form}, shows nothing"
@@ -217,7 +217,7 @@ def _conditional_formats(issued: Book, returned: Book) -> Iterator[Finding]:
 
 
 def _cells_in(cells: Cells, area: str) -> Iterator[Content]:
-    """Walk over the filled cells of an area."""
+    """Yield the filled cells of an area."""
     try:
         left, top, right, bottom = range_boundaries(area)
     except (TypeError, ValueError):
@@ -228,15 +228,15 @@ def _cells_in(cells: Cells, area: str) -> Iterator[Content]:
 
 
 def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
-    """Tell of charts that read other cells than those issued."""
+    """Yield findings about charts that read other cells than those issued."""
     for sheet, now in returned.marks.sheets.items():
         if sheet not in issued.marks.sheets:
             continue
-        was, are = (
+        before, after = (
             Counter({(part, plain_formula(cells)): count for (part, cells), count in marks.series.items()})
             for marks in (issued.marks.sheets[sheet], now)
         )
-        gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (was - are, are - was))
+        gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (before - after, after - before))
         if new:
             message = f"a chart reads {new}; {gone or 'nothing more'} was issued. Look at cells."
             yield Finding(sheet, "chart", message)
@@ -245,8 +245,8 @@ def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
 
 
 def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
-    """Walk over what would make a reader see something else than the cells hold."""
-    for found in (_sheets, _name_findings, _forms, _unreadable, _conditional_formats, _charts):
+    """Yield findings about everything that makes the workbook show something other than its cells hold."""
+    for found in (_sheets, _name_findings, _number_formats, _unreadable, _conditional_formats, _charts):
         yield from found(issued, returned)
     message = returned.marks.calculation
     if message and message != issued.marks.calculation:

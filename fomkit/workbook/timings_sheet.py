@@ -1,4 +1,4 @@
-"""The sheet Timings: sums of ops that err together, and every term from them to units a day, as formulas."""
+"""Write the sheet Timings: sums of ops by kind and time source, and all terms from ops to units a day."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Sums = dict[tuple[str, str], list[float]]
 
 
 def _ends_of_family(family: tuple[str, str], sums: Sequence[float]) -> list[float]:
-    """Give value and ends of a family, and the sides that are common to its ops [s].
+    """Return value and bounds of a family of ops, and the half-widths that are common to its ops [s].
 
-    `sums`: of its ops: values, ends, squares of own errors [s, s²].
+    `sums`: over its ops, of values, bounds and squares of own errors [s, s²].
     """
     value, low, high, own_low, own_high = sums
     common, sides = common_of(*family), (value - low, high - value)
@@ -37,7 +37,7 @@ def _family_sums(case: Case, values: Values) -> _Sums:
     sums: dict[tuple[str, str], list[float]] = {}
     spans = values.cases[case.key].ops
     for line, span, squares in zip(case.ops, spans, own_squares(case, spans), strict=True):
-        # An op without a time has its sum too, of 0: somebody may write one into the workbook.
+        # An op without a time also gets a family, with sum 0, because a time may be written into the workbook.
         row = sums.setdefault((line.kind, line.time_source or UNKNOWN), [0.0] * 10)
         ends = () if span is None else (*(end * line.count for end in span.ends), *squares)
         for index, end in enumerate(ends):
@@ -61,12 +61,12 @@ def _family_row(
     def total(key: str, extra: str = "") -> str:
         return f"SUMIFS({ops.block(case, key)},{same}{extra})"
 
-    for (extra, of), ends in zip(places, (sums[family][:3], sums[family][5:8]), strict=True):
+    for (extra, column), ends in zip(places, (sums[family][:3], sums[family][5:8]), strict=True):
         yield Formula(total("total", extra), ends[0])
         for sign, key, end in zip("-+", ("low", "high"), ends[1:], strict=True):
-            common, own = f"({cell[of]}-{total(f'total_{key}', extra)})^2", total(f"own_{key}", extra)
+            common, own = f"({cell[column]}-{total(f'total_{key}', extra)})^2", total(f"own_{key}", extra)
             width = f"SQRT({share:g}*{common}+{1 - share:g}*{own})"
-            yield Formula(f"{cell[of]}{sign}{width}", end)
+            yield Formula(f"{cell[column]}{sign}{width}", end)
     all_rows = f"SUM({letter}${first}:{letter}${first + len(sums) - 1})"
     part = f'IF({all_rows}>0,{cell["value"]}/{all_rows},"{UNKNOWN}")'
     whole = sum(one[0] for one in sums.values())
@@ -75,12 +75,12 @@ def _family_row(
         yield Formula(f"SQRT({share:g})*ABS({cell['value']}-{total(f'total_{key}')})", side)
 
 
-def _in_use(
+def _use_row(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
-    """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
+    """Return a row that widens the interval of a group's sum: its value is 0, and its width adds in quadrature."""
     group_of = [GROUPS.get(kind) if source in TABLES else None for kind, source in sums]
-    rows = [index for index, of in enumerate(group_of) if of == group]
+    rows = [index for index, group_name in enumerate(group_of) if group_name == group]
     if group == WHOLE and any(group_of):
         rows = [*range(len(sums))]
     if not rows:
@@ -97,7 +97,7 @@ def _in_use(
 def write_families(
     page: Page, sheet_model: SheetModel, values: Values, ops: CaseCells, assumptions: Placed
 ) -> CaseCells:
-    """Write the sums of every case by kind and time source, and what use in a step adds to their widths."""
+    """Write the sums of every case by kind and time source, and what use in a step adds to their intervals."""
     first, rows, starts = page.first_row(), list[list[Value]](), {}
     for case in sheet_model.cases:
         start, sums = len(rows), _family_sums(case, values)
@@ -105,7 +105,7 @@ def write_families(
             rows.append(list(_family_row(first + len(rows), case, family, sums, ops, first + start)))
         for group, (name, ends) in sheet_model.uses_on(case.machine).items():
             bounds = (assumptions.of(f"{USE}{name}, {end}", "value") for end in ("low", "high"))
-            widened = _in_use(case, group, first + start, sums, ends, tuple(bounds))
+            widened = _use_row(case, group, first + start, sums, ends, tuple(bounds))
             rows += [widened] if widened is not None else []
         starts[case.key] = (start, len(rows))
     return CaseCells(page.table(FAMILIES, rows), starts)
@@ -117,29 +117,29 @@ CHANGED_INPUTS, DEVICE, SHARED, STEP, EPOCH, RUN, RATE = (
     "units of work",
 )  # fmt: skip
 Triple = Sequence[str]
-"""Formulas or cells of a value, its low and its high end."""
+"""Formulas or cells of a value, its low and its high bound."""
 
 
 @dataclass
 class TermCells:
-    """The rows of the table of terms as they grow, and where each term stands."""
+    """The rows of the table of terms, filled one by one, and the row of each term."""
 
     first: int
     rows: list[list[Value]] = field(default_factory=list)
     places: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     def at(self, workload: str, machine: str, term: str, key: str = "value") -> str:
-        """Name a cell of a term as other sheets do."""
+        """Return a cell of a term, in the form used on other sheets."""
         return f"{TERMS.sheet}!${TERMS.letter(key)}${self.places[workload, machine, term]}"
 
     def has(self, workload: str, machine: str, term: str) -> bool:
-        """Tell whether a workload on a machine has a term."""
+        """Return whether a workload on a machine has a term."""
         return (workload, machine, term) in self.places
 
     def add(
         self, case: Case, term: str, unit: str, span: Span | float | None, formulas: Triple, how: str
     ) -> Triple:
-        """Append a term and name its cells: value, low and high."""
+        """Append a term and return its cells: value, low and high."""
         number = self.first + len(self.rows)
         self.places[*case.key, term] = number
         ends = span.ends if isinstance(span, Span) else (known(span),) * 3
@@ -158,7 +158,7 @@ class TermCells:
 
 @dataclass(frozen=True)
 class Sheets:
-    """A sheet model, its values, and where the sheets that others draw on have their cells."""
+    """A sheet model, its results, and the places of the cells that later sheets refer to."""
 
     sheet_model: SheetModel
     values: Values
@@ -172,19 +172,19 @@ class Sheets:
     terms: TermCells
 
     def stated(self, key: tuple[str, str]) -> Placed | None:
-        """Give the table that rates a workload on a machine without its ops, if one does."""
+        """Return the table that rates a workload on a machine without its ops, if there is one."""
         return next((table for table in (self.given, self.jobs) if key in table.rows), None)
 
 
-def _each(*parts: Triple | str, join: str = "*") -> Triple:
-    """Join cells, end by end; a text stands in all three."""
+def _triple(*parts: Triple | str, join: str = "*") -> Triple:
+    """Join cells separately for value, low and high; a text is used in all three."""
     return [join.join(part if isinstance(part, str) else part[end] for part in parts) for end in range(3)]
 
 
 def _quadrature(sheets: Sheets, case: Case, prefix: str) -> Triple:
-    """Write the sum of families that err independently; each side of the interval on its own."""
+    """Return the sum of families with independent errors; each side of the interval is computed separately."""
     if not sheets.families.has_any(case):
-        return _each("0")
+        return _triple("0")
     keys = ENDS if not prefix else (prefix, f"{prefix}_low", f"{prefix}_high")
     value, low, high = (sheets.families.block(case, key) for key in keys)
     total = f"SUM({value})"
@@ -192,7 +192,7 @@ def _quadrature(sheets: Sheets, case: Case, prefix: str) -> Triple:
 
 
 def _overheads(sheets: Sheets, case: Case, per: str, of: Triple, base: Span) -> dict[str, Triple]:
-    """Add the overheads of a machine per step, epoch or run; they are times, or shares of what they add to."""
+    """Add a machine's overheads per step, epoch or run: times, or shares of the time that they are added to."""
     cells: dict[str, Triple] = {}
     triple: Triple
     for overhead in sheets.sheet_model.machine(case.machine).overheads:
@@ -201,7 +201,7 @@ def _overheads(sheets: Sheets, case: Case, per: str, of: Triple, base: Span) -> 
         if overhead.time_s is not None:
             triple = [sheets.machines.si(case.machine, "overhead", overhead.name, per, end) for end in ENDS]
         else:
-            triple = _each(of, sheets.machines.si(case.machine, "overhead share", overhead.name, per))
+            triple = _triple(of, sheets.machines.si(case.machine, "overhead share", overhead.name, per))
         span, term = overhead_span(overhead, base), f"overhead per {per}: {overhead.name}"
         cells[overhead.name] = sheets.terms.add(case, term, "s", span, triple, "Machines")
     return cells
@@ -220,7 +220,7 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
         together = "+".join(f"SQRT(SUMSQ({side}))" for side in sides)
         width = f"({device[2]}-{device[1]})"
         sheets.terms.add(
-            case, SHARED, "1", step.device_s.shared, _each(f"IF({width}>0,(({together})/{width})^2,1)"),
+            case, SHARED, "1", step.device_s.shared, _triple(f"IF({width}>0,(({together})/{width})^2,1)"),
             "squares of what each kind and source has in common, over those of all",
         )  # fmt: skip
     starts = sheets.ops.block(case, "step_starts")
@@ -228,10 +228,10 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
     launch = [f'IF(ISNUMBER({cost}),{cost}*SUM({starts}),"{UNKNOWN}")' for cost in costs]
     host = sheets.terms.add(case, "host launch", "s", step.host_launch_s, launch, "kernel starts · launch cost")
     stated = _overheads(sheets, case, "step", device, step.device_s)
-    beside = [device, host, *([stated.pop(INPUT)] if INPUT in stated else [])]
-    longest = [f"MAX({one})" for one in _each(*beside, join=",")]
+    candidates = [device, host, *([stated.pop(INPUT)] if INPUT in stated else [])]
+    longest = [f"MAX({one})" for one in _triple(*candidates, join=",")]
     how = "the longest of device, host launch and input, plus overheads"
-    wall = _each(longest, *stated.values(), join="+")
+    wall = _triple(longest, *stated.values(), join="+")
     return sheets.terms.add(case, STEP, "s", step.wall_s, wall, how), forward
 
 
@@ -241,14 +241,14 @@ def _epoch(sheets: Sheets, case: Case, values: CaseValues, step: Triple, forward
         return None
     steps = at(case.workload, "steps")
     how = "step · steps per epoch"
-    training = sheets.terms.add(case, "training of an epoch", "s", run.training_s, _each(step, steps), how)
+    training = sheets.terms.add(case, "training of an epoch", "s", run.training_s, _triple(step, steps), how)
     terms = [training]
     if run.validation_s is not None and forward is not None:
-        formulas = _each(forward, at(case.workload, "validation_steps"))
+        formulas = _triple(forward, at(case.workload, "validation_steps"))
         how = "forward pass · validation steps"
         terms.append(sheets.terms.add(case, "validation of an epoch", "s", run.validation_s, formulas, how))
     terms += _overheads(sheets, case, "epoch", training, run.training_s).values()
-    return sheets.terms.add(case, EPOCH, "s", run.epoch_s, _each(*terms, join="+"), "sum of the terms above")
+    return sheets.terms.add(case, EPOCH, "s", run.epoch_s, _triple(*terms, join="+"), "sum of the terms above")
 
 
 def _run_terms(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) -> None:
@@ -257,16 +257,16 @@ def _run_terms(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) ->
     if run.run_s is None or run.epoch_s is None or workload.run.epochs is None:
         return
     trained_s = run.epoch_s.scaled(workload.run.epochs)
-    formulas = _each(epoch, at(case.workload, "epochs"))
+    formulas = _triple(epoch, at(case.workload, "epochs"))
     trained = sheets.terms.add(case, "all epochs", "s", trained_s, formulas, "epoch · epochs")
     extra = _overheads(sheets, case, "run", trained, trained_s).values()
     total = sheets.terms.add(
-        case, RUN, "s", run.run_s, _each(trained, *extra, join="+"), "all epochs and overheads"
+        case, RUN, "s", run.run_s, _triple(trained, *extra, join="+"), "all epochs and overheads"
     )
     devices, share = devices_formula(sheet_model, case.machine, sheets.machines)
     at_once = f"QUOTIENT({devices},{at(case.workload, 'devices')})"
     how = f"devices of one {sheet_model.scope} / devices per run"
-    count = sheets.terms.add(case, "runs at once", "1", float(values.runs_at_once), _each(at_once), how)
+    count = sheets.terms.add(case, "runs at once", "1", float(values.runs_at_once), _triple(at_once), how)
     runs, (value, low, high) = at(case.workload, "runs"), total
     rates = [f"{DAY_S:.0f}*{count[0]}{share}/({end}*{runs})" for end in (value, high, low)]
     how = "seconds of a day · runs at once / (run · runs per unit)"
@@ -280,7 +280,7 @@ def _add_case(sheets: Sheets, case: Case, values: CaseValues) -> None:
         f'COUNTIF({sheets.machines.states(case.machine)},"{CHANGED}")',
         f'IF({sheets.workloads.of(case.workload, "state")}="{CHANGED}",1,0)',
     ]
-    sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _each("+".join(counts)), "of its ops, machine and workload")
+    sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _triple("+".join(counts)), "of its ops, machine and workload")
     step, forward = _step_terms(sheets, case, values)
     epoch = _epoch(sheets, case, values, step, forward)
     if epoch is not None:

@@ -1,7 +1,8 @@
-"""What one vendor may see, its own machine, the work and the baseline's units a day, and what it is asked to time.
+"""Restrict a workbook to what one vendor may see, and make the pack of ops that a vendor is asked to time.
 
-Nothing is looked for in texts. `SEEN` lists the fields that go along as they are, of the target's records and of
-the work; what other records say is left out, or made anew from figures of the target.
+A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names: `SEEN`
+lists the fields of the target's records and of the work that are copied unchanged; all other fields are left out,
+or recomputed from figures of the target.
 """
 
 from __future__ import annotations
@@ -57,20 +58,20 @@ SEEN: Mapping[type, tuple[str, ...]] = {
         "bound", "utilisation", "starts", "time_s", "low", "high", "dimensions",
     ),
 }  # fmt: skip
-"""Fields that the target may see as they are, by record; every other field keeps its default or is made anew."""
+"""Fields that the target may see unchanged, by record; every other field keeps its default or is recomputed."""
 _MADE_WITH = ("framework", "version", "mode", "parameters")
-"""What of a model's making goes along; the device that it ran on may be somebody else's."""
+"""Entries of a model's `made_with` that are copied; the device that traced it may belong to another vendor."""
 _OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
-"""Time sources that name rows of the machine's own table and nothing else."""
+"""Time sources that refer only to rows of the machine's own table."""
 
 
-def _allowed(record: Record, **own: object) -> Record:
+def _shown_copy(record: Record, **own: object) -> Record:
     shown_fields = {name: getattr(record, name) for name in SEEN[type(record)]}
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
-def _nameless(sheet_model: SheetModel) -> Machine:
-    """Give the machine to compare with: one device that does all its units of work."""
+def _anonymous_baseline(sheet_model: SheetModel) -> Machine:
+    """Return the nameless baseline: one device that does all its units of work."""
     timings = sheet_model.machines[0].timings
     title = "the machine that the suite compares with, known by its units a day"
     return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
@@ -84,13 +85,13 @@ def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> Workl
     if rate is not None:
         source = "the lab's figure for the baseline"
         times[BASELINE] = Given(rate.per(DAY_S), facts.basis or "modelled", "lab", source)
-    jobs = {target: _allowed(facts.jobs[target])} if target in facts.jobs else {}
+    jobs = {target: _shown_copy(facts.jobs[target])} if target in facts.jobs else {}
     made_with = tuple((key, message) for key, message in facts.made_with if key in _MADE_WITH)
-    return _allowed(facts, given=times, jobs=jobs, made_with=made_with)
+    return _shown_copy(facts, given=times, jobs=jobs, made_with=made_with)
 
 
-def _ground_of(line: OpLine) -> str:
-    """Say what an op's time rests on; where other machines may be part of it, from the target's figures alone."""
+def _time_source_text(line: OpLine) -> str:
+    """Return the source of an op's time; where it may name other machines, derive it from the target alone."""
     if line.time_source in ("", *_OWN_TABLE):
         return line.evidence
     op = f"{line.kind}/{line.engine}"
@@ -102,10 +103,9 @@ def _ground_of(line: OpLine) -> str:
 
 
 def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
-    """Leave out everything that belongs to other machines; of the baseline its units a day stay, without its name.
+    """Leave out everything that belongs to other machines; only the baseline's units a day stay, without its name.
 
-    Raises FomkitError when the machine is no target, or is called as the machine to compare with is called in
-    copies.
+    Raises FomkitError when the machine is no target, or has the name that copies use for the baseline.
     """
     if target not in sheet_model.targets:
         raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, sheet_model.targets)}")
@@ -115,15 +115,15 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     values, old = evaluate(sheet_model), sheet_model.baseline
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
-    own = _allowed(sheet_model.machine(target))
-    return _allowed(
+    own = _shown_copy(sheet_model.machine(target))
+    return _shown_copy(
         sheet_model,
-        machines=(own, _nameless(sheet_model)) if rated else (own,),
+        machines=(own, _anonymous_baseline(sheet_model)) if rated else (own,),
         workloads=tuple(
             _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
         ),
         cases=tuple(
-            _allowed(case, ops=tuple(_allowed(line, evidence=_ground_of(line)) for line in case.ops))
+            _shown_copy(case, ops=tuple(_shown_copy(line, evidence=_time_source_text(line)) for line in case.ops))
             for case in sheet_model.cases
             if case.machine == target
         ),
@@ -167,7 +167,7 @@ def _texts_by_sort(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
 
 
 def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
-    """Give the texts that go into a workbook of a sheet model, by what they are about, each once.
+    """Return the texts that go into a workbook of a sheet model, by their subject, each once.
 
     >>> free_texts(SheetModel("spring offer", "device", (), (), (), ()))
     {'title of the study': ('spring offer',)}
@@ -180,17 +180,17 @@ def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
 
 
 DOMINANT = 0.95
-"""Share of the predicted time that the ops of a pack carry, as the lecture cuts its table."""
+"""Share of the predicted time that the ops of a pack reach together, as in the lecture's table."""
 
 
 @dataclass(frozen=True)
 class Pack:
-    """What somebody is asked to time.
+    """The files of a request to time ops.
 
-    `files`: texts by file name: the table to fill, the script that fills it, and what to do with both.
-    `requested`, `timed`: share of each model's predicted step time that the table carries, and that the script can
-      time.
-    `lines`: the same in words, and what the script cannot time and why.
+    `files`: texts by file name: the table to fill, the script that fills it, and instructions.
+    `requested`, `timed`: share of each model's predicted step time that the table contains, and that the script
+      can time.
+    `lines`: the same in words, and the ops that the script cannot time, with the reason.
     """
 
     files: dict[str, str]
@@ -206,7 +206,7 @@ def _key_columns() -> list[str]:
 
 
 def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
-    """Give what makes ops themselves: a name only where the script makes the op by it, a pass where it matters."""
+    """Return the columns that identify ops: a name only if the script needs it, a pass only where it matters."""
     rows = ops.reindex(columns=_key_columns())
     named = [knows_op(cells) for cells in _as_csv(rows)]
     rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
@@ -214,7 +214,7 @@ def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def _as_csv(rows: pd.DataFrame) -> list[dict[str, str]]:
-    """Write rows as the script reads them from the table."""
+    """Format rows as the script reads them from the table."""
 
     def cell(value: object) -> str:
         if value is None or value != value:
@@ -227,7 +227,7 @@ def _as_csv(rows: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _refusals(rows: pd.DataFrame) -> list[str]:
-    """Say why the script cannot time a row, in the row's place; "" where it can."""
+    """Return for each row why the script cannot time it; "" where it can."""
     found = []
     for cells in _as_csv(rows):
         try:
@@ -238,7 +238,7 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def _added(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _sum_shares(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in shares:
         for model, share in each.items():
@@ -247,11 +247,11 @@ def _added(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
-    """Give the distinct ops that carry most of the predicted time of some estimates.
+    """Return the distinct ops that account for most of the predicted time of some estimates.
 
-    `estimates`: of one machine; each counts by its own step, so that a short one is not lost beside a long one:
-    its longest ops up to `DOMINANT`. Gives a DataFrame: a TIMINGS table without times; ``note`` names the models
-    and the share of their steps, ``shares`` (model to share) gives them as numbers.
+    `estimates`: on one machine. The longest ops of each, up to `DOMINANT` of its own step, are included, so that a
+    short step is not lost beside a long one. Returns a TIMINGS table without times; ``note`` names the models and
+    the share of their steps, ``shares`` (model to share) has the shares as numbers.
     """
     keys, found = _key_columns(), []
     for estimate in estimates:
@@ -268,14 +268,14 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     if not any(map(len, found)):
         raise FomkitError("pack", "no op has a time, so none can be asked for. Choose another target.")
     together = pd.concat(found).groupby(keys, dropna=False, sort=False)
-    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _added))
+    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _sum_shares))
     table = table.reset_index().sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
     return table.reindex(columns=[*column_names("TIMINGS"), "shares"]).reset_index(drop=True)
 
 
 _TO_FILL = ("time_s", "p25_s", "p75_s", "repeats", "harness", "library", "library_version", "note")
 _PAGE = Path(__file__).with_name("pack.txt")
-"""What goes along with the table to fill, as a template."""
+"""Instructions for the table to fill, as a template."""
 
 
 def _pack_lines(
@@ -290,7 +290,7 @@ def _pack_lines(
 
 
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
-    """Make a pack of the ops that carry most of the predicted time of some estimates."""
+    """Make a pack of the ops that account for most of the predicted time of some estimates."""
     table = dominant_ops(estimates)
     table = table.assign(refusal=_refusals(table[_key_columns()]))
     requested, timed = ({estimate.model.name: 0.0 for estimate in estimates} for _ in range(2))
@@ -319,7 +319,7 @@ _FUTURE = "from __future__ import annotations\n"
 
 
 def script_text() -> str:
-    """Give the source of a script that needs nothing but Python and PyTorch."""
+    """Return the source of a script that needs only Python and PyTorch."""
     folder = Path(__file__).parents[1] / "harness" / "torch"
     texts = [(folder / f"{part}.py").read_text(encoding="utf-8") for part in PARTS]
     bodies = [_OWN_IMPORT.sub("", text.partition(_FUTURE)[2]).lstrip() for text in texts]

@@ -1,6 +1,6 @@
-"""A sheet model as a workbook: inputs are cells, everything downstream is a formula, formulas carry their values.
+"""Write a sheet model as a workbook: inputs are cells, everything else is formulas, saved with their values.
 
-Charts and defined names show and find the headlines without knowing the sheets.
+Charts show the headlines, and defined names refer to them independently of the sheets' layout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fomkit.workbook.vendor import for_target
 
 _FORMULA = re.compile(r'<c r="([A-Z]+\d+)"([^>]*)><f>([^<]*)</f><v\s*/?>(?:</v>)?</c>')
 _START = (1980, 1, 1, 0, 0, 0)
-"""The same stamp in every part: a workbook of the same content has the same bytes."""
+"""Time stamp of every part, so that workbooks with the same content have the same bytes."""
 
 
 def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
@@ -49,7 +49,7 @@ def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
 
 
 def _with_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float | str]]) -> bytes:
-    """Put the value of every formula into an .xlsx archive: previews and readers that do not compute show numbers.
+    """Add the value of every formula to an .xlsx archive, for previews and readers that do not compute.
 
     `sheets`: values by name of the part (``xl/worksheets/sheet1.xml``) and address.
     """
@@ -64,7 +64,7 @@ def _with_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float 
 
 
 LONGEST = 12
-"""Ops in a chart."""
+"""Largest number of ops in a chart."""
 _HEIGHT_CM, _WIDTH_CM, _ROWS = 8.5, 22.0, 18
 
 
@@ -75,7 +75,7 @@ def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
     chart.y_axis.title = axis
     chart.legend = None
     chart.height, chart.width = _HEIGHT_CM, _WIDTH_CM  # type: ignore[assignment]  # the stubs want whole numbers
-    # Spreadsheet programs hide an axis that does not say it is kept.
+    # Spreadsheet programs hide an axis unless ``delete`` is explicitly false.
     chart.x_axis.delete = chart.y_axis.delete = False
     chart.y_axis.scaling.min = 0
     chart.gapWidth = 60
@@ -90,7 +90,7 @@ def _block_reference(page: Page, placed: Placed, key: str, start: int, stop: int
 
 
 def _add_ratio_charts(page: Page, placed: Placed, targets: Iterable[str]) -> None:
-    """Put one chart of the ratios for each target below the tables of the first page."""
+    """Add one chart of the ratios for each target below the tables of the first page."""
     for target in targets:
         span = own_rows(placed, target)
         chart = _bars(f"{target}: ratio to the baseline, with intervals", "times the baseline")
@@ -99,7 +99,7 @@ def _add_ratio_charts(page: Page, placed: Placed, targets: Iterable[str]) -> Non
         plus, minus = (data_source.NumDataSource(numRef=end) for end in ends)
         series.errBars = error_bar.ErrorBars("y", "both", "cust", plus=plus, minus=minus)
         chart.series.append(series)
-        # Unseen bars up to the high ends: programs scale an axis by its bars and would cut the error bars off.
+        # Invisible bars up to the high bounds: programs scale an axis by its bars and would cut error bars off.
         room = Series(_block_reference(page, placed, "high", *span), title="high end")
         room.graphicalProperties = shapes.GraphicalProperties(noFill=True)
         room.graphicalProperties.line.noFill = True
@@ -131,7 +131,7 @@ def _pareto_rows(number: int, case: Case, sheets: Sheets) -> Iterator[list[Value
 
 
 def _add_op_charts(page: Page, sheets: Sheets) -> None:
-    """Put the longest ops of each workload on each target below the workloads, each table with its chart."""
+    """Add a table and a chart of the longest ops of each workload on each target, below the workloads."""
     for case in sheets.sheet_model.cases:
         if case.machine not in sheets.sheet_model.targets:
             continue
@@ -150,9 +150,9 @@ def _add_op_charts(page: Page, sheets: Sheets) -> None:
 
 
 def name_of(*words: str) -> str:
-    """Make a defined name of words: other characters become ``_``.
+    """Make a defined name from words: other characters become ``_``.
 
-    A word alone may look like the address of a cell, as TC1 or V100 do; callers put another word before it.
+    A single word may look like a cell address, as TC1 or V100 do, so callers put another word before it.
 
     >>> name_of("unit_per_day", "gpt-2 small")
     'unit_per_day_gpt_2_small'
@@ -163,7 +163,7 @@ def name_of(*words: str) -> str:
 def _defined_names(
     sheet_model: SheetModel, machines: input_sheets.MachineCells, summary: SummaryCells
 ) -> Iterator[tuple[str, str]]:
-    """Give name and cell of each headline; those of the first target go by the short name."""
+    """Yield name and cell of each headline; those of the first target have the short names."""
     for place, target in enumerate(sheet_model.targets):
         end = () if place == 0 else (target,)
         if (target, FOM) in summary.merits.rows:
@@ -178,7 +178,7 @@ def _defined_names(
 
 
 def unique_names(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Give equal names numbers; spreadsheet programs ignore the case of letters."""
+    """Make names distinct by a number at the end; spreadsheet programs ignore the case of letters."""
     names: dict[str, str] = {}
     for name, cell in pairs:
         taken = {known.lower() for known in names}
@@ -190,7 +190,7 @@ def unique_names(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
 
 
 _MAX_OPS = MAX_ROWS - 100
-"""Ops that a sheet can hold and `fomkit review` reads back, with room for its other rows."""
+"""Largest number of ops in a sheet that `fomkit review` can read back, with room for its other rows."""
 
 
 def _fill_book(book: Workbook, sheet_model: SheetModel, only: str | None) -> dict[str, Page]:
@@ -244,7 +244,7 @@ def _set_up(pages: dict[str, Page]) -> None:
 
 
 def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
-    """Make the workbook of a sheet model; ``only`` is the one target that it holds."""
+    """Return the workbook of a sheet model as bytes; ``only``: its single target."""
     rows = sum(len(case.ops) for case in shown.cases)
     if rows > _MAX_OPS:
         raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")
@@ -265,9 +265,9 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
 
 
 def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None) -> SheetModel:
-    """Write the workbook of a sheet model, whole or not at all, and give what it shows of the sheet model.
+    """Write the workbook of a sheet model, whole or not at all, and return the sheet model that it shows.
 
-    `only`: the one target that the reader may see.
+    `only`: the single target that the reader may see.
     """
     shown = sheet_model if only is None else for_target(sheet_model, only)
     write_whole(path, workbook_bytes(shown, only))

@@ -1,1 +1,1 @@
-"""The report of an estimate: everything that is known of it, on one page."""
+"""The report of an estimate: all results on one HTML page."""

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, what somebody measured of the same model, and what stands in memory and when."""
+"""Sections of the report about a step: composition, roofline, all ops, measurements of the model, and memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CLAIMS = {
 
 
 def _judged_cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[CellVerdict, ...]:
-    """Project and judge each measured figure of the model, those of this machine first."""
+    """Project each measured figure of the model and give a verdict; figures of this machine come first."""
 
     def machine_of(name: str) -> Machine:
         return estimate.machine if name == estimate.machine.name else load_machine(name)
@@ -99,9 +99,9 @@ def _claims_table(all_verdicts: Sequence[CellVerdict], here: str, level: float) 
 def measured(
     estimate: Estimate, key: str, rows: Sequence[Measurement], names: Sequence[str], more: Sequence[str] = ()
 ) -> Section:
-    """Put what was measured of the model beside what is projected, on this machine and on others.
+    """Make the section that compares projections with measurements of the model, on this and other machines.
 
-    `rows`: of any model; `names`: tables that they are from; `more`: sentences to add.
+    `rows`: of any model; `names`: the tables that they are from; `more`: further sentences.
     """
     ours = [row for row in rows if row.model == estimate.model.name and row.quantity != "energy_j"]
     here = [row for row in ours if row.machine == estimate.machine.name]
@@ -148,7 +148,7 @@ def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
 
 
 def memory(estimate: Estimate, key: str) -> Section:
-    """Tell what stands in memory from op to op, and whether the device holds it."""
+    """Make the section about the memory in use from op to op, and whether the device holds it."""
     try:
         live = memory_table(estimate)
         chart = Plots(estimate).memory()
@@ -168,23 +168,23 @@ def memory(estimate: Estimate, key: str) -> Section:
 
 
 MOST_OPS = 1500
-"""Ops that the table of a page lists, the longest; more would make the file heavy."""
+"""Number of ops in a page's table (the longest); more would make the file large."""
 
 
 def composition(estimate: Estimate, key: str) -> Section:
-    """Tell what a step is made of."""
+    """Make the section about the time of a step by pass and kind of op."""
     parts = composition_table(estimate)
     step = estimate.step_time
     message = ", ".join(f"{name} {format_quantity(span.value, 'time_s', 3)}" for name, span in step.passes.items())
     host = step.host_launch_s
-    beside = (
+    host_text = (
         "What the host needs to start the kernels is unknown here." if host is None else
         f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer decides."
     )  # fmt: skip
     shown = figure(
         f"{key}-parts", "Each pass, by kind of op", Plots(estimate).composition(),
         f"Time of one step by pass: {message}.",
-        (f"The device runs {message}. {beside}",),
+        (f"The device runs {message}. {host_text}",),
         frame_table("One step by pass and kind of op", parts, {"pass": "", "part": "", "time_s": "time_s"}),
     )  # fmt: skip
     return Section(f"{key}-time", "Where the time goes", figures=(_longest(estimate, key), shown))
@@ -207,7 +207,7 @@ def _longest(estimate: Estimate, key: str) -> Figure:
 
 
 def roofline(estimate: Estimate, key: str) -> Section:
-    """Tell how near each op comes to what the machine can do."""
+    """Make the section about the rate of each op relative to the limits of the machine."""
     title = "Roofline"
     ops = op_frame(estimate)
     try:
@@ -239,7 +239,7 @@ def roofline(estimate: Estimate, key: str) -> Section:
 
 
 def all_ops(estimate: Estimate, key: str) -> Section:
-    """List every distinct op, longest first."""
+    """Make the section that lists every distinct op, the longest first."""
     ops = op_frame(estimate)
     shown, rest = ops.head(MOST_OPS), ops.iloc[MOST_OPS:]
     says = [f"{len(ops):,} distinct ops; those of equal name, sizes, number format and pass count as one."]

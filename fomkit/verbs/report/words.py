@@ -1,4 +1,4 @@
-"""The answer first, what it assumes and leaves out, what words mean; tables and charts as records of a report."""
+"""Text, tables and charts of a report: the main result, its assumptions and exclusions, the meaning of words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _read_words() -> dict[str, dict[str, str]]:
-    """Read what names mean, by what they are names of."""
+    """Read the meaning of names, by the group of names."""
     found: dict[str, dict[str, str]] = {}
     with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -39,17 +39,17 @@ def _figure_in_words(value: float, dimension: str | None) -> str:
 
 
 def amount(span: Span | None, dimension: str | None = "time_s") -> str:
-    """Write the value of a span; ``unknown`` where there is none."""
+    """Format the value of a span; ``unknown`` where there is none."""
     return "unknown" if span is None else _figure_in_words(span.value, dimension)
 
 
 def both_ends(span: Span, dimension: str | None = "time_s") -> tuple[str, str]:
-    """Write the low and the high end of a span."""
+    """Format the low and the high bound of a span."""
     return _figure_in_words(span.low, dimension), _figure_in_words(span.high, dimension)
 
 
 def ends(span: Span | None, dimension: str | None = "time_s") -> str:
-    """Write the interval of a span."""
+    """Format the interval of a span."""
     if span is None or span.low == span.high:
         return "" if span is None else NO_SPREAD
     low, high = both_ends(span, dimension)
@@ -57,7 +57,7 @@ def ends(span: Span | None, dimension: str | None = "time_s") -> str:
 
 
 def interval(span: Span | None, dimension: str | None = "time_s") -> str:
-    """Write the interval of a span with its level, as a sentence does."""
+    """Format the interval of a span with its level, for a sentence."""
     if span is None or span.low == span.high:
         return ends(span, dimension)
     low, high = both_ends(span, dimension)
@@ -66,7 +66,7 @@ def interval(span: Span | None, dimension: str | None = "time_s") -> str:
 
 
 def number(value: float | None, dimension: str | None = None, digits: int = 3) -> Cell:
-    """Make a cell of a number that sorts by its value; an unknown one is empty and sorts last."""
+    """Make a cell of a number that sorts by its value; an unknown number is empty and sorts last."""
     if value is None or value != value:
         return Cell("", -1.0)
     if dimension is None:
@@ -89,7 +89,7 @@ _PARAMETERS: Mapping[str, str] = {
 
 
 def parameter(name: str) -> str:
-    """Say the name of a parameter in words.
+    """Return a parameter's name in words.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def parameter(name: str) -> str:
 
 
 def plural(name: str, count: float) -> str:
-    """Write a noun for a count."""
+    """Return the singular or plural of a noun for a count."""
     return name if count == 1 else f"{name}s"
 
 
@@ -125,8 +125,8 @@ def figure(
     key: str, title: str, chart: alt.TopLevelMixin, says: str, caption: tuple[str, ...] = (),
     table: Table | None = None, finds: str = "",
 ) -> Figure:  # fmt: skip
-    """Put a chart into a report; its width is the page's."""
-    # Data are records of our own making, so the library need not check each cell against its schema.
+    """Convert a chart to a figure of the report, which has the page's width."""
+    # The data are made by fomkit, so the library need not check each cell against its schema.
     spec: dict[str, Any] = chart.to_dict(validate=False)
     for name in ("$schema", "config", "title"):
         spec.pop(name, None)
@@ -139,7 +139,7 @@ def figure(
 
 
 def frame_table(caption: str, frame: pd.DataFrame, columns: Mapping[str, str]) -> Table:
-    """Put columns of a table into a report.
+    """Convert columns of a DataFrame to a table of the report.
 
     `columns`: dimension of each column (`fomkit.core.units`); ``share``, ``count``, or "" for text.
     """
@@ -168,25 +168,25 @@ def _excluded(estimate: Estimate) -> str:
     return f"{upper_bounds(terms, 'Units/day')}."
 
 
-def _claim(of: str, span: Span, dimension: str | None, unit: str, bound: str) -> Claim:
+def _claim(title: str, span: Span, dimension: str | None, unit: str, bound: str) -> Claim:
     low, high = both_ends(span, dimension)
     place = None if low == high else (span.value - span.low) / (span.high - span.low)
-    return Claim(of, amount(span, dimension), unit, interval(span, dimension), low, high, place, bound)
+    return Claim(title, amount(span, dimension), unit, interval(span, dimension), low, high, place, bound)
 
 
 def claim_of(estimate: Estimate) -> Claim:
-    """Put the answer of an estimate: units of work a day, else the step, where nobody said what a run is."""
-    of = f"{estimate.model.name} on {estimate.machine.name}"
+    """Return the main result of an estimate: units of work a day, or the step where the profile states no run."""
+    title = f"{estimate.model.name} on {estimate.machine.name}"
     per_day = estimate.unit_per_day
     if per_day is None:
         message = "Its profile does not say what a run is, so there are no runs a day."
-        return _claim(of, estimate.step, "time_s", "for one training step", message)
+        return _claim(title, estimate.step, "time_s", "for one training step", message)
     unit = f"{plural(estimate.model.unit.name, per_day.value)} a day on {_SCOPES[estimate.scope]}"
-    return _claim(of, per_day, None, unit, _excluded(estimate))
+    return _claim(title, per_day, None, unit, _excluded(estimate))
 
 
 def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
-    """Put the figures beside the answer."""
+    """Return the figures that are shown beside the main result."""
     run, batch = estimate.run_time, estimate.sizes.get("batch")
     sizes = ", ".join(f"{name} {size}" for name, size in estimate.sizes.items() if name != "batch")
     steps = "" if run.steps_per_epoch is None else f"{run.steps_per_epoch:,} steps an epoch"
@@ -201,8 +201,8 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
     ]  # fmt: skip
     ratio = content.get("ratio")
     if ratio is not None:
-        of = Span(ratio["value"], ratio["low"], ratio["high"], estimate.step.level)
-        detail = f"{interval(of, None)}; {ratio['of']}"
+        span = Span(ratio["value"], ratio["low"], ratio["high"], estimate.step.level)
+        detail = f"{interval(span, None)}; {ratio['of']}"
         found.append(Tile(f"times {ratio['baseline']}", f"{format_number(ratio['value'], 3)} ×", detail))
     energy = content["energy_j"]
     if energy is not None and energy["run"] is not None:
@@ -211,13 +211,13 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
 
 
 def evidence_of_time(estimate: Estimate) -> tuple[Share, ...]:
-    """Tell what the predicted time rests on, the largest share first; empty shares are left out."""
+    """Return the share of the predicted time by time source, the largest first; empty shares are left out."""
     shares = sorted(estimate.coverage.items(), key=lambda pair: -pair[1])
     return tuple(Share(name, part, _WORDS["time source"][name]) for name, part in shares if part > 0)
 
 
 def limits(estimate: Estimate, key: str) -> Section:
-    """Tell what is assumed and left out, and what the page's words mean."""
+    """Make the section about assumptions, exclusions and the meaning of the page's words."""
     excluded = tuple(_WORDS["left out"].get(term, term) for term in estimate.excludes)
     assumed = (
         f"number formats: {estimate.formats.message or estimate.precision}",

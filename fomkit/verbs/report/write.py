@@ -1,7 +1,7 @@
-"""The report of an estimate: everything that is known of it, gathered, and written as one HTML file.
+"""The report of an estimate: all results gathered and written as one HTML file.
 
-It tells what more devices bring, where links and nodes are known; what the answer depends on most; what to measure
-to know it better; and where the numbers come from.
+This module makes the sections about scaling to more devices (where links and nodes are known), sensitivity, what
+to measure next, and provenance; `step` and `words` make the others.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from fomkit.whatif.sensitivity import sensitivity as work_out
 SCALING_TITLE = "More devices"
 LINK = "--link system,5us,25GB/s,each"
 FEWEST = 3
-"""Numbers of devices from which a curve tells more than its table."""
+"""Smallest number of device counts for which a curve is drawn; fewer are only in the table."""
 LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
           "memory": "a memory too small to hold it"}  # fmt: skip
 MOST_NODES = 64
-"""Nodes that are looked at where nobody says how many; the machine's own number where it is smaller."""
+"""Largest number of nodes by default; the machine's own number where it is smaller."""
 
 COLUMNS = {"mode": "", "devices": "count", "speedup": "count", "low": "count", "high": "count",
            "efficiency": "share", "step_s": "time_s", "limit": ""}  # fmt: skip
@@ -84,7 +84,7 @@ def _points(contents: Sequence[ScalingContent]) -> pd.DataFrame:
 
 
 def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine, list[int]]]:
-    """Give what to scale to: parts of a node, then nodes."""
+    """Return the machines and node counts to scale to: parts of a node first, then nodes."""
     if nodes is not None:
         return [(machine, list(nodes))]
     between = any(link.tier == "system" for link in machine.links)
@@ -94,7 +94,7 @@ def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine
 
 
 def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:
-    """Scale over each group of devices, strong steps all of one batch."""
+    """Scale over each group of devices; all points of strong scaling share one batch."""
     batch = estimate.sizes.get("batch")
     whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
     return [
@@ -113,7 +113,7 @@ def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
 
 
 def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
-    """Tell what more devices bring; where links or nodes are unknown, say so.
+    """Make the section about more devices; where links or nodes are unknown, it says so.
 
     `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
     machine has, 64 at most.
@@ -144,7 +144,7 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
 SENSITIVITY_TITLE = "What the answer hangs on"
 FIGURES = {"unit_per_day": "units a day", "sample_per_s": "samples a second", "step_s": "time of a step"}
 MEASURED = 6
-"""Measurements that are listed."""
+"""Number of proposed measurements that are listed."""
 
 
 def _word(name: str, sizes: Collection[str]) -> str:
@@ -167,11 +167,11 @@ def _effects_table(effects: pd.DataFrame) -> Table:
 
 
 def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
-    """Name the parameter of the machine that moves the answer most, and that of the work."""
+    """Name the parameter of the machine, and that of the work, which change the answer most."""
     groups = {"Of the machine": "machine", "Of the work": "model"}
     sentences = []
-    for title, of in groups.items():
-        first = next((effect for effect in found.effects if effect.parameter.of == of), None)
+    for title, owner in groups.items():
+        first = next((effect for effect in found.effects if effect.parameter.of == owner), None)
         if first is not None:
             word = _word(first.parameter.name, sizes)
             sentences.append(f"{title}, most on {word}: a swing of {first.swing:.0%} of the {name}.")
@@ -179,7 +179,7 @@ def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
 
 
 def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
-    """Tell which parameter moves the answer most."""
+    """Make the section about the parameters that change the answer most."""
     subject = OneModel(estimate.model, estimate.machine, options)
     try:
         found = work_out(subject)
@@ -215,7 +215,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
 
 
 def content_hash(table: pd.DataFrame, columns: str) -> str:
-    """Hash a table as fomkit writes it: SHA-256 of the CSV file of that content."""
+    """Return the SHA-256 of a table in fomkit's CSV format."""
     return hashlib.sha256(format_table(table, columns).encode("utf-8")).hexdigest()
 
 
@@ -287,7 +287,7 @@ def _timings(timings: pd.DataFrame) -> Table:
 
 
 def provenance(estimate: Estimate, key: str) -> Section:
-    """Tell where every number of an estimate comes from."""
+    """Make the section about the source of every number of an estimate."""
     machine = estimate.machine
     tables = [_profiles(estimate), _fact_table(machine)]
     if len(machine.timings):
@@ -296,13 +296,13 @@ def provenance(estimate: Estimate, key: str) -> Section:
 
 
 MOST = 12
-"""Estimates of one page; more would make it slow to open."""
+"""Largest number of estimates on one page; more would make it slow to open."""
 
 PRECISION_OF: dict[str, Precision] = {name: name for name in get_args(Precision)}
 
 
 def options_of(estimate: Estimate) -> Options:
-    """Give the options that an estimate was made with, as far as they change its figures."""
+    """Return the options that an estimate was made with, as far as they change its figures."""
     formats = estimate.formats.name
     if formats not in PRECISION_OF and formats not in DEFAULTS:
         raise FomkitError(estimate.model.name, f"is priced in {formats!r}, which no option asks for.")
@@ -356,7 +356,7 @@ def _index(estimates: Sequence[Estimate]) -> Table:
 
 
 def check_few(count: int) -> None:
-    """Raise when estimates are more than a page holds; better before the work than after it."""
+    """Raise when there are more estimates than a page holds; called before the work."""
     if count > MOST:
         raise FomkitError(
             "report",
@@ -366,9 +366,9 @@ def check_few(count: int) -> None:
 
 
 def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
-    """Put everything that is known of some estimates together.
+    """Gather the report of some estimates.
 
-    `nodes`: numbers of nodes to scale to; default: what the machine's profile names.
+    `nodes`: numbers of nodes to scale to; default: those that the machine's profile states.
     """
     from fomkit.output.estimates import format_from_measurements
 
@@ -394,10 +394,7 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
 
 
 def comparison_page(result: Comparison, nodes: Sequence[int] | None = None) -> str:
-    """Write everything that is known of some estimates as one HTML page.
-
-    `nodes`: as of `gather`.
-    """
+    """Return the report of some estimates as one HTML page; ``nodes``: see `gather`."""
     check_libraries()
     return render_book(gather(result, nodes=nodes))
 
@@ -406,16 +403,16 @@ def comparison_page(result: Comparison, nodes: Sequence[int] | None = None) -> s
 def write_report(
     estimates: Estimate | Sequence[Estimate], path: str | Path, *, nodes: Sequence[int] | None = None
 ) -> None:
-    """Write everything that is known of some estimates as one HTML file that needs no network.
+    """Write the report of some estimates as one HTML file that needs no network.
 
     Parameters
     ----------
     estimates : Estimate or sequence of Estimate
-        12 at most; single figures of one are ``estimate.plot.roofline()`` and the like.
+        At most 12; for single figures of one estimate use ``estimate.plot.roofline()`` and the like.
     path : path
-        Ends in ``.html``; replaced where it exists, whole or not at all.
+        Must end in ``.html``; an existing file is replaced, whole or not at all.
     nodes : sequence of int, optional
-        Numbers of nodes to scale to; default: what the machine's profile names.
+        Numbers of nodes to scale to; default: those that the machine's profile states.
 
     Raises
     ------
