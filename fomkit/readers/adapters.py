@@ -208,7 +208,7 @@ def choose_adapter(
 
 
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
-    """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text."""
+    """Return a stranger's rows the types of the schema: numbers, expressions in named sizes, text."""
     if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
         raise FomkitError(installed.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
     if table.columns.has_duplicates or table.empty:

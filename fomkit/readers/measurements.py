@@ -30,7 +30,7 @@ _COUNTS = ("repeats", "batch", "devices")
 
 
 def _interval_ends(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
-    """Give the ends of a row's interval and whether it states them."""
+    """Return the ends of a row's interval and whether it states them."""
     value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
     if math.isnan(low) and math.isnan(high):
         return value, value, False
@@ -186,7 +186,7 @@ def _is_power(heading: str) -> bool:
 
 
 def recognise_meter(path: Path) -> bool:
-    """Tell whether a file is CSV text whose header names moments and power, and nothing of an op."""
+    """Return whether a file is CSV text whose header names moments and power, and nothing of an op."""
     header = read_header(path)
     return "kind" not in header and sum(map(_is_time, header)) == 1 and sum(map(_is_power, header)) == 1
 
@@ -212,7 +212,7 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
 
 
 def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
-    """Give the places of moment and power and the unit of its plain numbers, "" where the cells have their own."""
+    """Return the places of moment and power and the unit of its plain numbers, "" where the cells have their own."""
     places = []
     for what, test in (
         ("the moment, for example 'time'", _is_time),

@@ -29,7 +29,7 @@ AGREE = 1e-3
 
 
 def _samples(problem: Mapping[str, Any], where: str) -> float | None:
-    """Give the samples of an epoch, which older records state as the first size of the data."""
+    """Return the samples of an epoch, which older records state as the first size of the data."""
     if (count := number(problem, "cnt_samples", where, whole=True)) is not None:
         return count
     sizes = problem.get("shape_x_train")
@@ -38,7 +38,7 @@ def _samples(problem: Mapping[str, Any], where: str) -> float | None:
 
 
 def _samples_per_s(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
-    """Give the samples per second [1/s], stated or worked out; both must agree."""
+    """Return the samples per second [1/s], stated or worked out; both must agree."""
     stated, samples = number(record, "samples_per_second", where), _samples(problem, where)
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
     made = samples / seconds if samples and seconds else None
@@ -205,7 +205,7 @@ def _log(path: Path, record: Mapping[str, Any]) -> Path:
 
 
 def _reached(log: Path) -> tuple[float, str]:
-    """Give the hours [h] to the quality, and what was reached in which epoch."""
+    """Return the hours [h] to the quality, and what was reached in which epoch."""
     lines = [(place, line.split()) for place, line in enumerate(read_text(log).splitlines(), 1) if line.strip()]
     header = lines[0][1] if lines else []
     quality = next((name for name in QUALITY if name in header), None)
@@ -264,7 +264,7 @@ _FACTS = ("submission_benchmark", "submission_platform", *_WHO, "global_batch_si
 
 
 def recognise_mllog(path: Path) -> bool:
-    """Tell whether a file has a line of an MLPerf log."""
+    """Return whether a file has a line of an MLPerf log."""
     return f"{MARK} {{".encode() in read_bytes(path)
 
 
@@ -295,7 +295,7 @@ def _status(event: Mapping[str, Any]) -> str:
 
 
 def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, str, Any]]]:
-    """Give the facts of a log and its runs: place, start [s], end [s], status, last accuracy."""
+    """Return the facts of a log and its runs: place, start [s], end [s], status, last accuracy."""
     facts: dict[str, Any] = {}
     runs: list[tuple[str, float, float, str, Any]] = []
     start: tuple[str, float] | None = None

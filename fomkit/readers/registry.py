@@ -68,7 +68,7 @@ class Format:
     also: str = ""
 
     def makes(self, product: str | None) -> bool:
-        """Tell whether it can become a product; ``None`` stands for any."""
+        """Return whether it can become a product; ``None`` stands for any."""
         return product in (None, self.product, self.also)
 
 
@@ -117,7 +117,7 @@ def model_of_ops(path: Path, sizes: Mapping[str, int], **_: Any) -> tuple[ModelP
 
 
 def recognise_ops_table(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of an op: a kind, and a count or no time."""
+    """Return whether a file is text whose first line names the columns of an op: a kind, and a count or no time."""
     header = read_header(path)
     return "kind" in header and ("count" in header or not any(name.startswith("time") for name in header))
 
@@ -249,7 +249,7 @@ _OF_BOTH = ("missing", "derived")
 
 
 def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
-    """Give the stated facts a table of ops, and what is known with it."""
+    """Return the stated facts a table of ops, and what is known with it."""
     both: dict[str, Any] = {name: getattr(bare, name) for name in _OF_OPS}
     both |= {name: getattr(stated, name) or getattr(bare, name) for name in _STATED_FIRST}
     both |= {name: tuple(dict.fromkeys((*getattr(stated, name), *getattr(bare, name)))) for name in _OF_BOTH}

@@ -176,7 +176,7 @@ def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int
 
 
 def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> tuple[int | str, bool]:
-    """Give how many keys each query sees, and whether only earlier ones: with a window never more than that."""
+    """Return how many keys each query sees, and whether only earlier ones: with a window never more than that."""
     if step.mode == "decode":
         before = seen[CACHE]
         return (one.window, False) if one.window and one.window <= before else (f"{CACHE} + 1", False)

@@ -42,7 +42,7 @@ TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 def _sizes_used(
     shape: Architecture, mode: Mode, given: Mapping[str, int], batch: int | None, where: str
 ) -> dict[str, int]:
-    """Give the named sizes of a step, those that were given before those of the file."""
+    """Return the named sizes of a step, those that were given before those of the file."""
     known = {BATCH: batch or 1, **dict(shape.sizes)}
     if mode == "decode":
         known.pop("seq", None)
@@ -66,7 +66,7 @@ def _title(shape: Architecture) -> str:
 
 
 def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
-    """Give the sizes by which devices share a decoder of equal blocks in Llama's style; None for another one."""
+    """Return the sizes by which devices share a decoder of equal blocks in Llama's style; None for another one."""
     if shape.decoder is None or shape.encoder is not None or len(shape.decoder.blocks) != 1:
         return None
     ((many, block),) = shape.decoder.blocks
@@ -83,7 +83,7 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
 
 
 def _output(row: dict[str, Any], item_byte: int) -> int | str:
-    """Give the bytes that an op makes, as a cell."""
+    """Return the bytes that an op makes, as a cell."""
     if row["kind"] == "attention":
         width = row["shared_dim"] or row["head_dim"]
         wide, of = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
@@ -132,7 +132,7 @@ def order_rows(
 def _narrowed(
     shape: Architecture, stored: Stored, ops: pd.DataFrame, sizes: dict[str, int]
 ) -> tuple[Any, float, str]:
-    """Give the ops of a step without gradients with weights as they are kept, the bytes saved, and a note."""
+    """Return the ops of a step without gradients with weights as they are kept, the bytes saved, and a note."""
     numbers, item = resize_ops(ops, sizes, shape.kind), ITEM_BYTE[shape.dtype]
     if stored.precision:
         formats = FORMATS[stored.precision]

@@ -180,7 +180,7 @@ def _layer_types(file: Fields) -> list[str]:
 
 
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
-    """Give the window of each block; 0: none."""
+    """Return the window of each block; 0: none."""
     window, kinds = file.count("sliding_window", absent=0), _layer_types(file)
     first = file.count("max_window_layers", absent=0, least=0)
     if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):

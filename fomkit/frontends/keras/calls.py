@@ -23,7 +23,7 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def _graph_of(function: Any, inside: Graph, given: Sequence[Tensor]) -> Graph:
-    """Give the graph of a function; of a defined one, as TensorFlow's own losses have, it is built once.
+    """Return the graph of a function; of a defined one, as TensorFlow's own losses have, it is built once.
 
     One that only calls another with its own first arguments, as a loop's body does there, is that other one.
     """
@@ -103,7 +103,7 @@ def live_variables(loop: Operation, wanted: Iterable[int], place: Place) -> set[
 
 
 def _inputs_of(op: Operation, wanted: set[int], place: Place) -> Iterable[Tensor]:
-    """Give the tensors that an op needs for some of its results."""
+    """Return the tensors that an op needs for some of its results."""
     if op.type in LOOPS:
         return [op.inputs[at] for at in sorted(live_variables(op, wanted, place))]
     if op.type in CALLS:
@@ -148,7 +148,7 @@ class Ran:
 
 
 def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Tensor] = ()) -> Iterator[Ran]:
-    """Give the ops that run, those inside loops and calls with their counts, in the order of the graph.
+    """Return the ops that run, those inside loops and calls with their counts, in the order of the graph.
 
     A loop whose trips depend on data is given itself, and nothing of what it runs.
     """
@@ -202,7 +202,7 @@ class ShapeUnknown(Exception):  # noqa: N818 - a verdict, not a fault
 
 
 def dtype_name(dtype: Any) -> str:
-    """Give fomkit's name of a number format."""
+    """Return fomkit's name of a number format."""
     return format_name(str(getattr(dtype, "name", dtype)), getattr(dtype, "size", 0))
 
 
@@ -216,7 +216,7 @@ def is_scratch(tensor: Tensor) -> bool:
 
 
 def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
-    """Give a shape: the tensor's own, what a function was called with, or what it is reshaped to next."""
+    """Return a shape: the tensor's own, what a function was called with, or what it is reshaped to next."""
     source, _ = place.source(tensor)
     reshaped = (op.outputs[0] for op in tensor.consumers() if op.type == "Reshape")
     for one in (tensor, source, *reshaped):
@@ -243,7 +243,7 @@ def as_array(tensor: Tensor, place: Place) -> Array | None:
 
 
 def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
-    """Give the arguments their names; what the op takes any number of becomes a tuple."""
+    """Return the arguments their names; what the op takes any number of becomes a tuple."""
     found: dict[str, Any] = {}
     at = 0
     for argument in op.op_def.input_arg:

@@ -25,7 +25,7 @@ def _spec(leaf: Any) -> Any:
 
 
 def specs(values: Any) -> Any:
-    """Give the shapes and number formats of tensors, in the lists and dicts that they lie in."""
+    """Return the shapes and number formats of tensors, in the lists and dicts that they lie in."""
     return keras.tree.map_structure(_spec, values)
 
 
@@ -55,7 +55,7 @@ def _targets(model: Any, x: Any) -> Any:
 
 
 def _own_inputs(model: Any, where: str) -> Any:
-    """Give the symbols of a model that was built from them."""
+    """Return the symbols of a model that was built from them."""
     try:
         symbols = model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs
     except AttributeError:
@@ -125,7 +125,7 @@ def _made_up(spec: Any) -> Any:
 
 
 def _given_arrays(workload: Workload, sizes: Sizes) -> list[Any]:
-    """Give the arrays of the user's file, in the order of the specifications."""
+    """Return the arrays of the user's file, in the order of the specifications."""
     import tensorflow as tf
 
     made = workload.inputs
@@ -176,7 +176,7 @@ class Prepared:
 
     @property
     def has_own_step(self) -> bool:
-        """Tell whether the model's own training step runs."""
+        """Return whether the model's own training step runs."""
         return self.loss is None and bool(self.model.compiled)
 
 

@@ -44,7 +44,7 @@ def layer_word(layer: Any) -> str:
 
 
 def is_layer(layer: Any) -> bool:
-    """Tell whether it is counted as one: nothing inside, or one of Keras's own with parts, and no model."""
+    """Return whether it is counted as one: nothing inside, or one of Keras's own with parts, and no model."""
     if isinstance(layer, keras.Model):
         return False
     inside = any(True for _ in layer._flatten_layers(include_self=False, recursive=False))
@@ -52,7 +52,7 @@ def is_layer(layer: Any) -> bool:
 
 
 def weights_of(layer: Any, *, inside: bool) -> Iterator[Weight]:
-    """Give the learned tensors of a layer, with or without those of layers in it; running statistics are none."""
+    """Return the learned tensors of a layer, with or without those of layers in it; running statistics are none."""
     bias = getattr(layer, "bias", None)
     for one in layer._flatten_layers() if inside else [layer]:
         for variable in one._trainable_variables:
@@ -61,7 +61,7 @@ def weights_of(layer: Any, *, inside: bool) -> Iterator[Weight]:
 
 
 def layer_paths(model: Any) -> dict[int, str]:
-    """Give the path of each layer inside a model, by its ``id``: names joined by dots, the model's left out."""
+    """Return the path of each layer inside a model, by its ``id``: names joined by dots, the model's left out."""
     paths = {id(model): ""}
     waiting = [model]
     while waiting:
@@ -81,7 +81,7 @@ def placed_layers(model: Any) -> Iterator[tuple[Any, str]]:
 
 
 def owners_of(model: Any) -> Iterator[tuple[str, str, Iterator[Weight]]]:
-    """Give type, path and own weights of every layer."""
+    """Return type, path and own weights of every layer."""
     for layer, path in placed_layers(model):
         yield layer_word(layer), path, weights_of(layer, inside=False)
 
@@ -145,7 +145,7 @@ BACKWARD_SCOPE = "gradient_tape/"
 
 
 def scopes_around(name: str, mark: str = "/") -> Iterator[str]:
-    """Give a name and those of the scopes that it lies in, from the inside out.
+    """Return a name and those of the scopes that it lies in, from the inside out.
 
     >>> list(scopes_around("model/dense/MatMul"))
     ['model/dense/MatMul', 'model/dense', 'model']
@@ -296,7 +296,7 @@ class GraphLayers:
         self._log.note_op(call, scope)
 
     def rows(self, model: Any) -> list[TracedOp]:
-        """Give the layers in the order of their calls, then those whose weights no call has."""
+        """Return the layers in the order of their calls, then those whose weights no call has."""
         self._go_to(float("inf"))
         return self._log.rows(owners_of(model))
 
@@ -322,7 +322,7 @@ class GraphLines:
         self._of_names: dict[tuple[int, str], str] = {}
 
     def find(self, ran: Ran, scope: Scope, pass_name: str) -> dict[str, int]:
-        """Give the line of an op with its executions, as `TracedOp.lines`; none where nobody knows."""
+        """Return the line of an op with its executions, as `TracedOp.lines`; none where nobody knows."""
         graph, name = id(ran.place.graph), ran.op.name
         if pass_name == FORWARD:
             stack = ((frame.filename, frame.lineno, frame.name) for frame in reversed(ran.op.traceback or ()))

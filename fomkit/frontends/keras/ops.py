@@ -28,7 +28,7 @@ _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDi
 
 
 def forward_type(op: Operation, graph: Graph) -> str:
-    """Give the type of the op that a gradient is of, by its name; "" where the name does not say."""
+    """Return the type of the op that a gradient is of, by its name; "" where the name does not say."""
     if not op.name.startswith(BACKWARD_SCOPE):
         return ""
     for name in scopes_around(op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]):
@@ -43,7 +43,7 @@ def product_group(op: Operation) -> str:
 
 
 def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
-    """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
+    """Return the tensors of gradients; of a sparse one its values and the rows that they belong to."""
     import tensorflow as tf
 
     parts = ([one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one] for one in gradients)
@@ -164,12 +164,12 @@ class Walked:
 
 
 def _names_around(ran: Ran) -> list[str]:
-    """Give the names that place an op: its own, then those of the loops and calls around it."""
+    """Return the names that place an op: its own, then those of the loops and calls around it."""
     return [ran.op.name, *(caller.name for caller in ran.place.callers)]
 
 
 def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
-    """Give the pass of each op: by its name, else backward once a gradient goes into it."""
+    """Return the pass of each op: by its name, else backward once a gradient goes into it."""
     backward: set[Operation] = set()
     found = []
     for one in ran:
@@ -188,7 +188,7 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
 
 
 def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
-    """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
+    """Return the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
     row = owner.row
     if pass_name != FORWARD:
         row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
@@ -241,7 +241,7 @@ def trace_ops(
 
 
 def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
-    """Give the call of an op with work, and count all others by their state."""
+    """Return the call of an op with work, and count all others by their state."""
     kind, state, call = ran.op.type, "priced", None
     if ran.op in folded or (kind in RULES and RULES[kind] is None):
         state = "zero_work"

@@ -82,7 +82,7 @@ class _Memory:
     home: dict[Made, Made] = field(default_factory=dict)
 
     def byte(self, op: Operation, at: int) -> int:
-        """Give the bytes of a result; 0 for what holds no numbers, or is the device's affair."""
+        """Return the bytes of a result; 0 for what holds no numbers, or is the device's affair."""
         tensor = op.outputs[at]
         array = None if is_scratch(tensor) else as_array(tensor, self.place)
         return 0 if array is None else array.byte
@@ -100,7 +100,7 @@ class _Memory:
 
 
 def _byte_of_a_trip(ran: Ran) -> int:
-    """Give the bytes that a loop keeps of each trip in a list; 0 for what is the same in each, as weights are."""
+    """Return the bytes that a loop keeps of each trip in a list; 0 for what is the same in each, as weights are."""
     tensor, place = origin_of(ran.op.inputs[-1]), ran.place
     array = as_array(tensor, place)
     at = place.arguments.get(tensor.op.name)
@@ -181,7 +181,7 @@ def order_of_graph(
     placed: Sequence[Placed], graph: Graph, ops: Sequence[TracedOp], model: Any, gradients: Sequence[Any],
     rule: str, updated: Sequence[Any],
 ) -> list[TracedOp]:  # fmt: skip
-    """Give the lines of the order of a step; none where a shape, and so the memory, depends on data.
+    """Return the lines of the order of a step; none where a shape, and so the memory, depends on data.
 
     `ops`: of the step, those of an update by rule last; `gradients`, `updated`: what the optimizer was handed, the
     gradients and their variables; `rule`: of the optimizer; "" where its ops are in the graph, or there is none.

@@ -56,7 +56,7 @@ _MORE = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_fact
 
 
 def _keras_class(optimizer: Any) -> type:
-    """Give the class as users write it; on PyTorch, Keras makes one of its own of it."""
+    """Return the class as users write it; on PyTorch, Keras makes one of its own of it."""
     kind = type(optimizer)
     if kind.__module__.startswith("keras.src.backend."):
         return next((one for one in kind.__mro__ if one in RULES), kind)
@@ -64,7 +64,7 @@ def _keras_class(optimizer: Any) -> type:
 
 
 def scales_loss(optimizer: Any) -> bool:
-    """Tell whether gradients are looked through for overflow, and scaled, before the rule."""
+    """Return whether gradients are looked through for overflow, and scaled, before the rule."""
     return type(optimizer) is keras.optimizers.LossScaleOptimizer
 
 
@@ -269,7 +269,7 @@ def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Node
 
 
 def _compile(workload: Workload, notes: list[str]) -> Any:
-    """Give the step's own loss, or None where the model's training step has one.
+    """Return the step's own loss, or None where the model's training step has one.
 
     A loss in Keras's own words compiles the model; a function of (output, inputs) is called as in PyTorch's files.
     """

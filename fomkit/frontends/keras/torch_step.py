@@ -30,7 +30,7 @@ def _byte(variable: Any) -> int:
 def update_lines(
     model: Any, optimizer: Any, rows: Sequence[TracedOp], updated: Sequence[Any], executed: int
 ) -> Iterator[Line]:
-    """Give the lines of an update by lists of tensors; its own tensors are taken to be those of torch.optim's.
+    """Return the lines of an update by lists of tensors; its own tensors are taken to be those of torch.optim's.
 
     `optimizer`: one with a rule; `rows`: of the update, one for each number format; `updated`: those that got a
     gradient; `executed`: ops executed before.

@@ -51,7 +51,7 @@ def _varint(stream: IO[bytes]) -> int | None:
 
 
 def _numbers(stream: IO[bytes]) -> Iterator[int]:
-    """Give the numbers of a file's outermost fields, as long as they could be those of a model."""
+    """Return the numbers of a file's outermost fields, as long as they could be those of a model."""
     while (tag := _varint(stream)) is not None and tag >> 3 in _FIELDS and tag & 7 in (_VARINT, _LENGTH):
         yield tag >> 3
         value = _varint(stream)
@@ -113,7 +113,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
 
 
 def _names_in(graph: Graph) -> Iterator[str]:
-    """Give the names in a graph; the library hands damaged ones over as bytes."""
+    """Return the names in a graph; the library hands damaged ones over as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
@@ -169,7 +169,7 @@ class Input:
     lengths: tuple[int | str, ...]
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        """Give its shape at the given sizes."""
+        """Return its shape at the given sizes."""
         return tuple(sizes[length] if isinstance(length, str) else length for length in self.lengths)
 
 
@@ -234,7 +234,7 @@ def _batch_name(given: Sequence[tuple[str, int, list[Any]]], first_axis: int) ->
 
 
 def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
-    """Give the inputs of a graph and its named sizes.
+    """Return the inputs of a graph and its named sizes.
 
     The batch is the dimension that is called so, else the first of the first input (the second where a recurrent
     layer reads it, steps first), and may be a number in the file.

@@ -105,7 +105,7 @@ def _storage(executed: Executed, at: int) -> int:
 def _output_gradient(
     array: Array, executed: Executed, pending: dict[int, list[Array]], found: BackwardPass
 ) -> Array | None:
-    """Give the gradient of an output: all its readers' together."""
+    """Return the gradient of an output: all its readers' together."""
     parts = pending.pop(array.storage, None)
     return None if parts is None else reshaped(_summed(parts, executed.module, found), array.shape)
 
@@ -143,7 +143,7 @@ class Memory:
 def order_of(
     memory: Memory, forward: Sequence[Derived], backward: BackwardPass, update: Sequence[TracedOp]
 ) -> list[TracedOp]:
-    """Give the lines of the order; the rows of the update come last."""
+    """Return the lines of the order; the rows of the update come last."""
     steps = [*forward, *backward.steps]
     firsts, number = [], 1
     for step in steps:
@@ -282,7 +282,7 @@ _LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 
 
 def _weight_modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
-    """Give the module of each weight: what its own name says of it, else the op that reads it."""
+    """Return the module of each weight: what its own name says of it, else the op that reads it."""
     readers = {name: module_of(node) for node in reversed(nodes) for name in node.input}
     own = {name: printable(name.rpartition(".")[0])[:200] for name in names if "." in name and "::" not in name}
     return {name: own.get(name, readers.get(name, "")) for name in names}

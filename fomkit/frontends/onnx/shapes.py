@@ -36,7 +36,7 @@ NumpyRule = Callable[[Sequence[Any], Attributes], Any]
 
 
 def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
-    """Give the axes, which were an attribute before they became an input."""
+    """Return the axes, which were an attribute before they became an input."""
     if len(values) > 1 and values[1] is not None:
         return tuple(int(one) for one in values[1].ravel())
     stated = attributes.get("axes")
@@ -133,7 +133,7 @@ NUMPY: Mapping[str, NumpyRule] = {
 
 
 def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) -> Value | None:
-    """Give the result of an op on known values; ``None`` where it is none of these, too large, or cannot be.
+    """Return the result of an op on known values; ``None`` where it is none of these, too large, or cannot be.
 
     >>> import numpy as np
     >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
@@ -167,7 +167,7 @@ class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """Give an op's attributes as plain values; a graph inside stays what it is."""
+    """Return an op's attributes as plain values; a graph inside stays what it is."""
     found = {}
     for one in node.attribute:
         try:
@@ -221,7 +221,7 @@ class Walker:
         }
 
     def walk(self, sizes: Sizes) -> Walked:
-        """Give the ops that run."""
+        """Return the ops that run."""
         self._sizes = sizes
         self._walked = walked = Walked()
         self._values: dict[str, Any] = {}
@@ -358,12 +358,12 @@ class Walker:
         return True
 
     def _is_lost(self, node: Any) -> bool:
-        """Tell whether an op only describes anew what is known, and nobody knows how: its gradient is lost."""
+        """Return whether an op only describes anew what is known, and nobody knows how: its gradient is lost."""
         source = self._walked.arrays.get(node.input[0]) if node.input else None
         return source is not None and is_float(source) and not self._walked.arrays.keys() >= {*node.output[:1]}
 
     def _layout(self, node: Any, op: str) -> bool:
-        """Tell whether an op only puts weights in another order, and note which its outputs hold."""
+        """Return whether an op only puts weights in another order, and note which its outputs hold."""
         walked = self._walked
         arrays = [walked.arrays[name] for name in node.input if name in walked.arrays and name not in self._static]
         if op not in _LAYOUTS or not arrays or any(array.storage not in walked.layouts for array in arrays):

@@ -83,7 +83,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
 
 
 def _failed(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
-    """Give the answer of a child that failed; whether it ``quotes`` what the program printed."""
+    """Return the answer of a child that failed; whether it ``quotes`` what the program printed."""
     return {**told_error(error), "quotes": quotes}
 
 

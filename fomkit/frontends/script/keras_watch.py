@@ -22,7 +22,7 @@ from fomkit.frontends.script.child import WANTED_ROUND
 
 
 def first_axis(values: Any) -> int | None:
-    """Give how many samples some tensors hold."""
+    """Return how many samples some tensors hold."""
     for leaf in keras.tree.flatten(values):
         shape = getattr(leaf, "shape", None)
         if shape is not None and len(shape):
@@ -43,7 +43,7 @@ class OwnStep:
     optimizer: Any
 
     def tensors(self, arguments: Any) -> list[Any]:
-        """Give the tensors and arrays among its arguments."""
+        """Return the tensors and arrays among its arguments."""
         return [leaf for leaf in keras.tree.flatten(arguments) if hasattr(leaf, "shape")]
 
     def on(self, arguments: Any) -> Callable[[Any], Any]:

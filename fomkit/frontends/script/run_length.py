@@ -72,7 +72,7 @@ def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
 
 
 def _loops_around(frame: FrameType) -> list[_Loop]:
-    """Give the loops of a frame's own function whose body runs now, the outermost first."""
+    """Return the loops of a frame's own function whose body runs now, the outermost first."""
     line, code = frame.f_lineno, frame.f_code
     if line is None:
         return []
@@ -108,7 +108,7 @@ def _looked_up_or_none(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _is_over(node: ast.expr, frame: FrameType, loader: Any) -> bool:
-    """Tell whether an expression is a loader, or what goes over it in its place."""
+    """Return whether an expression is a loader, or what goes over it in its place."""
     value = _looked_up_or_none(node, frame)
     return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
 
@@ -126,7 +126,7 @@ def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _rounds(loop: _Loop) -> int | None:
-    """Give how often a ``for … in range(…)`` runs."""
+    """Return how often a ``for … in range(…)`` runs."""
     if not isinstance(loop.node, ast.For):
         return None
     for node in _unwrapped(loop.node.iter):
@@ -166,7 +166,7 @@ def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
 
 
 def _whole_count(value: Any) -> int | None:
-    """Give a count that is a whole number; None for streams without an end, and for what is not set."""
+    """Return a count that is a whole number; None for streams without an end, and for what is not set."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if value >= 1 and value == int(value) else None
@@ -210,13 +210,13 @@ def _lightning(trainer: Any, loader: Any) -> RunLength:
 
 
 def _cut(batches: int | None, loader: Any) -> int | None:
-    """Give the samples of an epoch that ends after so many batches; None where it ends with the loader."""
+    """Return the samples of an epoch that ends after so many batches; None where it ends with the loader."""
     batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, length_of(loader))
     return batches * batch if batches and batch and (whole is None or batches < whole) else None
 
 
 def _validated_by_lightning(trainer: Any) -> tuple[int | None, list[str]]:
-    """Give the samples that are validated after each epoch, and what is to be said of them."""
+    """Return the samples that are validated after each epoch, and what is to be said of them."""
     if not trainer.enable_validation:
         return 0, []
     if trainer.check_val_every_n_epoch != 1 or trainer.val_check_interval not in (None, 1.0):
@@ -241,7 +241,7 @@ _TRAINERS: Mapping[str, Callable[[Any, Any], RunLength]] = {
 
 
 def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]] | None:
-    """Give the trainer whose method a frame runs, and what reads it."""
+    """Return the trainer whose method a frame runs, and what reads it."""
     owner = frame.f_locals.get("self")
     for kind in type(owner).__mro__:
         reader = _TRAINERS.get(kind.__module__.partition(".")[0])

@@ -63,7 +63,7 @@ def _accumulates(taken: Taken) -> bool:
 
 
 def _ops_by_batch(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
-    """Give the ops with the batch as a name, and what is to be said of it after the number of samples."""
+    """Return the ops with the batch as a name, and what is to be said of it after the number of samples."""
     others, ops = taken.others, taken.step.ops
     if isinstance(others, str):
         return ops, others and f": {others}"
@@ -128,7 +128,7 @@ def _length_notes(taken: Taken) -> Iterator[str]:
 
 
 def _in_epochs(length: RunLength, facts: LoaderFacts, batch: int | None) -> tuple[RunLength, list[str]]:
-    """Give the length of a run in epochs, with a note where its steps end in the middle of one."""
+    """Return the length of a run in epochs, with a note where its steps end in the middle of one."""
     samples = facts.samples if length.train_samples is None else length.train_samples
     if length.steps is None or batch is None:
         return replace(length, train_samples=samples), []

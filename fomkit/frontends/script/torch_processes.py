@@ -46,14 +46,14 @@ class Whole(torch.nn.Module):
         return self.module(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Give its own attribute, else that of what it wraps."""
+        """Return its own attribute, else that of what it wraps."""
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
     def __getitem__(self, place: Any) -> Any:
-        """Give a part of what it wraps."""
+        """Return a part of what it wraps."""
         whole: Any = self.module
         return whole[place]
 
@@ -66,7 +66,7 @@ _CPU = torch.device("cpu")
 
 
 def _on_cpu(place: Any) -> Any:
-    """Give the CPU for a CUDA device, whether by name, as a device or by its number; else what was given."""
+    """Return the CPU for a CUDA device, whether by name, as a device or by its number; else what was given."""
     is_number = isinstance(place, int) and not isinstance(place, bool)
     is_named = isinstance(place, str) and place.startswith("cuda")
     is_device = isinstance(place, torch.device) and place.type == "cuda"

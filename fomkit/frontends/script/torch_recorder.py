@@ -111,7 +111,7 @@ def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
 
 
 def length_of(values: Any) -> int | None:
-    """Give the samples of a dataset, or of several by name; None for none, and for a stream without an end."""
+    """Return the samples of a dataset, or of several by name; None for none, and for a stream without an end."""
     try:
         return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
     except (TypeError, NotImplementedError):
@@ -200,7 +200,7 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
 
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:
-    """Give the shapes of the tensors among some values, those of single numbers left out."""
+    """Return the shapes of the tensors among some values, those of single numbers left out."""
     values = {**values} if isinstance(values, Mapping) else values  # a dict of one's own is one to torch, too
     return [tuple(tensor.shape) for tensor in tensors_of(values) if tensor.dim()]
 

@@ -43,7 +43,7 @@ _TRIES = 5
 
 
 def other_batches(batch: int) -> tuple[int, ...]:
-    """Give the batches to train at besides the program's own: smaller ones, that take less, where it has many.
+    """Return the batches to train at besides the program's own: smaller ones, that take less, where it has many.
 
     A batch of 1 is often a case of its own, so it is named from three others.
 
@@ -56,7 +56,7 @@ def other_batches(batch: int) -> tuple[int, ...]:
 
 
 def with_samples(values: Any, before: int, now: int) -> Any:
-    """Give a batch with another number of samples: what begins with ``before`` of them is cut, or repeated.
+    """Return a batch with another number of samples: what begins with ``before`` of them is cut, or repeated.
 
     Lists of texts or numbers count as much as tensors; what is none of these stays as it is.
     """

@@ -277,7 +277,7 @@ def _spent_rows(steps: Steps) -> Iterator[Spent]:
 
 
 def _without_rows(steps: Steps) -> Iterator[Spent]:
-    """Give the time of host ops that are no rows and in none, without that of what runs inside them."""
+    """Return the time of host ops that are no rows and in none, without that of what runs inside them."""
     events, nesting = steps.events, steps.nesting
     windows, _ = step_windows(events)
     count = len(events.start)
@@ -301,7 +301,7 @@ def _without_rows(steps: Steps) -> Iterator[Spent]:
 
 
 def _covered(steps: Steps) -> float:
-    """Give the share of a step's time that some op ran in; NaN where no step is marked."""
+    """Return the share of a step's time that some op ran in; NaN where no step is marked."""
     events, parent = steps.events, steps.nesting.parent
     windows, _ = step_windows(events)
     starts = np.array([start for start, _ in windows])

@@ -40,12 +40,12 @@ def collective_word(name: str) -> str:
 
 
 def is_collective(kernel: str) -> bool:
-    """Tell whether a kernel is one of NCCL or RCCL."""
+    """Return whether a kernel is one of NCCL or RCCL."""
     return kernel.lower().startswith(("nccl", "rccl", "mscclkernel"))
 
 
 def is_copy(kernel: str) -> bool:
-    """Tell whether a device event is a copy or a fill of memory."""
+    """Return whether a device event is a copy or a fill of memory."""
     return kernel.lower().startswith(("memcpy", "memset", "copyhosttodevice", "copydevicetohost", "filldevice"))
 
 
@@ -121,7 +121,7 @@ class _Launches:
         return self._host[int(self._order[place])]
 
     def host(self, device: int) -> int:
-        """Give the host event of a device event; -1 where nothing tells it."""
+        """Return the host event of a device event; -1 where nothing tells it."""
         found = self._launched_in(device)
         return found if found >= 0 else self._by_number.get(self._events.device_external[device], -1)
 

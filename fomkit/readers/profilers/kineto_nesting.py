@@ -113,7 +113,7 @@ class _Given:
         return "list" if word in LISTS else "tensor" if word in DTYPES else ""
 
     def argument(self, place: int, kind: str) -> Any:
-        """Give an argument in the rules' words."""
+        """Return an argument in the rules' words."""
         word, dims, stride = self.types[place], self.dims[place], self._strides[place]
         if kind == "tensor":
             if isinstance(word, str) and word in DTYPES:
@@ -134,7 +134,7 @@ class _Given:
 
 
 def _fits(schema: Schema, given: _Given) -> bool:
-    """Tell whether arguments are those of a spelling, or of it with a tensor for the result behind them."""
+    """Return whether arguments are those of a spelling, or of it with a tensor for the result behind them."""
     more = len(given.dims) - len(schema.arguments)
     if more not in (0, 1) or (more == 1 and given.kind(-1) != "tensor"):
         return False
@@ -164,7 +164,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 
 
 def loose(signature: Signature, default_dtype: str) -> list[Any]:
-    """Give the arguments of a call whose spelling nobody keeps, by position."""
+    """Return the arguments of a call whose spelling nobody keeps, by position."""
     given = _Given(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
 
@@ -279,7 +279,7 @@ class Nesting:
             self._leave(stack.pop(), stack)
 
     def _in_order(self) -> Iterator[int]:
-        """Give the events thread by thread in order of their start; a list of all would double the memory."""
+        """Return the events thread by thread in order of their start; a list of all would double the memory."""
         for first in range(0, len(self.order), 100_000):
             yield from self.order[first : first + 100_000].tolist()
 
@@ -330,18 +330,18 @@ class Nesting:
             stack[-1].has_row = True
 
     def around(self, event: int) -> Iterator[int]:
-        """Give an event and those around it, from the inside out."""
+        """Return an event and those around it, from the inside out."""
         while event >= 0:
             yield event
             event = self.parent[event]
 
     def row_around(self, event: int) -> int:
-        """Give the row that an event is or lies in; -1 for none."""
+        """Return the row that an event is or lies in; -1 for none."""
         return next((self.row_of[one] for one in self.around(event) if self.row_of[one] >= 0), -1)
 
 
 def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
-    """Give start and end [µs] of the steps, in order, and what tells them.
+    """Return start and end [µs] of the steps, in order, and what tells them.
 
     That is ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "": nothing tells
     steps then, and the file is taken as one.
@@ -358,7 +358,7 @@ def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
 
 
 def step_at(windows: Sequence[tuple[float, float]], at: float) -> int:
-    """Give the step that a moment [µs] lies in; -1 for none."""
+    """Return the step that a moment [µs] lies in; -1 for none."""
     place = bisect_right(windows, at, key=itemgetter(0)) - 1
     return place if place >= 0 and at < windows[place][1] else -1
 

@@ -58,7 +58,7 @@ class CallCounts:
 
 
 def commonest_dtype(events: Events) -> str:
-    """Give the floating format that most distinct calls have; fp32 where there is none."""
+    """Return the floating format that most distinct calls have; fp32 where there is none."""
     found: Counter[str] = Counter()
     for (_, types, _, _), _ in events.calls.values:
         words = [word for word in types if isinstance(word, str)] if isinstance(types, list) else ()
@@ -113,13 +113,13 @@ class Rows:
         self._ranks, self._local = ranks, local
 
     def __iter__(self) -> Iterator[Row]:
-        """Give a row for each work of each distinct call, in order of first execution."""
+        """Return a row for each work of each distinct call, in order of first execution."""
         for key in self._executions.counts:
             occupancy = self._executions.occupancy.get(key, math.nan)
             yield from (row._replace(occupancy=occupancy) for row in self.of(key))
 
     def of(self, key: Key) -> Iterator[Row]:
-        """Give the rows of one distinct call."""
+        """Return the rows of one distinct call."""
         count, times = self._executions.counts[key], self._executions.times[key]
         self.call_counts.called += count
         if key.what == "update":

@@ -149,7 +149,7 @@ class Collector:
         self._updates: dict[tuple[object, ...], int] = {}
 
     def _step_at(self, at: float) -> int:
-        """Give the step that a moment lies in; 0 where none is marked, -1 between steps."""
+        """Return the step that a moment lies in; 0 where none is marked, -1 between steps."""
         return kineto_nesting.step_at(self._windows, at) if self._windows else 0
 
     def _note(self, step: int, key: Key, time: float) -> None:
@@ -159,7 +159,7 @@ class Collector:
         self._time_s.append(time / 1e6)
 
     def _time(self, row: int) -> float:
-        """Give a row's time [µs]: that of its kernels, or without a device that of its call."""
+        """Return a row's time [µs]: that of its kernels, or without a device that of its call."""
         if self._on_device:
             return float(self._device.of_row[row])
         event = self._nesting.rows.event[row]

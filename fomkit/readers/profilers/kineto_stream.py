@@ -82,7 +82,7 @@ class TraceReader:
         self._at = 0
 
     def _next(self) -> str:
-        """Give the next character that is no space, "" at the end."""
+        """Return the next character that is no space, "" at the end."""
         while True:
             found = _SPACE.match(self._text, self._at)
             self._at = found.end() if found else self._at
@@ -176,7 +176,7 @@ class Interned:
         self._what = what
 
     def number(self, key: str, value: Any) -> int:
-        """Give the number of a thing, the same for the same key."""
+        """Return the number of a thing, the same for the same key."""
         found = self._known.setdefault(key, len(self._known))
         if found == len(self.values):
             self.values.append(value)
@@ -192,7 +192,7 @@ def _whole_or(value: Any, default: int = -1) -> int:
 
 
 def _real(value: Any) -> float | None:
-    """Give a number that can be a time; ``None`` for anything else."""
+    """Return a number that can be a time; ``None`` for anything else."""
     if type(value) is int or type(value) is float:
         return float(value) if abs(value) < 1e17 else None
     return None

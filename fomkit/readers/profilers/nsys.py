@@ -97,7 +97,7 @@ class Report:
         return [one[0] for one in self._connection.execute(f'SELECT * FROM "{table}" LIMIT 0').description]  # noqa: S608
 
     def has(self, table: str, column: str) -> bool:
-        """Tell whether a column is there that not every version has."""
+        """Return whether a column is there that not every version has."""
         return table in self.tables and column in self._columns(table)
 
     def _check_version(self) -> None:
@@ -185,17 +185,17 @@ def host_event(text: str) -> Event:
 
 
 def _process(number: Any) -> int:
-    """Give the process in a global id of a process or thread, which has hardware and machine above it."""
+    """Return the process in a global id of a process or thread, which has hardware and machine above it."""
     return number >> 24 if type(number) is int else 0
 
 
 def _correlation(process: Any, number: Any) -> int:
-    """Give a number of a launch that is one for all processes."""
+    """Return a number of a launch that is one for all processes."""
     return (_process(process) % (1 << 28)) << 32 | number if type(number) is int and 0 <= number < 1 << 32 else -1
 
 
 def _start_and_length(start: Any, end: Any) -> Event:
-    """Give start and duration [µs]; texts and gaps stay as they are, to be counted as broken."""
+    """Return start and duration [µs]; texts and gaps stay as they are, to be counted as broken."""
     if type(start) is not int or type(end) is not int:
         return {"ts": None, "dur": None}
     return {"ts": start / 1000, "dur": (end - start) / 1000}
@@ -236,12 +236,12 @@ def _device_event(
 
 
 def _column(report: Report, table: str, name: str) -> str:
-    """Give a column's name, or 0 where this version of the export lacks it."""
+    """Return a column's name, or 0 where this version of the export lacks it."""
     return name if report.has(table, name) else "0"
 
 
 def process_times(report: Report) -> dict[int, float]:
-    """Give the time of kernels [s] by process, in the order of their numbers."""
+    """Return the time of kernels [s] by process, in the order of their numbers."""
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
     times: dict[int, float] = {}
     for owner, start, end in report.rows(f"SELECT {_column(report, table, 'globalPid')}, start, end FROM {table}"):  # noqa: S608
@@ -270,7 +270,7 @@ def _device_events(report: Report) -> Iterator[Event]:
 
 
 def events_of(report: Report, process: int | None) -> Iterator[Event]:
-    """Give an export's ranges, launches, kernels and copies as events of a trace.
+    """Return an export's ranges, launches, kernels and copies as events of a trace.
 
     `process`: the process whose events are given; None for all.
     """

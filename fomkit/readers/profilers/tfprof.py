@@ -48,7 +48,7 @@ class _Shaped(NamedTuple):
 
 
 def recognise_tfprof(path: Path) -> bool:
-    """Tell whether a file is what tfprof prints: by the line that names its columns."""
+    """Return whether a file is what tfprof prints: by the line that names its columns."""
     return _HEADER.search(read_start(path).decode("utf-8", errors="replace")) is not None
 
 

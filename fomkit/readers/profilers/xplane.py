@@ -105,7 +105,7 @@ def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
 
 
 def _loops(nodes: Nodes) -> Mapping[str, list[int]]:
-    """Give the rows of each loop all of whose nodes lie in the same ones."""
+    """Return the rows of each loop all of whose nodes lie in the same ones."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for name, node in nodes.items():
         loop, separator, _ = name.partition(_BODY)
@@ -123,7 +123,7 @@ def _why_no_row(node: GraphNode | None) -> str:
 
 
 def _rows_with_time(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
-    """Give the rows that have a node's time; `fused`: with those of the product before it."""
+    """Return the rows that have a node's time; `fused`: with those of the product before it."""
     node = nodes.get(name)
     if node is not None:
         return nodes[node.product].rows if fused else node.rows
@@ -177,7 +177,7 @@ def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
 
 
 def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
-    """Give an op table the mean time of one execution of each row, NaN where unknown.
+    """Return an op table the mean time of one execution of each row, NaN where unknown.
 
     `counts`: executions of each row in the step that was recorded.
     """
@@ -223,7 +223,7 @@ def _scope(name: str) -> str:
 
 
 def _layer(name: str, known: Iterable[str]) -> str:
-    """Give the scope that a node lies in; of a gradient that of the op it is of."""
+    """Return the scope that a node lies in; of a gradient that of the op it is of."""
     scope = _scope(name.removeprefix(_GRADIENT))
     while name.startswith(_GRADIENT) and scope in known:
         scope = _scope(scope)

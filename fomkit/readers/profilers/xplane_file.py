@@ -180,7 +180,7 @@ class Plane:
     encoded: Sequence[bytes] = ()
 
     def lines(self) -> Iterator[Line]:
-        """Give the lines in the order of the file, one at a time; a start that is none is 0."""
+        """Return the lines in the order of the file, one at a time; a start that is none is 0."""
         for content in self.encoded:
             line = _decode_line(content)
             self.file.count("events", len(line.events), MAX_EVENTS)
@@ -220,7 +220,7 @@ class PlaneFile:
             raise PlanesError(f"has more than {most:,} {what}. Record fewer steps.")
 
     def planes(self) -> Iterator[Plane]:
-        """Give the planes, in the order of the file."""
+        """Return the planes, in the order of the file."""
         for content in self._planes:
             plane = _decode("Plane", content)
             self.count("planes and lines", len(plane.lines), MAX_PARTS)

@@ -49,7 +49,7 @@ class NodeTime:
         return sum(self.own)
 
     def in_order(self) -> NDArray[np.float64]:
-        """Give the times [s] in the order in which the executions began."""
+        """Return the times [s] in the order in which the executions began."""
         return np.array(self.own)[np.argsort(np.array(self.start), kind="stable")]
 
 
@@ -117,7 +117,7 @@ def plane_notes(times: PlaneTimes) -> Iterator[str]:
 
 
 def plain_name(name: str) -> str:
-    """Give the name of a node as the step's graph has it.
+    """Return the name of a node as the step's graph has it.
 
     >>> plain_name("StatefulPartitionedCall/lstm/while/body/_1/lstm/while/MatMul")
     'lstm/while/body/lstm/while/MatMul'
@@ -126,12 +126,12 @@ def plain_name(name: str) -> str:
 
 
 def in_loop(name: str) -> bool:
-    """Tell whether a node, by its plain name, is one that a loop or a branch runs."""
+    """Return whether a node, by its plain name, is one that a loop or a branch runs."""
     return any(mark in name for mark in ("/body/", "/cond/", "/then/", "/else/"))
 
 
 def op_of_kernel(kernel: str) -> str:
-    """Give the type of op that a kernel runs, without the library that it is of.
+    """Return the type of op that a kernel runs, without the library that it is of.
 
     >>> op_of_kernel("_MklMatMul"), op_of_kernel("_MklNativeFusedMatMul"), op_of_kernel("BiasAdd")
     ('MatMul', 'FusedMatMul', 'BiasAdd')
@@ -140,7 +140,7 @@ def op_of_kernel(kernel: str) -> str:
 
 
 def _node_of(kind: Named) -> tuple[str, str]:
-    """Give node and kernel of a host's event; two times "" where it is none."""
+    """Return node and kernel of a host's event; two times "" where it is none."""
     node, separator, kernel = kind.name.rpartition(":")
     return (node, kernel) if separator and node and kernel and kernel == kind.display else ("", "")
 
@@ -157,7 +157,7 @@ class _Runs:
         self._end.append(start + duration)
 
     def by_kind(self) -> Iterator[tuple[int, list[int], list[int]]]:
-        """Give the number of each kind, and start and own time of its events [ps]."""
+        """Return the number of each kind, and start and own time of its events [ps]."""
         if not len(self._kind):
             return
         kind, own = self._own_times()
@@ -168,7 +168,7 @@ class _Runs:
             yield number, start[places].tolist(), own[places].tolist()
 
     def _own_times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the number of each event's kind and its own time [ps]."""
+        """Return the number of each event's kind and its own time [ps]."""
         kind, start, end = (np.frombuffer(one, np.int64) for one in (self._kind, self._start, self._end))
         own = end - start
         order = np.lexsort((-end, start))
@@ -249,7 +249,7 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
 
 
 def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
-    """Give node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
+    """Return node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
     found = {name: str(value) for name, value in plane.stats(encoded).items()}
     node, separator, op = found.get("tf_op", "").rpartition(":")
     if separator and node:
@@ -322,7 +322,7 @@ class PlaneSteps:
     cold_s: float | None = None
 
     def mean_s(self, time: NodeTime, count: float = 0.0) -> float:
-        """Give a node's time in a step [s]: the median of steps, where its executions fill them.
+        """Return a node's time in a step [s]: the median of steps, where its executions fill them.
 
         `count`: executions in a step of one that was not recorded each time: their mean counts for all.
         """

@@ -109,7 +109,7 @@ def _gemm_columns(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _held_before(rows: pd.DataFrame) -> pd.Series:
-    """Give the keys that the cache holds: a decoding step has one new token, and so many before it."""
+    """Return the keys that the cache holds: a decoding step has one new token, and so many before it."""
     return rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
 
 
@@ -242,7 +242,7 @@ def _kind(path: Path) -> str:
 
 
 def recognise_aiconfigurator(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of one of their layouts."""
+    """Return whether a file is text whose first line names the columns of one of their layouts."""
     return bool(_kind(path))
 
 

@@ -82,12 +82,12 @@ def read_lines(path: Path) -> list[LogLine]:
 
 
 def begin_of(path: Path) -> str:
-    """Give the first bytes of a file as text, for recognising it."""
+    """Return the first bytes of a file as text, for recognising it."""
     return read_start(path, 200_000).decode("utf-8", errors="replace")
 
 
 def numbers_of(text: str) -> list[float | None]:
-    """Give the words of a line as numbers, None for those that are none."""
+    """Return the words of a line as numbers, None for those that are none."""
     found = list[float | None]()
     for word in text.split():
         try:
@@ -172,7 +172,7 @@ _HEADER = re.compile(r"^#\s+size\s+count\s.*\balgbw\b")
 
 
 def recognise_nccl_tests(path: Path) -> bool:
-    """Tell whether a file holds a header of nccl-tests: rates by algorithm and by bus in columns."""
+    """Return whether a file holds a header of nccl-tests: rates by algorithm and by bus in columns."""
     return any("algbw" in line and "busbw" in line for line in begin_of(path).splitlines())
 
 
@@ -345,7 +345,7 @@ TESTS: Mapping[str, Test] = {
 
 
 def recognise_osu(path: Path) -> bool:
-    """Tell whether a file holds the title of one of the OSU micro-benchmarks for MPI."""
+    """Return whether a file holds the title of one of the OSU micro-benchmarks for MPI."""
     return any(_TITLE.match(line.strip()) for line in begin_of(path).splitlines())
 
 

@@ -247,7 +247,7 @@ SPECS_SHEET = "spec"
 
 
 def recognise_deepbench(path: Path) -> bool:
-    """Tell whether a file is a workbook with a DeepBench section in column A of any sheet."""
+    """Return whether a file is a workbook with a DeepBench section in column A of any sheet."""
     return looks_like_workbook(path) and any(has_sections(sheet) for sheet in read_workbook(path))
 
 
@@ -384,7 +384,7 @@ RESOLUTION_S = 1e-6
 
 
 def recognise_deepbench_log(path: Path) -> bool:
-    """Tell whether a file holds the title and the columns of DeepBench's NCCL programs."""
+    """Return whether a file holds the title and the columns of DeepBench's NCCL programs."""
     lines = collectives.begin_of(path).splitlines()
     return any(_TITLE.match(line) for line in lines) and any("# of floats" in line for line in lines)
 

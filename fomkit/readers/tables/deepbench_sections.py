@@ -25,7 +25,7 @@ _NEAR = 0.88
 
 
 def plain(value: object) -> str:
-    """Give a cell's text in lower case with single spaces; "" for anything but text.
+    """Return a cell's text in lower case with single spaces; "" for anything but text.
 
     >>> plain("Time Forward  (msec) "), plain(1760.0)
     ('time forward (msec)', '')
@@ -34,7 +34,7 @@ def plain(value: object) -> str:
 
 
 def words(value: object) -> str:
-    """Give the words of a cell's text alone, without punctuation.
+    """Return the words of a cell's text alone, without punctuation.
 
     >>> words("All-Reduce"), words("Recurrent Layers - LSTM"), words("# chips / accelerator cards")
     ('all reduce', 'recurrent layers lstm', 'chips accelerator cards')
@@ -61,7 +61,7 @@ def heading(value: object) -> Heading:
 
 
 def near(name: str, known: Collection[str]) -> str | None:
-    """Give the one known name that a longer name misspells; None where there is none.
+    """Return the one known name that a longer name misspells; None where there is none.
 
     >>> near("hiden units", ["hidden units", "timesteps"]), near("r", ["s"])
     ('hidden units', None)

@@ -29,7 +29,7 @@ class Block:
 
 
 def has_sections(sheet: Sheet) -> bool:
-    """Tell whether a sheet has a DeepBench section, by column A."""
+    """Return whether a sheet has a DeepBench section, by column A."""
     return any(words(row[0]) in SECTIONS for row in sheet.rows if row)
 
 
@@ -67,7 +67,7 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 
 
 def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
-    """Give the value of a cell that the import needs."""
+    """Return the value of a cell that the import needs."""
     if (row, column) in sheet.uncached:
         raise FomkitError(
             f"{where} cell {cell_name(row, column)}",

@@ -155,7 +155,7 @@ _TIME_COLUMNS = ("time_s", "time_ms", "time_us", "time_ns", "time")
 
 
 def recognise_timings_table(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of a timing.
+    """Return whether a file is text whose first line names the columns of a timing.
 
     A time in another unit counts too, so that the reader can say what to do about it.
     """

@@ -58,7 +58,7 @@ class Timed:
     width: Sequence[float]
 
     def within(self, least: float, most: float) -> Timed:
-        """Give the messages of a class of sizes."""
+        """Return the messages of a class of sizes."""
         chosen = [place for place, byte in enumerate(self.byte) if least <= byte <= most]
         return Timed(*([column[place] for place in chosen] for column in (self.byte, self.time_s, self.width)))
 
@@ -118,7 +118,7 @@ def _least_squares(terms: Vector, time_s: Vector, error: Vector, used: list[int]
 
 
 def _short(value: float) -> float:
-    """Give a figure to the four digits that it has at best."""
+    """Return a figure to the four digits that it has at best."""
     return float(f"{value:.4g}")
 
 

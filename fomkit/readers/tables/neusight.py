@@ -217,14 +217,14 @@ def work_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def product_columns(rows: pd.DataFrame, engine: str) -> dict[str, object]:
-    """Give the columns of matrix products."""
+    """Return the columns of matrix products."""
     sizes = {"b": rows["B"], "m": rows["M"], "n": rows["K"], "k": rows["N"]}
     stored = {"trans_a": 0.0, "trans_b": (rows["op"] == "linear").astype("float64")}
     return {"kind": "gemm", "engine": engine, **sizes, **stored, "note": "timed as " + rows["op"]}
 
 
 def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
-    """Give the columns of convolutions, all of them square and flat."""
+    """Return the columns of convolutions, all of them square and flat."""
     pairs = (("kernel", "ks"), ("stride", "stride"), ("pad", "pad"))
     square = {f"{name}_{axis}": rows[column] for name, column in pairs for axis in ("h", "w")}
     depth = {"depth": 1.0, "kernel_d": 1.0, "stride_d": 1.0, "pad_d": 0.0}
@@ -236,7 +236,7 @@ def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def traffic_columns(rows: pd.DataFrame) -> dict[str, object]:
-    """Give the columns of element-wise ops, norms and softmax, each the timing of its own op."""
+    """Return the columns of element-wise ops, norms and softmax, each the timing of its own op."""
     read, written = _moved(rows)
     inputs = rows["op"].map({word: one.inputs + 2.0 * (word == "ln") for word, one in TRAFFIC.items()})
     return {
@@ -265,7 +265,7 @@ NOTES = (
 
 
 def recognise_neusight(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of NeuSight's table of kernels."""
+    """Return whether a file is text whose first line names the columns of NeuSight's table of kernels."""
     return set(read_header(path)) >= {*_TEXTS, *SIZES, "latency_ms"}
 
 

@@ -50,7 +50,7 @@ def _projection(n: pd.Series[float], k: pd.Series[float], rows: pd.DataFrame) ->
 
 def _streamed(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int, row: pd.Series[float] | float,
              extra: pd.Series[float] | float = 0.0) -> Columns:  # fmt: skip
-    """Give the columns of an op that reads so many numbers for each that it writes; `extra`: read once."""
+    """Return the columns of an op that reads so many numbers for each that it writes; `extra`: read once."""
     read, written = ITEM * (numel * reads + extra), ITEM * numel
     sizes = {"numel": numel, "row": row, "inputs": reads, "read_byte": read, "write_byte": written}
     return {"kind": kind, "op": "", "engine": "vector", "pass_name": "forward", **sizes}
@@ -108,7 +108,7 @@ def _why_left_out(piece: str, rows: pd.DataFrame, seconds: pd.Series[float], *, 
 
 
 def recognise_vidur(path: Path) -> bool:
-    """Tell whether a file is a table of Vidur's: of a layer's pieces, or of a collective."""
+    """Return whether a file is a table of Vidur's: of a layer's pieces, or of a collective."""
     header = read_header(path)
     layers = {*_SIZES, _WORKERS} <= set(header)
     return any(name.startswith("time_stats.") for name in header) and (layers or "devices_per_node" in header)
@@ -227,7 +227,7 @@ class _Reduced(NamedTuple):
 
 
 def recognise_vtrain(path: Path) -> bool:
-    """Tell whether a file is a table of vTrain's all-reduces."""
+    """Return whether a file is a table of vTrain's all-reduces."""
     return read_header(path) == VTRAIN_HEADER
 
 
