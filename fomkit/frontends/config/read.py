@@ -117,8 +117,7 @@ _FP8 = ("fp8", "fbgemm_fp8")
 _PACKED = ("gptq", "awq", "bitsandbytes")
 """Methods that pack weights only, which are widened before they are multiplied."""
 _BLOCK, _SCALE_BYTE = 64, 4
-"""Weights per scale in bitsandbytes' 4-bit formats (Dettmers et al., arXiv 2305.14314, section 3); a scale's bytes.
-"""
+"""Weights per scale in bitsandbytes' 4-bit formats (Dettmers et al., arXiv 2305.14314, section 3); scale bytes."""
 
 
 def _stored_weights(file: Fields) -> Stored | None:
