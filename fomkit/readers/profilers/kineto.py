@@ -1,4 +1,7 @@
-"""A profiler's trace as a model profile, the op table of one step with all times that it saw, and as timings."""
+"""Read a profiler's trace as a model profile, as the times of all ops in one step, and as timings of a machine.
+
+`model_of_trace`, `time_spent` and `timings_of_trace` are the three results; `read_steps` does the common part.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,14 @@ MAX_LISTED = 40
 
 @dataclass(frozen=True)
 class TraceRows:
-    """What a trace is made of.
+    """The rows of a trace.
 
     `unsupported`: ops and kernels without a rule, with their executions in a step.
     `notes`: how the rows were made; those that begin with ``partial`` say what is missing.
-    `properties`: what the file says of the accelerator.
+    `properties`: facts in the file about the accelerator.
     `device`: the accelerator's name; "" for a trace of a CPU.
     `on_device`: whether times are those of kernels.
-    `step_s`: time of all ops in each step that was taken [s].
+    `step_s`: time of all ops in each step that is used [s].
     """
 
     rows: tuple[Row, ...]
@@ -63,7 +66,7 @@ class TraceRows:
 
 
 def _looked_up(value: Any, *keys: Any) -> Any:
-    """Look into values of unknown build; ``None`` where nothing is."""
+    """Look up keys in nested values of unknown structure; ``None`` if a key is missing."""
     for key in keys:
         if isinstance(value, dict):
             value = value.get(key)
@@ -136,7 +139,7 @@ def _trace_notes(
 
 
 class Steps(NamedTuple):
-    """A trace taken apart: what it says of itself, its events, who ran inside whom, and its steps' executions."""
+    """A trace divided into its parts: file facts, events, nesting of calls, device times, executions, rows."""
 
     head: Mapping[str, Any]
     events: Events
@@ -156,7 +159,7 @@ def read_steps(path: Path) -> Steps:
 
 
 def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
-    """Find the steps of events; ``head`` is what the file says of itself."""
+    """Find the steps of events; ``head`` holds the facts in the file besides its events."""
     nesting = Nesting(events)
     device = join_device(events, nesting)
     default_dtype = commonest_dtype(events)
@@ -171,7 +174,7 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
 def read_trace(path: Path) -> TraceRows:
     """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
 
-    `path`: ``trace.json``, packed by gzip or not.
+    `path`: ``trace.json``, gzipped or not.
     """
     found = read_steps(path)
     trace = rows_of(found)
@@ -182,7 +185,7 @@ def read_trace(path: Path) -> TraceRows:
 
 
 def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
-    """Give what the file says of a device: of one that it does not number, what it says where all are alike."""
+    """Return the file's facts of a device; if they are not numbered, those common to all devices."""
     listed = _looked_up(head, "deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     numbered = [one for one in known if str(one.get("id")) == unit]
@@ -204,20 +207,21 @@ def rows_of(found: Steps) -> TraceRows:
 
 
 def batch_note(sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Say that the samples of a step are not known, unless they are among the sizes that the user tells."""
+    """Return a note that the samples of a step are not known, unless the user gives them."""
     return () if "batch" in sizes else ("the samples of a step are not in a trace; say them with --set batch=N",)
 
 
 def bare_model(path: Path, ops: pd.DataFrame, sizes: Mapping[str, int], **known: str) -> ModelProfile:
-    """Make a model of a table of ops of which nothing else is known than the head's ``traced_with``."""
+    """Make a model from a table of ops alone; ``known`` is the head's ``traced_with``."""
     name = path.name.partition(".")[0]
     return ModelProfile(name, name, ops, empty_table("OPS"), sizes, known)
 
 
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
-    """Make the OPS table of rows: equal ones are joined.
+    """Make the OPS table of rows; equal rows are joined.
 
-    Their traced time is that of all their executions in a step, the median of steps, by the executions.
+    Their traced time is the time of all their executions in a step (the median over steps), divided by the
+    executions.
     """
     joined: dict[object, dict[str, Any]] = {}
     spent: dict[object, NDArray[np.float64]] = {}
@@ -250,13 +254,13 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 _FRAME = "autograd::engine::evaluate_function"
 _SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")
-"""Marks around ops; their own time is the program's, not the framework's."""
+"""Marks around ops; the time of the marks themselves is the program's, not the framework's."""
 CALM = 0.25
-"""Share of steps that are taken for undisturbed; their end is the quartile."""
+"""Share of steps that count as undisturbed; their upper bound is this quantile."""
 
 
 def _work_shares(rows: list[Row]) -> list[float]:
-    """Part the time of a call among its works: as the trace parts it, else all to the first."""
+    """Return the shares of a call's time for its works: as the trace divides it, else all for the first."""
     means = [float(np.nanmean(row.times)) if not np.isnan(row.times).all() else 0.0 for row in rows]
     whole = sum(means)
     if len(rows) == 1 or whole <= 0:
@@ -277,7 +281,7 @@ def _spent_rows(steps: Steps) -> Iterator[Spent]:
 
 
 def _without_rows(steps: Steps) -> Iterator[Spent]:
-    """Return the time of host ops that are no rows and in none, without that of what runs inside them."""
+    """Yield the time of host ops outside all rows, without the time of ops inside them."""
     events, nesting = steps.events, steps.nesting
     windows, _ = step_windows(events)
     count = len(events.start)
@@ -301,7 +305,7 @@ def _without_rows(steps: Steps) -> Iterator[Spent]:
 
 
 def _covered(steps: Steps) -> float:
-    """Return the share of a step's time that some op ran in; NaN where no step is marked."""
+    """Return the share of a step's time in which some op ran; NaN if no step is marked."""
     events, parent = steps.events, steps.nesting.parent
     windows, _ = step_windows(events)
     starts = np.array([start for start, _ in windows])
@@ -321,10 +325,9 @@ def _covered(steps: Steps) -> float:
 
 
 def time_spent(path: Path) -> tuple[list[Spent], float]:
-    """Give all time that a trace saw in one step, by op, and the share of a step that these ops fill.
+    """Return all time in one step of a trace, by op, and the share of a step that these ops fill.
 
-    `path`: a trace whose steps are marked. Where it has times of an accelerator, these count and the host's do
-    not.
+    `path`: a trace whose steps are marked. If it has times of an accelerator, these count and the host's do not.
     """
     steps = read_steps(path)
     found = list(_spent_rows(steps))
@@ -338,9 +341,8 @@ def model_of_trace(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a trace of PyTorch's profiler.
 
-    `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
-
-    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
+    `sizes`: named sizes of the step that was recorded; `read`: reads the trace. Returns a model with
+    ``traced_time_s`` in its ops, and notes on how it was made and what is missing.
     """
     trace = read(path)
     ops = trace_table(trace.rows)
@@ -364,7 +366,8 @@ _SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "m
 def timings_of_trace(path: Path) -> ImportedTimings:
     """Read the times of a trace's calls as timings of the machine that it was recorded on.
 
-    Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
+    If the trace has kernels, a call's time is the sum of its kernels; otherwise it is that of the call on the
+    host.
     """
     trace = read_trace(path)
     table, dropped = trace_timings(trace.rows)

@@ -1,4 +1,7 @@
-"""Traces of TensorFlow's profiler as a model profile: alone, or joined to the graph of their model."""
+"""Read traces of TensorFlow's profiler as a model profile: alone, or joined to the graph of their model.
+
+`join_nodes` assigns the times of graph nodes to rows of the op table; `model_of_planes` makes the profile.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,16 @@ _BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
 
 @dataclass
 class JoinedNodes:
-    """What the nodes' times came to, of one step.
+    """Result of assigning the nodes' times of one step to rows.
 
-    `row_s`: time of all executions of each row [s]; NaN where none of its nodes was seen.
-    `unjoined`: time that no row has, the longest first.
-    `steps`: steps that the trace holds.
-    `fused`: nodes whose time holds the product before them, and is put on it.
-    `seen`, `expected`: executions in the trace of nodes that were seen, and those that the graph says.
-    `products`, `missed`: products and convolutions of the graph, and those of them that the trace does not have.
-    `notes`: how far the steps differ, a line each.
+    `row_s`: time of all executions of each row [s]; NaN if none of its nodes was seen.
+    `unjoined`: time without a row, the longest first.
+    `steps`: steps in the trace.
+    `fused`: nodes whose time includes the product before them; it is assigned to the product.
+    `seen`, `expected`: executions in the trace of nodes that were seen, and the executions expected from the
+    graph.
+    `products`, `missed`: products and convolutions of the graph, and those missing in the trace.
+    `notes`: how much the steps differ, a line each.
     `unseen`: executions in a step of nodes in loops that have work and were never recorded.
     """
 
@@ -58,7 +62,7 @@ class JoinedNodes:
 
     @property
     def joined_s(self) -> float:
-        """Time of a step that rows have [s]."""
+        """Time of a step that is assigned to rows [s]."""
         return sum(time for time in self.row_s if not math.isnan(time))
 
     @property
@@ -67,24 +71,24 @@ class JoinedNodes:
         return self.joined_s + sum(one.time_s for one in self.unjoined)
 
     def faster(self, factor: float) -> JoinedNodes:
-        """Divide all times."""
+        """Divide all times by a factor."""
         unjoined = tuple(replace(one, time_s=one.time_s / factor) for one in self.unjoined)
         return replace(self, row_s=[time / factor for time in self.row_s], unjoined=unjoined)
 
     @property
     def known_share(self) -> float:
-        """Share of the time of all nodes that is of nodes of the graph."""
+        """Share of the time that is of nodes of the graph."""
         strange_s = sum(one.time_s for one in self.unjoined if one.why == NO_NODE)
         return 1 - strange_s / self.whole_s if self.whole_s else 0.0
 
     @property
     def share(self) -> float:
-        """Share of the time of all nodes that rows have."""
+        """Share of the time of all nodes that is assigned to rows."""
         return self.joined_s / self.whole_s if self.whole_s else 0.0
 
 
 def _sum_alike(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
-    """Sum what has the same op, pass and reason, the longest first."""
+    """Sum items of the same op, pass and reason, the longest first."""
     sums: dict[tuple[str, str, str], Unjoined] = {}
     for one in loose:
         known = sums.setdefault((one.op, one.pass_name, one.why), replace(one, count=0, time_s=0.0))
@@ -94,7 +98,7 @@ def _sum_alike(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
 
 
 def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
-    """Count the steps by how often most of the model's nodes outside loops ran."""
+    """Return the number of steps by which most of the model's nodes outside loops ran."""
     counts = Counter(
         round(count / nodes[name].count)
         for name, count in times.host.items()
@@ -105,7 +109,7 @@ def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
 
 
 def _loops(nodes: Nodes) -> Mapping[str, list[int]]:
-    """Return the rows of each loop all of whose nodes lie in the same ones."""
+    """Return the rows of each loop whose nodes all belong to the same rows."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for name, node in nodes.items():
         loop, separator, _ = name.partition(_BODY)
@@ -123,19 +127,20 @@ def _why_no_row(node: GraphNode | None) -> str:
 
 
 def _rows_with_time(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
-    """Return the rows that have a node's time; `fused`: with those of the product before it."""
+    """Return the rows that get a node's time; if `fused`, those of the product before it."""
     node = nodes.get(name)
     if node is not None:
         return nodes[node.product].rows if fused else node.rows
-    # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
+    # A name that is no node of the graph may keep a loop running, as its condition does; then the loop's rows get
+    # it.
     around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
     return next((loops[loop] for loop in around if loop in loops), [])
 
 
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
-    """Put the times of nodes on rows.
+    """Assign the times of nodes to rows.
 
-    `nodes`: of the same model's graph; `rows`: rows of its op table.
+    `nodes`: of the same model's graph; `rows`: number of rows of its op table.
     """
     steps, loops = xplane_times.steps_of(times, _count_steps(times, nodes)), _loops(nodes)
     notes = tuple(xplane_times.step_notes(steps, times.timer, times.nodes.values()))
@@ -143,7 +148,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
     for name, time in times.nodes.items():
         node, expected = nodes.get(name), 0
         if node is not None and not times.device:
-            # TensorFlow stops recording ops that turned out cheap: of a host the mean counts where some lack.
+            # TensorFlow stops recording cheap ops: if some executions on a host are missing, the mean is used.
             expected = node.count
             found.seen += time.count
             found.expected += expected * steps.steps
@@ -177,7 +182,7 @@ def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
 
 
 def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
-    """Return an op table the mean time of one execution of each row, NaN where unknown.
+    """Add to an op table the mean time of one execution of each row, NaN if unknown.
 
     `counts`: executions of each row in the step that was recorded.
     """
@@ -186,14 +191,14 @@ def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNo
 
 
 def joined_notes(joined: JoinedNodes) -> Iterator[str]:
-    """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
+    """Yield notes on how times were assigned; those that begin with ``partial`` say what is missing."""
     yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
     yield from joined.notes
     yield from gap_notes(joined)
 
 
 def gap_notes(joined: JoinedNodes) -> Iterator[str]:
-    """Tell what of the nodes' times is not as it seems, a line each."""
+    """Yield notes on times that include other ops, are extrapolated, or are missing."""
     if joined.fused:
         yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
     if joined.seen < joined.expected:
@@ -207,7 +212,7 @@ def gap_notes(joined: JoinedNodes) -> Iterator[str]:
 
 _UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply")
 STAND_IN = "fp32"
-"""Number format of ops whose trace tells none; the op table has no word for that."""
+"""Number format of ops whose trace states none; the op table has no value for unknown formats."""
 UNKNOWN_FORMAT = (
     f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
     f"{default_engine('other', STAND_IN)} stand in the op table for unknown ones"
@@ -223,7 +228,7 @@ def _scope(name: str) -> str:
 
 
 def _layer(name: str, known: Iterable[str]) -> str:
-    """Return the scope that a node lies in; of a gradient that of the op it is of."""
+    """Return the scope of a node; for a gradient, the scope of the op it belongs to."""
     scope = _scope(name.removeprefix(_GRADIENT))
     while name.startswith(_GRADIENT) and scope in known:
         scope = _scope(scope)
@@ -231,7 +236,7 @@ def _layer(name: str, known: Iterable[str]) -> str:
 
 
 def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneSteps]:
-    """Sum the times of nodes by op, layer and pass, as an OPS table of kind ``other``; with the file's steps."""
+    """Sum the times of nodes by op, layer and pass; return an OPS table of kind ``other`` and the file's steps."""
     steps = xplane_times.steps_of(times, times.likely_steps())
     updates = {
         scope
@@ -294,9 +299,8 @@ def model_of_planes(
     """Make a model profile of a trace of TensorFlow's profiler.
 
     `path`: ``*.xplane.pb``. `sizes`: named sizes of the step that was recorded. `graph`: the ``model.py`` of the
-    Keras model; it is run. Without it ops have times and no sizes.
-
-    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
+    Keras model; it is run. Without it ops have times and no sizes. Returns a model with ``traced_time_s`` in its
+    ops, and notes on how it was made and what is missing.
     """
     times = xplane_times.read_plane_times(path)
     if graph is None:
@@ -315,7 +319,7 @@ def model_of_planes(
 
 
 def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
-    """Raise where the trace is of another model than the graph."""
+    """Raise if the trace is of another model than the graph."""
     if joined.known_share >= LEAST_SHARE and joined.missed <= LEAST_SHARE * joined.products:
         return
     raise FomkitError(
