@@ -34,8 +34,8 @@ Fusion = Literal["eager", "compiled", "vendor"]
 class Part(NamedTuple):
     """One kernel of a formula that runs op by op.
 
-    `reads`, `writes`: numbers per element, in the stream's format and in fp32. `share`: 1/share of the elements is
-    processed.
+    `reads`, `writes`: numbers per element, in the stream's format and in fp32. `share`: it handles 1/share of the
+    elements.
     """
 
     op: str
@@ -171,8 +171,8 @@ def _without_passed(cells: list[object], passed: list[object]) -> float | str:
 def join_chains(model: ModelProfile) -> ModelProfile:
     """Join the rows of a recorded step's ops that pass each other tensors no other op needs.
 
-    The count of each op falls by its executions in chains; rows of the chains are appended. The memory of the
-    joined step is not known.
+    The count of each op falls by its executions in chains; rows of the chains are appended. The joined step's
+    memory is unknown.
     """
     if model.order is None:
         what = "has no order of its ops, so that nobody knows which of them a compiler would join"

@@ -1,7 +1,7 @@
 """Layers of a forward pass as rows of LAYERS, the temporary memory of optimizer updates, and graph nodes.
 
-`LayerLog` collects the layer calls of a pass, `count_layers` makes the table, `COPIES` and `byte_in_turn` describe
-the memory of an update.
+`LayerLog` collects the layer calls of a pass, `count_layers` makes the table, `COPIES` and `byte_in_turn` an
+update's memory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def split_layers(rows: Sequence[TracedOp]) -> tuple[list[TracedOp], list[TracedO
 def count_layers(layers: Iterable[TracedOp]) -> list[Row]:
     """Count equal calls; return rows of the LAYERS table in order of first execution.
 
-    A module's parameters are numbers and belong to its first call; later calls add 0. ``count`` is 0 for a module
-    that was never called.
+    A module's parameters are numbers and belong to its first call; later calls add 0. ``count`` is 0 if it was
+    never called.
     """
     counted: dict[object, Row] = {}
     for layer in layers:
@@ -107,8 +107,7 @@ class LayerCall:
 class LayerLog:
     """Collects the layers of one forward pass; the recorder reports each op that has work.
 
-    Ops that run while the model itself is not running, such as checkpointed layers in the backward pass, are
-    ignored.
+    Ops outside the model's own run, such as checkpointed layers in the backward pass, are ignored.
 
     `function_word`: returns the type of a function by its op.
     `once`: whether only the first of several calls of the model in one step counts.
@@ -213,10 +212,7 @@ class LayerLog:
         self._makers.update((array.storage, call) for array in arrays)
 
     def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
-        """Return the layers in order of their calls, then those of ``owners`` with weights that no call has.
-
-        `owners` (type, path, weights): all modules of the model.
-        """
+        """Return layers in order of their calls, then ``owners`` (type, path, weights) with uncalled weights."""
         idle = []
         for word, path, weights in owners:
             call = LayerCall(word, path)
@@ -229,10 +225,9 @@ class LayerLog:
 class Copies(NamedTuple):
     """Temporary tensors of a parameter's size that exist at once during an unfused update.
 
-    `listed`, `listed_decayed`: of all parameters, in an update by lists, without and with weight decay added to
-    the gradients.
-    `single`, `held`: in an update tensor by tensor, of one parameter, and of the parameter before, which variables
-    still hold.
+    `listed`, `listed_decayed`: of all parameters, in an update by lists, without and with decay added to
+    gradients.
+    `single`, `held`: in an update tensor by tensor, of one parameter, and of the one before, which is still held.
     """
 
     listed: int
@@ -282,8 +277,7 @@ class GraphNode:
 
     `op`: its type.
     `count`: how often it runs in a step.
-    `rows`: rows of the op table that it is or that contain it; its time is divided equally among them. Empty if it
-    has no work.
+    `rows`: rows of the op table that it is or that contain it; its time is divided equally. Empty without work.
     `product`: the product or convolution that it may be fused with, as a bias or an activation; "" for others.
     """
 

@@ -145,10 +145,7 @@ def other_backend(where: str, backend: str) -> FomkitError:
 
 
 def framework_of_file(path: Path) -> Framework:
-    """Return a file's framework from the imports of the file and the files beside it; PyTorch by default.
-
-    A PyTorch program may import TensorFlow too, for its logs.
-    """
+    """Return a file's framework by its imports; a program with torch may import TensorFlow too, for its logs."""
     trees = list(_trees(path))
     names = {name for tree in trees for name in _imported(tree)}
     if not names & _KERAS and ("tensorflow" not in names or "torch" in names):

@@ -87,8 +87,7 @@ def profile_file(
     samples in the step; default: the file's own; `sizes`: values of further named sizes, the parameters of
     ``inputs(batch, seq=1024)`` with a whole-number default; `time_limit_s`, `memory_limit_byte`: wall time [s] of
     each attempt and resident memory [byte]; `name`: of the profile; default: the file's name without ``.py``.
-    Raises FomkitError when the file lacks something, raises, exits, crashes, hangs, or needs values that only data
-    would provide.
+    Raises FomkitError when the file lacks something, raises, exits, crashes, hangs, or needs the values of data.
     """
     where = str(path)
     _check_file(path, "a Python file with a model, for example model.py")
@@ -179,15 +178,13 @@ def profile_onnx(
 ) -> ModelProfile:
     """Profile an ONNX file in a child process; its weights are not needed, files beside it are not opened.
 
-    The file holds a forward pass. Rules derive a training step's gradients and update from it; the profile's notes
-    say so.
+    The file holds a forward pass. Rules derive a training step's gradients and update, which a note states.
 
     `mode`, `time_limit_s`, `memory_limit_byte`: as in `profile_file`; `optimizer`: rule of the update, such as
     ``adam``; ``none`` for no update; default: sgd; `batch`: samples in the step; default: the file's, or 1 where
     the file leaves it open; `sizes`: values of further dimensions that the file leaves open; `train_samples`,
     `epochs`: of the training run; `name`: of the profile; default: the file's name without its ending. Raises
-    FomkitError when the package onnx is not installed, the file is damaged or no graph that can run, or a size is
-    missing.
+    FomkitError when the package onnx is not installed, the file is damaged or cannot run, or a size is missing.
     """
     where = str(path)
     _check_file(path, "an ONNX file, for example one that torch.onnx.export makes", "")
@@ -222,8 +219,7 @@ def profile_workload(
 
     The model may have real weights: a copy without data is traced, and the given model stays as it is.
 
-    `mode`, `batch`, `sizes`: as in `profile_file`; `name`: of the profile; default: the model's class in lower
-    case.
+    `mode`, `batch`, `sizes`: as in `profile_file`; `name`: default: the model's class in lower case.
     """
     framework = framework_of_model(workload.model)
     _check_request("profile", mode, framework)

@@ -40,8 +40,8 @@ class Step:
     `states`: counts of the framework's ops that are priced, zero_work and unsupported.
     `unsupported`: the unsupported ops by name.
     `bounded`: ops without a rule that are among ``ops`` with their traffic, by name.
-    `order`: the lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
-    memory was not traced.
+    `order`: the lines of the order, whose kind is ``order``; ``row`` is a position in ``ops``. Empty if memory was
+    not traced.
     """
 
     ops: list[TracedOp]
@@ -262,8 +262,7 @@ ROUTES: Mapping[Route, str] = {
 """Each route and the note that it adds to a profile.
 
 ``meta`` does not imitate any device. ``constants`` is the same, except that small constants keep their values,
-because models turn them into plain numbers while they are built. ``fake`` imitates a CPU, which some code
-requires.
+because models turn them into plain numbers on construction. ``fake`` imitates a CPU, as some code requires.
 """
 
 

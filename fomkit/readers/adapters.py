@@ -134,10 +134,7 @@ def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[st
 
 
 def read_head(path: Path) -> bytes:
-    """Read a file's first bytes, decompressed if it is gzip.
-
-    Raises OSError when the file cannot be read.
-    """
+    """Read a file's first bytes, decompressed if it is gzip; raise OSError if it cannot be read."""
     with open_file(path) as stream:
         head = stream.read(HEAD)
     if head[:2] == GZIP:
@@ -177,8 +174,8 @@ def choose_adapter(
 ) -> tuple[str, str]:
     """Choose the adapter of a file that has none of fomkit's own formats; return format and product.
 
-    `product`, `file_format`: the user's choice; `taken`: names of fomkit's own formats; `refusal`: the error to
-    raise if no adapter fits.
+    `product`, `file_format`: the user's choice; `taken`: names of fomkit's own formats; `refusal`: the error if no
+    adapter fits.
     """
     working, broken = find_adapters(taken)
     fitting = {name: one for name, one in working.items() if product in (None, one.product)}

@@ -84,8 +84,7 @@ def import_measurements(
 ) -> ImportedMeasurements:
     """Read a foreign record of measurements.
 
-    `file_format`: a key of `IMPORTERS`; `model`, `machine`: names of the profiles; the file's own words stay in
-    the note.
+    `file_format`: a key of `IMPORTERS`; `model`, `machine`: profile names; the file's own words stay in the note.
     """
     rows, said = IMPORTERS[file_format].read(path)
     named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]

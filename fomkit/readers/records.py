@@ -351,10 +351,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
 
 @dataclass(frozen=True)
 class Importer:
-    """One format: its title, how it is recognised, and how it is read.
-
-    `read`: returns rows by column, None where empty, and messages.
-    """
+    """One format: title, recogniser, and reader of rows by column (None where empty) and messages."""
 
     title: str
     recognise: Callable[[Path], bool]

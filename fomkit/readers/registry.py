@@ -55,10 +55,9 @@ from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_
 class Format:
     """A foreign format: its title, how it is recognised and read, and what its files become.
 
-    `read`: called with the path; for a model also with the named sizes of its step, for a machine as ``takes``
-    says.
-    `takes`: "device": the name of a device, if a file has several; "run": ranks and nodes of the run, which the
-    file may not state.
+    `read`: called with the path; for a model also with its step's named sizes, for a machine as ``takes`` says.
+    `takes`: "device": the name of a device, if a file has several; "run": ranks and nodes, which the file may
+    lack.
     `product`, `also`: what the file becomes, and what else it can become on request.
     """
 
@@ -215,10 +214,7 @@ def read_timings(
 
 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
-    """Choose the format of a file by name, by its product, or by its content.
-
-    Returns a key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
-    """
+    """Choose a file's format by name, product or content; return it (or an adapter's name) and the product."""
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"product {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
     try:

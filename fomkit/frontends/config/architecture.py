@@ -29,8 +29,7 @@ class Attention:
     `kv_heads`: heads of keys and values, which groups of query heads share. `bias`: of queries, keys and values;
     of the output. `key_bias`: false where keys alone have none (Whisper). `head_norm`: parameters of the norms of
     queries and keys; `per_head`: further parameters of each head, such as sinks. `window`: tokens that each token
-    sees; 0: all. `causal`: whether a token sees only earlier ones. `rotary`: whether queries and keys have rotary
-    positions.
+    sees; 0: all. `causal`: whether a token sees only earlier ones. `rotary`: whether positions are rotary.
     """
 
     heads: int
@@ -114,10 +113,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Stack:
-    """Blocks in sequence, equal blocks with their number, and an optional norm at the end.
-
-    `length`: tokens of its stream, as a named size or a number.
-    """
+    """Blocks in sequence with their counts, an optional last norm, and the stream's tokens: a size or a number."""
 
     blocks: tuple[tuple[int, Block], ...]
     length: str | int
@@ -154,8 +150,7 @@ class Stored:
     """How the weights of linear layers are stored.
 
     `method`: name in the model's file. `precision`: key of `FORMATS` of a format in which they are multiplied too;
-    "" if they are widened first. `byte`: of one weight with its share of scales. `blocks`: whether blocks have
-    scales.
+    "" if they are widened first. `byte`: of one weight with its share of scales. `blocks`: whether per block.
     """
 
     method: str
@@ -173,8 +168,8 @@ class Architecture:
     stacks; one of them may be absent. `tied`: whether input and output words share a table. `head`: what the model
     returns: ``words``, ``classes``, or nothing. `head_bias`: of its product. `further`: other parameters by name,
     for example positions; `front`: convolutions before the stacks. `sizes`: default values of the named sizes.
-    `dtype`: of its weights. `notes`: on facts missing in its file. `stored`: how weights of linear layers are
-    stored, if narrower.
+    `dtype`: of its weights. `notes`: on facts missing in its file. `stored`: how linear weights are stored, if
+    narrower.
     """
 
     kind: str

@@ -148,8 +148,7 @@ def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int
             masked: bool, shared: int = 0) -> None:  # fmt: skip
     """Add attention op by op: keys and values of shared heads are repeated; scores are scaled, masked, normalised.
 
-    A cache that holds keys and values in one tensor is not repeated: all heads of a sample are rows of one
-    product.
+    A cache that holds keys and values in one tensor is not repeated: a sample's heads are rows of one product.
     """
     many, kv_heads, width = heads
     (queries, keys), b = lengths, Many(many, BATCH)

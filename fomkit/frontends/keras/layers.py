@@ -311,10 +311,7 @@ def watch_made_layers() -> AbstractContextManager[None]:
 
 
 class GraphLines:
-    """Finds the lines of a graph's ops; a gradient has the line of the op it belongs to.
-
-    `paths`: path of each layer by its ``id``.
-    """
+    """Finds the lines of a graph's ops (a gradient has its op's); `paths`: path of each layer by ``id``."""
 
     def __init__(self, paths: Mapping[int, str]) -> None:
         self._code = CodeLines()

@@ -2,7 +2,7 @@
 
 The graph shows which op reads which result. The rest follows TensorFlow's runtime, as observed in its allocator: a
 result is freed with its last reader, a pointwise op writes over an input that is not read later, and a variable is
-updated as soon as its gradient exists. The runtime may run independent ops in any order; here the graph's order is
+updated as soon as its gradient exists. The runtime may order independent ops freely; here the graph's order is
 used.
 """
 

@@ -69,10 +69,7 @@ def scales_loss(optimizer: Any) -> bool:
 
 
 def rule_of(optimizer: Any) -> str:
-    """Return the rule of an optimizer; "" if it does more than its rule, or has no formula here.
-
-    With loss scaling, it is the rule of the inner optimizer.
-    """
+    """Return an optimizer's rule (under loss scaling, the inner one's); "" if it does more or has no formula."""
     if scales_loss(optimizer):
         return rule_of(optimizer.inner_optimizer)
     found = RULES.get(_keras_class(optimizer))
@@ -271,8 +268,7 @@ def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Node
 def _compile(workload: Workload, notes: list[str]) -> Any:
     """Return the step's own loss, or None if the model's training step has one.
 
-    A loss by Keras's name or class compiles the model; a function of (output, inputs) is called as in PyTorch's
-    files.
+    A loss by Keras's name or class compiles the model; a function of (output, inputs) is called directly.
     """
     model, loss = workload.model, workload.loss
     if isinstance(loss, str | keras.losses.Loss):

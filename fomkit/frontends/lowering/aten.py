@@ -76,8 +76,8 @@ def convolution(call: Call) -> list[Work]:
 def convolution_backward(call: Call) -> list[Work]:
     """Price a backward convolution: one work for each gradient that ``output_mask`` requests.
 
-    The first layer requests no input gradient, and a frozen layer no weight gradient. The bias gradient is a sum
-    over all positions.
+    The first layer requests no input gradient, and a frozen layer no weight gradient. The bias gradient sums over
+    positions.
     """
     values, gradient = call.array("input"), call.array("grad_output")
     dimensions = conv_dimensions(call.arguments, values, call.array("weight"))
@@ -116,10 +116,7 @@ def product(left: Array, right: Array) -> Dimensions:
 
 
 def gemm_of(left: str, right: str) -> Rule:
-    """Make the rule of an op that multiplies the two named arguments.
-
-    A term added to the product (a bias, a running sum) costs nothing more: libraries add it in the same kernel.
-    """
+    """Make the rule of a product of two named arguments; libraries add a bias or a sum in the same kernel."""
 
     def rule(call: Call) -> list[Work]:
         first, second = call.array(left), call.array(right)

@@ -125,10 +125,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a rule makes of a call: a row's kind, dimensions and number format.
-
-    ``pass_name`` is "" unless the rule determines the pass better than the time of the call does.
-    """
+    """Kind, dimensions and number format of a row; ``pass_name`` is "" if the time of the call determines it."""
 
     kind: str
     dimensions: Dimensions
@@ -222,8 +219,8 @@ def attention_sizes(
 
     `heads`, `lengths`: of queries, then of keys; `widths`: of keys, then of values. The flop of a row are
     4·batch·heads·q_len·kv_len·head_dim forward and twice that backward, causal or not: plain products compute the
-    whole square. If values are wider or narrower than keys, head_dim is the mean of both widths, which keeps the
-    flop right.
+    whole square. If values are wider or narrower than keys, head_dim is the mean of both, so that the flop are
+    right.
     """
     both = sum(widths)
     found: Dimensions = {"batch": batch, "heads": heads[0], "kv_heads": heads[1], "q_len": lengths[0]}
@@ -343,8 +340,7 @@ def reduction(call: Call) -> list[Work]:
 def alignment_states(targets: Sequence[int], batch: int) -> int:
     """Count the states of a CTC loss in one frame: the labels of a target, with a blank around each.
 
-    `targets`: shape of the labels, either one row per sample or all in one axis; these are then taken to be of
-    equal length.
+    `targets`: shape of the labels, one row per sample, or all in one axis, then assumed to be of equal length.
 
     >>> alignment_states((4, 10), 4), alignment_states((40,), 4)
     (21, 21)

@@ -1,7 +1,6 @@
 """ONNX's side of a call: tensors as arrays, number formats, and ops that are one row with parts.
 
-Rows with parts are recurrent layers and attention: `recurrent` and `attention` price them, `parts_of` lists their
-parts.
+These are recurrent layers and attention: `recurrent` and `attention` price them, `parts_of` lists the parts.
 """
 
 from __future__ import annotations
@@ -112,8 +111,8 @@ class Walked:
 class Cell(NamedTuple):
     """The work of one kind of recurrent layer.
 
-    `forward`, `backward` (op, times, inputs): pointwise work of one time step, on as many elements as the hidden
-    state has.
+    `forward`, `backward` (op, times, inputs): pointwise work of one time step, on the elements of the hidden
+    state.
     `saved_for_backward`: values that the backward pass needs per element of the hidden state and step.
     """
 

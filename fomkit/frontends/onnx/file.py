@@ -314,8 +314,7 @@ _VIEWS = frozenset(["Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", 
 class Weights:
     """The stored tensors of a graph.
 
-    `trainable`, `quantised`, `others`: names of weights in a floating-point format, of weights in integers, and of
-    all other tensors.
+    `trainable`, `quantised`, `others`: names of floating-point weights, integer weights, and all other tensors.
     `external`: how many have their values in other files.
     """
 

@@ -107,8 +107,7 @@ class OtherBatches:
     def ends(self, seen: Recording, ops: list[TracedOp]) -> bool:
         """Record a step; return whether no further step is wanted.
 
-        A recording begins after the update of the step before, with the rest of that step. So both steps must have
-        the wanted batch.
+        A recording begins with the rest of the step before, so both steps must have the wanted batch.
         """
         wanted, before = self._wanted, self._last
         self._last = seen.called_lengths

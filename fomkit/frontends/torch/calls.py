@@ -59,10 +59,7 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 class FreedWatch:
-    """Reports when storages are freed.
-
-    `on_freed`: called with the number of each watched storage that is freed.
-    """
+    """Calls ``on_freed`` with the number of each watched storage that is freed."""
 
     def __init__(self, on_freed: Callable[[int], None]) -> None:
         self._on_freed = on_freed
@@ -111,8 +108,7 @@ class OpFacts:
     """What is known of an op before it is called.
 
     `name`: with its library: ``aten::mm``.
-    `state`: priced, zero_work, unsupported, composite (to be decomposed) or framework (PyTorch's own bookkeeping,
-    no work).
+    `state`: priced, zero_work, unsupported, composite (to be decomposed) or framework (PyTorch's own, no work).
     `rule`: of a priced op.
     `parameters`: names of the arguments in order.
     `written`: arguments that the op writes in place.
@@ -233,10 +229,7 @@ def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-    """Return a tensor of the same shape, strides and dtype without data.
-
-    A tensor that has no data already is returned itself, unless ``again``.
-    """
+    """Return a tensor like another one without data; one without data is returned itself, unless ``again``."""
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
     if is_lazy(tensor):
@@ -356,8 +349,7 @@ def inputs_and_sizes(
 
     `wanted`: the sizes requested. By default the batch is the workload's own, the default of the inputs function
     or the first dimension of the first input; other sizes are the defaults of the inputs function. `where`: the
-    user's file, for messages. `real`: whether the inputs keep their data; given tensors are then repeated for a
-    larger batch.
+    user's file, for messages. `real`: whether inputs keep their data; a larger batch repeats given tensors.
     """
     given = workload.batch_size
     if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):

@@ -173,8 +173,8 @@ def _tier_of(ranks: int) -> tuple[str, bool]:
 def _exchanges(channels: int, ranks: int, path: str) -> Iterator[TracedOp]:
     """Yield the exchanges of torch.nn.modules._functions.SyncBatchNorm, in fp32 whatever the data's format.
 
-    In the forward pass every rank gathers mean, inverse standard deviation and count; in the backward pass two
-    sums are reduced.
+    In the forward pass every rank gathers mean, inverse standard deviation and count; backward, two sums are
+    reduced.
     """
     shared: Dimensions = {"ranks": ranks, "link": _tier_of(ranks)[0]}
     forward: Dimensions = {"collective": "all_gather", "message_byte": 4 * (2 * channels + 1), **shared}
@@ -218,7 +218,7 @@ def pack_without_data(
 
     `values`: padded sequences, shape (steps, batch, …), or (batch, steps, …) with ``batch_first``; `lengths`:
     shape (batch,); descending if they have data. Returns the packed values, copied, and the samples in each step,
-    which have data.
+    with data.
     """
     by_step = values.transpose(0, 1) if batch_first else values
     steps, batch = by_step.shape[:2]

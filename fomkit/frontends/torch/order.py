@@ -56,10 +56,7 @@ def update_line(number: int, row: TracedOp, byte: int) -> Line:
 
 
 class OrderLog:
-    """Collects the lines of one step; the recorder reports each op to it.
-
-    `executed`: ops executed so far.
-    """
+    """Collects the lines of one step, op by op; `executed` is the number of ops so far."""
 
     def __init__(self) -> None:
         self.executed = 0

@@ -55,10 +55,7 @@ from fomkit.frontends.torch.recorder import Recorder
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to be traced, its tensors without data.
-
-    `stand_ins`: the traced parameter by the ``id`` of each parameter that the optimizer may hold.
-    """
+    """A workload ready to be traced; `stand_ins`: the traced parameters by ``id`` of the optimizer's."""
 
     model: torch.nn.Module
     inputs: Callable[[Sizes], Any]

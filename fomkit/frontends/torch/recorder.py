@@ -68,11 +68,7 @@ class ScopeStack:
     key: int = field(default_factory=partial(next, _KEYS))
 
     def scope_of(self, node: Node) -> Scope | None:
-        """Return the scope that a node belongs to.
-
-        The scope is stored in the node's own dictionary: a list of nodes here would keep alive what the nodes
-        hold.
-        """
+        """Return a node's scope, stored in the node itself: a list here would keep alive what nodes hold."""
         found: Scope | None = node.metadata.get(self.key)
         return found
 
@@ -127,8 +123,7 @@ def _next_number() -> int:
 class LineLog:
     """Records the lines of code that made autograd nodes.
 
-    `made`: by module path, the line that made the module; used because a Sequential calls its modules without a
-    line of the user's.
+    `made`: by module path, the line that made the module; a Sequential calls its modules without a user's line.
     """
 
     def __init__(self, code: CodeLines, made: Mapping[str, str]) -> None:

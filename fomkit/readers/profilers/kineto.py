@@ -172,10 +172,7 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
 
 
 def read_trace(path: Path) -> TraceRows:
-    """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
-
-    `path`: ``trace.json``, gzipped or not.
-    """
+    """Read a trace of PyTorch's profiler (``trace.json``, gzipped or not), of CUDA, ROCm or a CPU."""
     found = read_steps(path)
     trace = rows_of(found)
     if not any(row.op.kind != "other" for row in trace.rows):
@@ -220,8 +217,7 @@ def bare_model(path: Path, ops: pd.DataFrame, sizes: Mapping[str, int], **known:
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
     """Make the OPS table of rows; equal rows are joined.
 
-    Their traced time is the time of all their executions in a step (the median over steps), divided by the
-    executions.
+    Their traced time is the time of all executions in a step (the median over steps) by their number.
     """
     joined: dict[object, dict[str, Any]] = {}
     spent: dict[object, NDArray[np.float64]] = {}
@@ -366,8 +362,7 @@ _SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "m
 def timings_of_trace(path: Path) -> ImportedTimings:
     """Read the times of a trace's calls as timings of the machine that it was recorded on.
 
-    If the trace has kernels, a call's time is the sum of its kernels; otherwise it is that of the call on the
-    host.
+    If the trace has kernels, a call's time is the sum of its kernels; else that of the call on the host.
     """
     trace = read_trace(path)
     table, dropped = trace_timings(trace.rows)

@@ -54,8 +54,7 @@ class DeviceTimes:
     """Times on the device [µs].
 
     `of_row`: sum of the kernels of each row; NaN if it launched none.
-    `unit_s`: time of kernels, copies and fills [s] by device; all other fields are of ``unit``, the busiest
-    device.
+    `unit_s`: time of kernels, copies and fills [s] by device; the other fields are of ``unit``, the busiest.
     `elsewhere`: rows whose kernels all ran on another device.
     `loose`, `loose_host`: device event, and the host event that launched it (-1 for none), of kernels outside all
     priced rows and of collectives.
@@ -82,8 +81,7 @@ class DeviceTimes:
 class _Launches:
     """The host event in which each kernel was launched.
 
-    Found by the correlation with the launch and the innermost call around it, else by the call's number, which the
-    kernel has too.
+    Found by the correlation with the launch and the innermost call around it, else by the call's number.
     """
 
     def __init__(self, nesting: Nesting, events: Events) -> None:

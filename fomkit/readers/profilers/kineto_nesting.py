@@ -151,8 +151,7 @@ def _fits(schema: Schema, given: _Given) -> bool:
 def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call, Schema]:
     """Return a call in the form that rules use, with its overload; its results are those written in place.
 
-    `name`: the op's without its library; `default_dtype`: number format of lists of tensors, which the trace
-    lacks.
+    `name`: the op's without its library; `default_dtype`: number format of lists of tensors, not in the trace.
     """
     given = _Given(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]

@@ -29,8 +29,8 @@ class Row(NamedTuple):
     """One work of a call: its op, its executions' times [s] in order of steps, and whether the times are its own.
 
     ``unit`` is tf32 or matrix if the names of the kernels show it. If works share their call's time, ``times`` is
-    a share of it, or NaN if it cannot be divided. ``occupancy`` is the achieved one [share], weighted by time; NaN
-    if no kernel states it.
+    a share of it, or NaN if it cannot be divided. ``occupancy`` is achieved [share], weighted by time; NaN if
+    unknown.
     """
 
     op: TracedOp

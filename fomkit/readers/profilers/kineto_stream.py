@@ -48,10 +48,7 @@ def _finite_or_nan(text: str) -> float:
 
 
 class TraceReader:
-    """Yields the events of a trace in file order, once.
-
-    `head`: the other values of the file's top level, complete after the last event.
-    """
+    """Yields a trace's events in file order, once; then `head` has the other values of the top level."""
 
     def __init__(self, path: Path) -> None:
         self.head: dict[str, Any] = {}
@@ -205,12 +202,11 @@ class Events:
     """Columns of events on the host (`HOST`), of launches and of events on a device (`DEVICE`).
 
     `start`, `end`: of host events [µs].
-    `name`, `thread`, `call`: places in ``names``, ``threads`` and ``calls``; -1 for an annotation or a call
-    without shapes.
+    `name`, `thread`, `call`: places in ``names``, ``threads`` and ``calls``; -1 for annotations and calls without
+    shapes.
     `sequence`, `external`: numbers in the trace; -1 where it has none.
     `forward_thread`: 1 if the call names the thread of its forward pass, as backward calls do.
-    `device_*`: of device events, times in µs; ``device_unit`` is the place in ``units`` of the device that they
-    ran on.
+    `device_*`: of device events, times in µs; ``device_unit`` is the place in ``units`` of their device.
     `processes`: number of PyTorch's ops by process.
     `wrong`: number of events left out, by reason.
     """

@@ -56,10 +56,7 @@ def recognise_nsys(path: Path) -> bool:
 
 
 class Report:
-    """An open export.
-
-    `tables`: those of `NEEDED` and `OPTIONAL` that it has.
-    """
+    """An open export; `tables`: those of `NEEDED` and `OPTIONAL` that it has."""
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
         self._connection, self._where = connection, where
@@ -270,10 +267,7 @@ def _device_events(report: Report) -> Iterator[Event]:
 
 
 def events_of(report: Report, process: int | None) -> Iterator[Event]:
-    """Yield an export's ranges, launches, kernels and copies as events of a trace.
-
-    `process`: the process whose events are wanted; None for all.
-    """
+    """Yield ranges, launches, kernels and copies of a process (None: of all) as events of a trace."""
     ranges = _ranges(report) if "NVTX_EVENTS" in report.tables else iter(())
     for event in chain(ranges, _launches(report), _device_events(report)):
         if process is None or event["pid"] == process:
@@ -302,10 +296,7 @@ def _process_names(times_s: Mapping[int, float], process: int) -> tuple[dict[str
 
 
 def read_nsys(path: Path) -> TraceRows:
-    """Read an export of Nsight Systems.
-
-    `path`: a file written by ``nsys export --type sqlite``.
-    """
+    """Read an export of Nsight Systems, a file written by ``nsys export --type sqlite``."""
     events = Events()
     with open_report(path) as report:
         times_s = process_times(report)

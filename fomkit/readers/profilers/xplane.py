@@ -42,8 +42,7 @@ class JoinedNodes:
     `unjoined`: time without a row, the longest first.
     `steps`: steps in the trace.
     `fused`: nodes whose time includes the product before them; it is assigned to the product.
-    `seen`, `expected`: executions in the trace of nodes that were seen, and the executions expected from the
-    graph.
+    `seen`, `expected`: executions of seen nodes in the trace, and those expected from the graph.
     `products`, `missed`: products and convolutions of the graph, and those missing in the trace.
     `notes`: how much the steps differ, a line each.
     `unseen`: executions in a step of nodes in loops that have work and were never recorded.
@@ -138,10 +137,7 @@ def _rows_with_time(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, li
 
 
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
-    """Assign the times of nodes to rows.
-
-    `nodes`: of the same model's graph; `rows`: number of rows of its op table.
-    """
+    """Assign the times of nodes to rows of the op table, given the model's graph and the number of rows."""
     steps, loops = xplane_times.steps_of(times, _count_steps(times, nodes)), _loops(nodes)
     notes = tuple(xplane_times.step_notes(steps, times.timer, times.nodes.values()))
     found, loose = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
@@ -182,10 +178,7 @@ def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
 
 
 def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
-    """Add to an op table the mean time of one execution of each row, NaN if unknown.
-
-    `counts`: executions of each row in the step that was recorded.
-    """
+    """Add the mean time of one execution to each row, NaN if unknown; ``counts``: executions in a step."""
     means = [time / count for time, count in zip(joined.row_s, counts, strict=True)]
     return ops.assign(traced_time_s=means)
 

@@ -29,10 +29,7 @@ MAX_PS = 10**18
 
 @dataclass
 class NodeTime:
-    """Executions of a node, their times and the kernel that ran; on a device, executions are its kernels.
-
-    `start`, `own`: start [ns] and own time [s] of each execution.
-    """
+    """Start [ns] and own time [s] of a node's executions, and their kernel; on a device, those of its kernels."""
 
     kernel: str
     start: array[int] = field(default_factory=lambda: array("q"))

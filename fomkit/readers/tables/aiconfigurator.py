@@ -2,18 +2,18 @@
 
 The header identifies one of six layouts: products, attention, latent attention, experts, collectives of two
 libraries. Times are milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over
-the replays: they contain no host time, so nothing is subtracted. The collectors' sources (``collector/`` of that
-project) show what ran:
+the replays: they contain no host time, so nothing is subtracted. Its collectors' sources (``collector/``) show
+what ran:
 
 - A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors are used in turn, so
   weights come from device memory unless six of them fit the cache. ``fp8``, ``fp8_block`` and ``nvfp4`` quantise
-  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: it is an op
-  of its own.
+  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: an op of its
+  own.
 - Prefill attention is causal, with all keys in the same pass (``q_len`` = ``kv_len``), and also stores keys and
   values in the cache. Decoding has ``step`` keys in the cache before its one query (``isl`` 1), which sees all of
   them. An encoder's attention has as many key heads as query heads and no mask. The tensors are the same every
-  time: small ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are ops of
-  their own.
+  time: small ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are
+  separate ops.
 - Latent attention (DeepSeek-V2, arXiv:2405.04434) has the sizes of DeepSeek's models, which no row states: `RANK`
   numbers of the cache are keys and values of all heads, `ROTARY` more are keys alone. One token after ``step``
   others reads just that. Some libraries compute a prompt this way, others with keys and values of each head:

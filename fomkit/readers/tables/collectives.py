@@ -292,10 +292,7 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
 
 
 def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
-    """Read a log of nccl-tests, with one program or several in sequence.
-
-    `sizes`: ``ranks`` and ``nodes``, if the log does not list its ranks.
-    """
+    """Read a log of nccl-tests; `sizes`: ``ranks`` and ``nodes``, if the log does not list its ranks."""
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     if not any(_HEADER.match(line.text) for line in lines):
         at = next(line for line in lines if "algbw" in line.text)
@@ -428,10 +425,7 @@ def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section],
 
 
 def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
-    """Read the output of one or several OSU micro-benchmarks.
-
-    `sizes`: ``ranks`` and ``nodes`` of the run; one node by default.
-    """
+    """Read the output of OSU micro-benchmarks; `sizes`: ``ranks`` and ``nodes`` (default: 1) of the run."""
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     sections = _sections(lines)
     run = _osu_run(path, lines, sections, sizes)

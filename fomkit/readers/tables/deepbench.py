@@ -390,10 +390,7 @@ def recognise_deepbench_log(path: Path) -> bool:
 
 
 def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
-    """Read the output of DeepBench's NCCL all-reduce programs.
-
-    `sizes`: ``nodes``, if an MPI run used several; ``ranks``, if the log does not state them.
-    """
+    """Read logs of DeepBench's NCCL all-reduce; `sizes`: ``nodes`` of an MPI run, ``ranks`` if not logged."""
     lines, sizes = collectives.read_lines(path), collectives.stated(sizes or {}, path)
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)
     ranks = sizes.get("ranks") or (int(facts[1]) if facts else None)

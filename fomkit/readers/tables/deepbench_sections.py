@@ -125,10 +125,7 @@ def _stated_precisions(sheet: Sheet, first: int) -> dict[str, str]:
 
 
 def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precision:
-    """Return the precision of a section from the rows before the first section, which is in row ``first``.
-
-    `scope`: a value of `SCOPES`.
-    """
+    """Return a section's precision from the rows before row ``first``; `scope`: a value of `SCOPES`."""
     texts = _stated_precisions(sheet, first)
     text = texts.get(scope, texts.get("", ""))
     if words(text) not in _KNOWN:
@@ -202,8 +199,7 @@ class Dimension:
     `column`: the TIMINGS column, or a name that the section's `Section.complete` understands.
     `headers`: as `fomkit.readers.tables.deepbench_sections.heading` returns them.
     `read`: converts a cell to its value; None if the cell holds none.
-    `right_of`: another dimension: if no header fits, this one is in the column without a header to the right of
-    that dimension.
+    `right_of`: another dimension: if no header fits, this one is in the headerless column to its right.
     `optional`: whether the section, and each of its rows, may lack it.
     """
 

@@ -155,10 +155,7 @@ _TIME_COLUMNS = ("time_s", "time_ms", "time_us", "time_ns", "time")
 
 
 def recognise_timings_table(path: Path) -> bool:
-    """Return whether a file is text whose first line names the columns of a timing.
-
-    A time in another unit counts too, so that the reader can report it.
-    """
+    """Return whether a file is text whose header names the columns of a timing, with a time in any unit."""
     header = read_header(path)
     return "kind" in header and any(name in header for name in _TIME_COLUMNS)
 

@@ -15,7 +15,7 @@ long timings within 0.1 to 0.6 %. So
 - H of any other op lies between its F minus the device's F − H (if all its further host work comes before the
   kernel) and its F times the device's H / F (if the work is distributed as in element-wise ops): the mean of the
   two is used. They are 15 µs apart for the V100's ``linear``; with the first, one product would exceed the peak
-  rate of the clock;
+  rate;
 - a table without short rows has no F. H of its element-wise ops is then fitted to rows well above its shortest, of
   all these ops together if one has too few, else it is `USUAL_S`; other ops have `SHARES` of it;
 - a timing below `RESOLUTION`·F is below the harness's resolution: it says nothing about its kernel. Where no F was
@@ -112,8 +112,7 @@ def floor_seconds(seconds: Vector, work: Vector) -> float:
 def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None) -> float:
     """Fit time = H + byte / rate by relative error, robust to outliers, and return H [s].
 
-    Iteratively reweighted least squares with Huber's weights. `op` (n,): number of each row's op; each op has a
-    rate.
+    Iteratively reweighted least squares with Huber's weights. `op` (n,): each row's op number; each op has a rate.
 
     >>> byte = np.linspace(1e7, 1e9, 50)
     >>> round(intercept(15e-6 + byte / 900e9, byte) * 1e6, 3)
