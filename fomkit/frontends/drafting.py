@@ -70,7 +70,7 @@ class Refused(NoExpression):
 
 
 def _attempts(name: str, value: int) -> Iterator[tuple[int, ...]]:
-    """Yield groups of values to trace a size at: the first pair or four, then others for code that refuses these.
+    """Yield groups of four values to trace a size at, of which two may do; later groups are for code that fails.
 
     A batch grows. Any other size shrinks first, since tables of positions end at its value. Odd values reveal
     rounding; where the code refuses them, halves and quarters may work.

@@ -212,7 +212,10 @@ class LayerLog:
         self._makers.update((array.storage, call) for array in arrays)
 
     def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
-        """Return layers in order of their calls, then ``owners`` (type, path, weights) with uncalled weights."""
+        """Return the layers in order of their calls, then those of ``owners`` with weights that no call has.
+
+        `owners` (type, path, weights): all modules of the model.
+        """
         idle = []
         for word, path, weights in owners:
             call = LayerCall(word, path)

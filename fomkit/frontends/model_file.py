@@ -87,7 +87,7 @@ _MAKES_PROCESSES = frozenset(
 )
 """Names in a PyTorch program that is started once for each device."""
 _MODEL_FILE = frozenset({"workload", "inputs"})
-"""A file with a model defines one of these besides."""
+"""A file with a model defines at least one of these names."""
 
 
 def is_trainer_program(path: Path) -> bool:
@@ -145,7 +145,10 @@ def other_backend(where: str, backend: str) -> FomkitError:
 
 
 def framework_of_file(path: Path) -> Framework:
-    """Return a file's framework by its imports; a program with torch may import TensorFlow too, for its logs."""
+    """Return a file's framework from the imports of the file and the files beside it; PyTorch by default.
+
+    A PyTorch program may import TensorFlow too, for its logs.
+    """
     trees = list(_trees(path))
     names = {name for tree in trees for name in _imported(tree)}
     if not names & _KERAS and ("tensorflow" not in names or "torch" in names):

@@ -218,7 +218,7 @@ def is_scratch(tensor: Tensor) -> bool:
 
 
 def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
-    """Return a shape: the tensor's own, that of a function's argument, or what it is reshaped to next."""
+    """Return a shape: the tensor's own, that of a function's argument, or the shape it is reshaped to next."""
     source, _ = place.source(tensor)
     reshaped = (op.outputs[0] for op in tensor.consumers() if op.type == "Reshape")
     for one in (tensor, source, *reshaped):

@@ -295,7 +295,7 @@ _NO_WEIGHT: Mapping[str, tuple[int, ...]] = {
     "QLinearMatMul": (1, 4, 6), "Range": (0, 1, 2), "OneHot": (1, 2), "RoiAlign": (1, 2), "TopK": (1,),
     "NonMaxSuppression": (3, 4), "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "Attention": (3, 4, 5),
 }  # fmt: skip
-"""By op, the inputs that are settings or running values, and never trained."""
+"""By op, the inputs that are settings or running state, and never trained."""
 
 _LAYERS = names(
     """Conv ConvTranspose DeformConv Gemm MatMul Einsum LSTM GRU RNN BatchNormalization InstanceNormalization

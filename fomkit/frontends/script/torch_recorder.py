@@ -104,7 +104,7 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
 
 
 def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Add a note if the program compiles inside the block; compilation is switched off."""
+    """Add a note if the program compiles inside the block."""
 
     def compile_nothing(run: Any, *args: Any, **kwargs: Any) -> Any:
         note("compilation is switched off; the eager ops are traced")

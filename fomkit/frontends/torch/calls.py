@@ -229,7 +229,10 @@ def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-    """Return a tensor like another one without data; one without data is returned itself, unless ``again``."""
+    """Return a tensor with the same shape, strides and dtype, but without data.
+
+    A tensor that has no data already is returned itself, unless ``again``.
+    """
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
     if is_lazy(tensor):

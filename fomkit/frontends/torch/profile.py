@@ -55,7 +55,10 @@ from fomkit.frontends.torch.recorder import Recorder
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to be traced; `stand_ins`: the traced parameters by ``id`` of the optimizer's."""
+    """A workload ready to be traced, its tensors without data.
+
+    `stand_ins`: the traced parameter by the ``id`` of each parameter that the optimizer may hold.
+    """
 
     model: torch.nn.Module
     inputs: Callable[[Sizes], Any]

@@ -365,7 +365,7 @@ def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Take the data out of constants that meet tensors without data; among themselves they keep it."""
+    """Remove the data of constants that meet tensors without data; constants among themselves keep it."""
     if len({tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))}) < 2:
         return args, kwargs
     written = (args[facts.parameters.index(name)] for name in facts.written)

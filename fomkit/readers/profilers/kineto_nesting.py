@@ -305,7 +305,7 @@ class Nesting:
             if role == _OWNER and frame.pass_code == FORWARD_PASS:
                 frame.owner = self.row_of[event]
         if sequence >= 0 and frame.pass_code == FORWARD_PASS and (frame.owner >= 0 or sequence in self.owners):
-            # The last call with a number made its node; earlier calls that make no node only show the next number.
+            # The last call with a number made its node; earlier calls that make no node only show it.
             self.owners[sequence] = frame.owner
         frame.shielded |= role in (_OWNER, _PRICED, _UNSUPPORTED, _NOTHING)
         return frame

@@ -261,8 +261,8 @@ _SPARSE = Section(
     times={"": ("sparse time", "time")},
     constants={"b": 1.0},
 )
-# The same product without its zeros. On ARM it is Eigen's product of bytes, which is slower than gemmlowp and so
-# not used; gemmlowp's are in the section of dense products.
+# The same product without its zeros. On ARM it is Eigen's product of bytes, which is no reference where gemmlowp
+# exists; gemmlowp's products are in the section of dense products.
 _DENSE_BESIDE_SPARSE = Section(
     kind="gemm",
     dimensions=_PRODUCT,
