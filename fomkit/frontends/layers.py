@@ -229,7 +229,7 @@ class Copies(NamedTuple):
     """Temporary tensors of a parameter's size that exist at once during an unfused update.
 
     `listed`, `listed_decayed`: of all parameters, in an update by lists, without and with decay added to
-    gradients.
+      gradients.
     `single`, `held`: in an update tensor by tensor, of one parameter, and of the one before, which is still held.
     """
 

@@ -41,7 +41,7 @@ class Step:
     `unsupported`: the unsupported ops by name.
     `bounded`: ops without a rule that are among ``ops`` with their traffic, by name.
     `order`: the lines of the order, whose kind is ``order``; ``row`` is a position in ``ops``. Empty if memory was
-    not traced.
+      not traced.
     """
 
     ops: list[TracedOp]

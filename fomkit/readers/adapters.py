@@ -27,7 +27,7 @@ class ReadTable:
     """The result of an adapter.
 
     `rows`: with columns of OPS (``fomkit.trace``) or TIMINGS (``fomkit.timings``) of docs/profiles.md, as many as
-    the file has; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
+      the file has; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
     `device`: the timed or traced device, as the file names it; "" where it does not.
     `notes`: what a reader of the numbers should know; kept in the profile.
     """

@@ -57,7 +57,7 @@ class Format:
 
     `read`: called with the path; for a model also with its step's named sizes, for a machine as ``takes`` says.
     `takes`: "device": the name of a device, if a file has several; "run": ranks and nodes, which the file may
-    lack.
+      lack.
     `product`, `also`: what the file becomes, and what else it can become on request.
     """
 

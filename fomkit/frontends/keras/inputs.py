@@ -162,7 +162,7 @@ class Prepared:
     """A workload ready to be traced.
 
     `inputs`: returns one batch of a training step as ``keras.KerasTensor``: the model's inputs, mostly with the
-    loss's targets and the samples' weights.
+      loss's targets and the samples' weights.
     `loss` (output, inputs): without a loss the model's own training step runs.
     `step`: a program's own step, on tensors; None for the model's.
     """

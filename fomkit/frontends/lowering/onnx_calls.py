@@ -112,7 +112,7 @@ class Cell(NamedTuple):
     """The work of one kind of recurrent layer.
 
     `forward`, `backward` (op, times, inputs): pointwise work of one time step, on the elements of the hidden
-    state.
+      state.
     `saved_for_backward`: values that the backward pass needs per element of the hidden state and step.
     """
 

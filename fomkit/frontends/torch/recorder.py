@@ -158,7 +158,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     `parameters`: the trainable ones.
     `on_meta`: whether tensors are on the meta device; any other tensor (a constant in the user's code) is replaced
-    by its shape where it meets them.
+      by its shape where it meets them.
 
     `ops`: in order; a row found at the call is at the place of its first op.
     `states`: ops seen, by state: priced, zero_work, unsupported.

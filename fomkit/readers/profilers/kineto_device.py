@@ -57,7 +57,7 @@ class DeviceTimes:
     `unit_s`: time of kernels, copies and fills [s] by device; the other fields are of ``unit``, the busiest.
     `elsewhere`: rows whose kernels all ran on another device.
     `loose`, `loose_host`: device event, and the host event that launched it (-1 for none), of kernels outside all
-    priced rows and of collectives.
+      priced rows and of collectives.
     `gradients`: row of a backward convolution to the times of kernels for its input's and its weight's gradient.
     `units`: rows whose kernels' names show the arithmetic unit: tf32, or matrix.
     `occupied`: row to the sums of occupancy [share] × time, and of time [µs], of its kernels with an occupancy.

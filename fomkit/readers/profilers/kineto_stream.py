@@ -203,7 +203,7 @@ class Events:
 
     `start`, `end`: of host events [µs].
     `name`, `thread`, `call`: places in ``names``, ``threads`` and ``calls``; -1 for annotations and calls without
-    shapes.
+      shapes.
     `sequence`, `external`: numbers in the trace; -1 where it has none.
     `forward_thread`: 1 if the call names the thread of its forward pass, as backward calls do.
     `device_*`: of device events, times in µs; ``device_unit`` is the place in ``units`` of their device.
