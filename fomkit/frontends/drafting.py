@@ -125,15 +125,15 @@ class _Exploration:
                 self._name(name, values[:2])
                 return
             except Refused as reason:
-                self._stays(name, reason)
+                self._keep_fixed(name, reason)
                 continue
             except NoExpression as reason:
-                self._stays(name, reason)
+                self._keep_fixed(name, reason)
             with suppress(NoExpression):  # two more points can resolve longer sums
                 self._name(name, values)
             return
 
-    def _stays(self, name: str, reason: NoExpression) -> None:
+    def _keep_fixed(self, name: str, reason: NoExpression) -> None:
         self.fixed[name] = f"the sizes hold for {name} {self.sizes[name]} only: {reason}"
 
     def _name(self, name: str, values: tuple[int, ...]) -> None:

@@ -145,17 +145,17 @@ def _chains(ops: pd.DataFrame, order: pd.DataFrame) -> list[tuple[list[int], lis
     open_until = 0
     for place in sorted(ran):
         row, outputs = ran[place]
-        then = ran.get(place + 1, (row, []))[0]
+        next_row = ran.get(place + 1, (row, []))[0]
         joins = (
-            place + 1 in ran and {row, then} <= known and kinds[row] in STARTS and kinds[then] in ENDS
-            and numel[row] == numel[then] and len(outputs) == 1
+            place + 1 in ran and {row, next_row} <= known and kinds[row] in STARTS and kinds[next_row] in ENDS
+            and numel[row] == numel[next_row] and len(outputs) == 1
             and outputs[0]["role"] == "temporary" and outputs[0]["freed_by"] == place + 1
         )  # fmt: skip
         if joins and open_until == place:
-            found[-1][0].append(then)
+            found[-1][0].append(next_row)
             found[-1][1].append(outputs[0]["output_byte"])
         elif joins:
-            found.append(([row, then], [outputs[0]["output_byte"]]))
+            found.append(([row, next_row], [outputs[0]["output_byte"]]))
         open_until = place + 1 if joins else open_until
     return found
 

@@ -134,14 +134,14 @@ class LayerLog:
             return
         self._open += 1
         call = LayerCall("input", "", acts="input")
-        self._made(call, given)
+        self._note_outputs(call, given)
         self.calls.append(call)
 
     def end(self) -> None:
         """End the model's own call."""
         self._open -= not self._is_again
 
-    def _own(self, call: LayerCall, weights: Iterable[Weight]) -> None:
+    def _assign_weights(self, call: LayerCall, weights: Iterable[Weight]) -> None:
         """Assign to a layer those weights that no layer has yet."""
         for weight in weights:
             if weight.key not in self._counted:
@@ -155,7 +155,7 @@ class LayerLog:
         if not self._open:
             return
         call = LayerCall("", path)
-        self._reads(call, given)
+        self._note_inputs(call, given)
         self._running.append(call)
         self.calls.append(call)
 
@@ -170,13 +170,13 @@ class LayerLog:
             return
         call = self._running.pop()
         call.layer = word
-        self._own(call, weights)
+        self._assign_weights(call, weights)
         if is_dropout and call.acts == "always":
             call.acts = "training"
         if call.acts == "never":
             call.outputs = made
         else:
-            self._made(call, made)
+            self._note_outputs(call, made)
 
     def note_op(self, op: Call, scope: Scope) -> None:
         """Note an op that has work: a part of the running layer, or a function of its own."""
@@ -192,18 +192,18 @@ class LayerLog:
             acts = "training" if word == "dropout" else "always"
             call = LayerCall(word, scope.path, name, scope.owner, acts)
             self.calls.append(call)
-        self._reads(call, op.read)
+        self._note_inputs(call, op.read)
         # Masks, indices and statistics that accompany the first result are not counted as output.
-        self._made(call, op.results[:1])
+        self._note_outputs(call, op.results[:1])
 
-    def _reads(self, call: LayerCall, arrays: Iterable[Array]) -> None:
+    def _note_inputs(self, call: LayerCall, arrays: Iterable[Array]) -> None:
         for storage in {array.storage for array in arrays} - call.read:
             call.read.add(storage)
             maker = self._makers.get(storage)
             if maker is not None and maker is not call:
                 call.sources.append(maker)
 
-    def _made(self, call: LayerCall, arrays: tuple[Array, ...]) -> None:
+    def _note_outputs(self, call: LayerCall, arrays: tuple[Array, ...]) -> None:
         for source in call.sources:
             source.readers += 1
         call.sources = []
@@ -219,7 +219,7 @@ class LayerLog:
         idle = []
         for word, path, weights in owners:
             call = LayerCall(word, path)
-            self._own(call, weights)
+            self._assign_weights(call, weights)
             if call.parameters:
                 idle.append(call)
         return [call.row() for call in (*self.calls, *idle)]

@@ -279,8 +279,8 @@ def _on_one_line(text: str) -> str:
     lines = [line for line in map(str.strip, _COLOUR.sub("", text).splitlines()) if line]
     while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
-    told = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
-    return " ".join(told)[:MOST_LETTERS].replace("`", "'")
+    message_lines = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
+    return " ".join(message_lines)[:MOST_LETTERS].replace("`", "'")
 
 
 def _advice(error: BaseException) -> str:

@@ -42,7 +42,7 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     return wanted
 
 
-def _about(path: Path, name: str | None = None) -> dict[str, str]:
+def _named_request(path: Path, name: str | None = None) -> dict[str, str]:
     """Return the entries of a child's request that name the file and the profile."""
     return {"path": str(path.resolve()), "where": str(path), "name": name or path.stem}
 
@@ -95,7 +95,7 @@ def profile_file(
     _check_request(where, mode, framework)
     wanted = _wanted_sizes(where, batch, sizes)
 
-    request = {**_about(path, name), "mode": mode, "sizes": wanted}
+    request = {**_named_request(path, name), "mode": mode, "sizes": wanted}
 
     limits = time_limit_s, memory_limit_byte
 
@@ -118,7 +118,7 @@ def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tupl
         raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
     _check_request(where, "train", "tensorflow")
     wanted = _wanted_sizes(where, None, sizes)
-    request = {**_about(path), "mode": "train", "nodes": True, "sizes": wanted}
+    request = {**_named_request(path), "mode": "train", "nodes": True, "sizes": wanted}
     result = run_child(request, where, TIME_LIMIT_S, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
     profile = _draft_in(result).profile()
     return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
@@ -154,7 +154,7 @@ def profile_script(
     _check_file(path, "a Python program that trains, for example train.py")
     framework = framework_of_file(path)
     _check_request(where, "train", framework)
-    request = {**_about(path, name), "arguments": list(arguments)}
+    request = {**_named_request(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
         error = error_in(result)
@@ -194,7 +194,7 @@ def profile_onnx(
     _check_request(where, mode, "onnx")
     if optimizer and mode == "infer":
         raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
-    request: dict[str, Any] = {**_about(path, name), "mode": mode, "optimizer": optimizer}
+    request: dict[str, Any] = {**_named_request(path, name), "mode": mode, "optimizer": optimizer}
     request["sizes"] = _wanted_sizes(where, batch, sizes)
     request["run"] = {"train_samples": train_samples, "epochs": epochs}
     result = run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE)

@@ -162,15 +162,15 @@ def _named_dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
     return found
 
 
-def _together_in_turn(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
+def _joined_steps(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
     if len({len(step) for step in steps}) > 1:
-        steps = _joined(steps, namer)
+        steps = _equal_joined(steps, namer)
     for ops in zip(*steps, strict=True):
         if len({op.identity for op in ops}) > 1:
             other = next(op for op in ops if op.identity != ops[0].identity)
             where = f"{ops[0].op} in '{ops[0].module}'"
             raise NoExpression(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
-        parts = list(_together_in_turn([op.parts for op in ops], namer))
+        parts = list(_joined_steps([op.parts for op in ops], namer))
         count = namer.expression(tuple(int(op.count) for op in ops))
         if count is None:
             times = ", ".join(str(op.count) for op in ops)
@@ -178,7 +178,7 @@ def _together_in_turn(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Ite
         yield replace(ops[0], dimensions=_named_dimensions(ops, namer), parts=parts, count=count)
 
 
-def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
+def _equal_joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
     """Join equal executions in steps of different length, such as loops over a sequence."""
     found = []
     for step in steps:
@@ -204,7 +204,7 @@ def name_sizes(
     same in all; `names`: the sizes to write expressions in. Raises NoExpression when the ops differ, or a
     dimension is no short sum of products of the sizes.
     """
-    return list(_together_in_turn(steps, _Namer(sizes, names)))
+    return list(_joined_steps(steps, _Namer(sizes, names)))
 
 
 MakeInputs = Callable[[Sizes], Any]

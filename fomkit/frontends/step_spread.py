@@ -162,9 +162,9 @@ def difference_notes(works: Sequence[float], place: int) -> Iterator[str]:
     >>> list(difference_notes([100.0, 104.0], 3)), len(list(difference_notes([100.0, 120.0], 3)))
     ([], 1)
     """
-    if len(works) > 1 and min(works) > 0 and (apart := max(works) / min(works) - 1) > DIFFERENT:
+    if len(works) > 1 and min(works) > 0 and (spread := max(works) / min(works) - 1) > DIFFERENT:
         yield (
-            f"{DOUBTFUL}: the {len(works)} steps that were recorded differ by {apart:.0%} in their work; this is "
+            f"{DOUBTFUL}: the {len(works)} steps that were recorded differ by {spread:.0%} in their work; this is "
             f"step {place}, and others are longer or shorter. Profile one of usual sizes, or several"
         )
 

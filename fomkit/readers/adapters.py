@@ -105,14 +105,14 @@ def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
     """Yield each adapter, or the reason why it cannot be used."""
     for group, product in GROUPS.items():
         for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
-            of = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
+            label = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
             try:
                 loaded = point.load()
                 fault = _fault(loaded, taken)
             except (Exception, SystemExit) as error:  # third-party code
-                yield f"the adapter {of} cannot be loaded ({_error_text(error)})"
+                yield f"the adapter {label} cannot be loaded ({_error_text(error)})"
                 continue
-            yield f"the adapter {of} {fault}" if fault else Installed(loaded, product, _distribution(point))
+            yield f"the adapter {label} {fault}" if fault else Installed(loaded, product, _distribution(point))
 
 
 def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[str]]:
@@ -164,8 +164,8 @@ def read_by(installed: Installed, path: Path) -> ReadTable:
     except (Exception, SystemExit) as error:  # third-party code
         raise FomkitError(str(path), f"{installed.label} failed ({_error_text(error)}). {remedy}.") from error
     if not isinstance(found, ReadTable) or not isinstance(found.rows, pd.DataFrame):
-        gave = type(found.rows if isinstance(found, ReadTable) else found).__name__
-        raise FomkitError(str(path), f"{installed.label} gave a {gave}, not a ReadTable of a DataFrame. {remedy}.")
+        kind = type(found.rows if isinstance(found, ReadTable) else found).__name__
+        raise FomkitError(str(path), f"{installed.label} gave a {kind}, not a ReadTable of a DataFrame. {remedy}.")
     return found
 
 

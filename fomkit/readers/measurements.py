@@ -29,7 +29,7 @@ _SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")
 
 
-def _interval_ends(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
+def _interval_bounds(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     """Return low and high of a row's interval, and whether the row states them."""
     value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
     if math.isnan(low) and math.isnan(high):
@@ -37,13 +37,13 @@ def _interval_ends(row: Mapping[str, Any], where: str) -> tuple[float, float, bo
     if math.isnan(low) or math.isnan(high):
         raise FomkitError(where, "states one end of its interval. Give low and high, or neither.")
     if not low <= value <= high:
-        ends = f"low {low:g} and high {high:g}"
-        raise FomkitError(where, f"value {value:g} is not between {ends}. Check which is which.")
+        bounds = f"low {low:g} and high {high:g}"
+        raise FomkitError(where, f"value {value:g} is not between {bounds}. Check which is which.")
     return low, high, True
 
 
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
-    low, high, stated = _interval_ends(row, where)
+    low, high, stated = _interval_bounds(row, where)
     cells = {name: row.get(name, math.nan) for name in _COUNTS}
     known: dict[str, Any] = {name: None if math.isnan(one) else int(one) for name, one in cells.items()}
     known |= {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
@@ -86,14 +86,14 @@ def import_measurements(
 
     `file_format`: a key of `IMPORTERS`; `model`, `machine`: profile names; the file's own words stay in the note.
     """
-    rows, said = IMPORTERS[file_format].read(path)
+    rows, messages = IMPORTERS[file_format].read(path)
     named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]
     words = [
         f"{what} is {named[0][what]!r} as the file names it; --{what} says which profile that is"
         for what, given in (("model", model), ("machine", machine))
         if given is None and named
     ]
-    return ImportedMeasurements(rows_as_table(named, str(path)), (*said, *words))
+    return ImportedMeasurements(rows_as_table(named, str(path)), (*messages, *words))
 
 
 def _with_profile_name(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
@@ -238,12 +238,12 @@ def read_meter(path: Path) -> MeterLog:
     _, header = next(rows, (1, []))
     if not header:
         raise FomkitError(str(path), "is empty. Expected a header such as 'time,power_w'.")
-    at, of, unit = _meter_columns(path, [*header])
+    moment_at, power_at, unit = _meter_columns(path, [*header])
     moments, powers = list[float](), list[float]()
     first: tuple[bool, bool] | None = None
     for line, cells in rows:
-        where, moment = f"{path}:{line}", shown(cells[at])
-        seconds, *form = _moment(cells[at], where)
+        where, moment = f"{path}:{line}", shown(cells[moment_at])
+        seconds, *form = _moment(cells[moment_at], where)
         first = first or (form[0], form[1])
         if (form[0], form[1]) != first:
             raise FomkitError(where, f"the moment is {moment}, and those above are {_form(*first)}. Use one form.")
@@ -251,7 +251,7 @@ def read_meter(path: Path) -> MeterLog:
             advice = "Sort the log; where a clock was set back, cut it there."
             raise FomkitError(where, f"the moment {moment} is not after the one in the line before. {advice}")
         moments.append(seconds)
-        power = cells[of].strip()
+        power = cells[power_at].strip()
         power = f"{power} {unit}" if unit and is_number(power) else power
         powers.append(parse_quantity(power, "power_w", where, "power"))
     if len(moments) < 2 or first is None:

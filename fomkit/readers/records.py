@@ -75,17 +75,17 @@ def _default_words(mode: str) -> dict[str, str]:
     return {"basis": "measured", "note": f"mode {mode}"}
 
 
-def _beside(row: Measurement, mode: str) -> dict[str, object]:
+def _extra_fields(row: Measurement, mode: str) -> dict[str, object]:
     """Return the facts of a row that neither the benchmarker's fields hold nor an import would infer."""
     words = {name: getattr(row, name) for name in _WORDS}
     if row.source.startswith(_SOURCE):
         words["source"] = ""
     defaults = _default_words(mode)
-    ends = {"low": row.low, "high": row.high} if row.spread_stated else {}
-    return {**ends, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
+    bounds = {"low": row.low, "high": row.high} if row.spread_stated else {}
+    return {**bounds, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
 
 
-def _taken_beside(rest: dict[str, Any]) -> dict[str, object]:
+def _take_extra_fields(rest: dict[str, Any]) -> dict[str, object]:
     """Remove and return the facts that an export added to a record; another program's field of this name stays."""
     found = rest.get(_BESIDE)
     if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
@@ -102,7 +102,7 @@ def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]
         problem = {"name": problem}
     if not isinstance(problem, dict):
         raise FomkitError(where, "problem is neither a name nor an object. Expected {name: …, cnt_samples: …}.")
-    beside = _taken_beside(rest)
+    beside = _take_extra_fields(rest)
     rate, mode = _samples_per_s(record, problem, where), text(record, "mode", where) or "training"
     quantity, value, own = "sample_per_s", rate, "samples_per_second"
     if mode == "inference":
@@ -174,7 +174,7 @@ def benchmarker_record(row: Measurement) -> dict[str, object]:
     problem = record["problem"]
     record["problem"] = (problem or row.model) if named_only else {"name": row.model, **problem}
     mode = str({**made, **record}.get("mode") or "training")
-    if beside := _beside(row, mode):
+    if beside := _extra_fields(row, mode):
         made[_BESIDE] = beside
     return {**made, **record}
 
@@ -329,7 +329,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
         raise FomkitError(str(path), f"no run of it succeeded ({len(runs)} ended). Only such is a measured run.")
     batch = facts.get("global_batch_size")
     whole = isinstance(batch, int) and not isinstance(batch, bool) and 1 <= batch <= 1e15
-    who = "".join(f", {text(facts, key, str(path))}" for key in _WHO if facts.get(key))
+    submitter = "".join(f", {text(facts, key, str(path))}" for key in _WHO if facts.get(key))
     rows = [
         {
             "model": text(facts, "submission_benchmark", str(path), needed=True),
@@ -340,7 +340,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
             "scope": "system",
             "basis": "measured",
             "date": datetime.fromtimestamp(start, UTC).date().isoformat(),
-            "source": f"MLPerf log {path.name}:{where.rpartition(':')[2]}{who}",
+            "source": f"MLPerf log {path.name}:{where.rpartition(':')[2]}{submitter}",
             "note": "" if accuracy is None else f"eval_accuracy {accuracy:g}",
         }
         for where, start, end, status, accuracy in runs

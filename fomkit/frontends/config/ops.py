@@ -363,8 +363,8 @@ def step_rows(
     step = Step(shape.dtype, mode, fusion, shape.norm)
 
     def stream(stack: Stack) -> Stream:
-        of = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH
-        return Stream(Many(1 if isinstance(stack.length, str) else stack.length, of), stack.length)
+        tokens = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH
+        return Stream(Many(1 if isinstance(stack.length, str) else stack.length, tokens), stack.length)
 
     source = stream(shape.encoder) if shape.encoder is not None else None
     step.module = "front"

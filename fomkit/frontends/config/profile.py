@@ -86,15 +86,15 @@ def _output(row: dict[str, Any], item_byte: int) -> int | str:
     """Return the bytes that an op writes, as a cell."""
     if row["kind"] == "attention":
         width = row["shared_dim"] or row["head_dim"]
-        wide, of = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+        wide, tokens = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
     elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
     elif row["kind"] in ("gemm", "experts"):
-        wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
+        wide, tokens = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
     else:
         written: int | str = row.get("write_byte", 0)
         return written
-    return Many(wide * item_byte, str(of)).cell
+    return Many(wide * item_byte, str(tokens)).cell
 
 
 def _cached(one: Attention) -> int:

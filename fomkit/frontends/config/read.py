@@ -418,8 +418,8 @@ def _with_unused(found: Architecture, file: Fields) -> Architecture:
     notes = [*file.notes]
     if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
         notes.append(f"architectures names {head}: a head over all words is counted all the same")
-    said = {key for key, value in file.content.items() if value is not None and value is not False}
-    unused = sorted(key for key in said - file.asked if not _NO_WORK.search(key))
+    stated = {key for key, value in file.content.items() if value is not None and value is not False}
+    unused = sorted(key for key in stated - file.asked if not _NO_WORK.search(key))
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
         notes.append(f"fields of the file that nothing was made of: {shown}")

@@ -250,8 +250,8 @@ def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
     at = 0
     for argument in op.op_def.input_arg:
         if argument.number_attr or argument.type_list_attr:
-            told = op.get_attr(argument.number_attr or argument.type_list_attr)
-            many = told if argument.number_attr else len(told)
+            stated = op.get_attr(argument.number_attr or argument.type_list_attr)
+            many = stated if argument.number_attr else len(stated)
             found[argument.name] = tuple(arrays[at : at + many])
             at += many
         else:
@@ -268,9 +268,9 @@ def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, 
     ShapeUnknown if a shape depends on data.
     """
     op, place = ran.op, ran.place
-    spared = [not _is_known(tensor) and (tensor.op in folded or is_scratch(tensor)) for tensor in op.inputs]
-    given = zip(op.inputs, spared, strict=True)
-    arguments = _inputs(op, [None if is_spared else as_array(tensor, place) for tensor, is_spared in given])
+    ignored = [not _is_known(tensor) and (tensor.op in folded or is_scratch(tensor)) for tensor in op.inputs]
+    given = zip(op.inputs, ignored, strict=True)
+    arguments = _inputs(op, [None if is_ignored else as_array(tensor, place) for tensor, is_ignored in given])
     for attribute in op.op_def.attr:
         if attribute.type in ("bool", "int", "string", "list(int)", "float"):
             value = op.get_attr(attribute.name)

@@ -49,8 +49,8 @@ def _targets(model: Any, x: Any) -> Any:
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
     names = (getattr(one, "name", None) or getattr(one, "__name__", None) or one or "" for one in given)
-    told = ((output, "sparse" in str(name).lower()) for output, name in zip(flat, names, strict=False))
-    known = ((one.shape[:-1], "int32") if sparse else (one.shape, one.dtype) for one, sparse in told)
+    pairs = ((output, "sparse" in str(name).lower()) for output, name in zip(flat, names, strict=False))
+    known = ((one.shape[:-1], "int32") if sparse else (one.shape, one.dtype) for one, sparse in pairs)
     return keras.tree.pack_sequence_as(outputs, [keras.KerasTensor(*one) for one in known])
 
 

@@ -132,9 +132,9 @@ def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> AbstractContextMa
     """Run every call of a layer in the context that ``around`` makes."""
 
     def called(call: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        with around(layer, args, kwargs) as gave:
+        with around(layer, args, kwargs) as report:
             output = call(layer, *args, **kwargs)
-            gave(output)
+            report(output)
             return output
 
     return watched(keras.Layer, __call__=called)

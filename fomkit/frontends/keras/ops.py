@@ -123,9 +123,9 @@ def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]
         if len(query.shape) != 4:
             return given(*args, **kwargs)
         causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
-        with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
+        with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as report:
             output = given(*args, **kwargs)
-            gave(output)
+            report(output)
             return output
 
     with (

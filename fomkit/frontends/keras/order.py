@@ -133,7 +133,7 @@ def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[
         yield _Executed(op, inside[0].pass_name, found, first, number, sum(kept.values()))
 
 
-def _settle(executed: Sequence[_Executed], memory: _Memory, results: Container[Made]) -> None:
+def _assign_memory(executed: Sequence[_Executed], memory: _Memory, results: Container[Made]) -> None:
     """Follow the graph in running order; record the memory of each result and the op that reads it last."""
     last: dict[Made, int] = {}
     for one in executed:
@@ -160,7 +160,7 @@ def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iter
         yield (copies[made] - 1) * byte, one.last, "temporary"
 
 
-def _standing(model: Any, graph: Graph, rule: str, updated: Sequence[Any]) -> Iterator[TracedOp]:
+def _initial_memory(model: Any, graph: Graph, rule: str, updated: Sequence[Any]) -> Iterator[TracedOp]:
     """Yield the memory that exists before the step: weights, other variables, optimizer state, and data."""
     trained = {id(variable) for variable in updated}
     for layer, path in placed_layers(model):
@@ -197,8 +197,8 @@ def order_of_graph(
         copies[made] = max(COPIES[rule], 1 + shared) if rule else 0
     try:
         executed = list(_executed(placed, rows_of))
-        _settle(executed, memory, {*map(_made, graph.outputs), *copies})
-        lines = list(_standing(model, graph, rule, updated))
+        _assign_memory(executed, memory, {*map(_made, graph.outputs), *copies})
+        lines = list(_initial_memory(model, graph, rule, updated))
         first_after = next((one.first for one in executed if one.pass_name == BACKWARD), 1)
         for one in executed:
             pieces = _pieces(one, memory, copies)

@@ -54,9 +54,9 @@ def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
         "batch": values.shape[0], "in_channels": values.shape[1], "out_channels": out_channels,
     }  # fmt: skip
     dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
-    told = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
+    window = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
             "dilation": arguments["dilation"]}  # fmt: skip
-    for name, given in told.items():
+    for name, given in window.items():
         per_axis = _three(given, spatial, 0 if name == "pad" else 1)
         dimensions.update({f"{name}_{axis}": size for axis, size in zip(calls.AXES, per_axis, strict=True)})
     dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
@@ -137,8 +137,8 @@ def grouped(call: Call) -> list[Work]:
     rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
     if not len(left.shape) == len(right.shape) == 3:
         sizes[rows] = -(-int(sizes[rows]) // groups)
-    turned = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
-    return [Work("gemm", {**sizes, **turned}, left.dtype)]
+    transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
+    return [Work("gemm", {**sizes, **transposed}, left.dtype)]
 
 
 def _as_column(vector: Array) -> Array:

@@ -32,18 +32,18 @@ def sizes_of(call: Call) -> Dimensions:
     length, the padding is added to the input's length, as for TensorFlow.
     """
     values, weight = _factors(call)
-    told, spatial = call.arguments, len(weight.shape) - 2
+    attributes, spatial = call.arguments, len(weight.shape) - 2
     transposed = call.op == "ConvTranspose"
-    groups = int(told.get("group", 1))
-    into = weight.shape[0] if transposed else weight.shape[1] * groups
-    if spatial < 1 or len(values.shape) != spatial + 2 or into != values.shape[1]:
+    groups = int(attributes.get("group", 1))
+    in_channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    if spatial < 1 or len(values.shape) != spatial + 2 or in_channels != values.shape[1]:
         raise ValueError(f"{call.op} takes {values.shape} with a weight of {weight.shape} in {groups} groups")
     if spatial > 3:
         raise ValueError(f"{call.op} has {spatial} axes of space")
     ones, zeros = [1] * spatial, [0] * spatial
     arguments: dict[str, Any] = {
-        "groups": groups, "transposed": transposed, "stride": told.get("strides") or ones,
-        "dilation": told.get("dilations") or ones, "padding": zeros, "output_padding": zeros,
+        "groups": groups, "transposed": transposed, "stride": attributes.get("strides") or ones,
+        "dilation": attributes.get("dilations") or ones, "padding": zeros, "output_padding": zeros,
     }  # fmt: skip
     found = conv_dimensions(arguments, values, weight)
     results = call.results[0].shape[2:]
@@ -55,22 +55,22 @@ def sizes_of(call: Call) -> Dimensions:
 def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) -> None:
     """Set the padding of one axis; ``at`` counts from the last axis."""
     axis, length = calls.AXES[at], calls.LENGTHS[at]
-    reach = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
+    extent = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
     stride, given = int(found[f"stride_{axis}"]), int(found[length])
     pads = list(call.arguments.get("pads") or ())
     spatial = len(pads) // 2
     before, after = (pads[at + spatial], pads[at + 2 * spatial]) if pads else (0, 0)
     automatic = call.arguments.get("auto_pad", "NOTSET") not in ("NOTSET", "")
     if transposed:
-        found[f"pad_{axis}"], more = cut(given, out, reach, stride)
-        if more:
+        found[f"pad_{axis}"], output_pad = cut(given, out, extent, stride)
+        if output_pad:
             for one in calls.AXES:
                 found.setdefault(f"output_pad_{one}", 0)
-            found[f"output_pad_{axis}"] = more
+            found[f"output_pad_{axis}"] = output_pad
     elif before == after and not automatic:
         found[f"pad_{axis}"] = before
     else:
-        found[f"pad_{axis}"], found[length] = padded(given, out, reach, stride)
+        found[f"pad_{axis}"], found[length] = padded(given, out, extent, stride)
 
 
 def convolution(call: Call) -> list[Work]:

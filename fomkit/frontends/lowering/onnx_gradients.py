@@ -166,11 +166,11 @@ def _einsum(back: Backward) -> None:
         _moved(back)
         return
     for at in back.wanted:
-        mine, other = terms[at], terms[1 - at]
-        if set(mine) - set(other) - set(out) or len(set(mine)) < len(mine.replace("...", ".")):
+        own_term, other_term = terms[at], terms[1 - at]
+        if set(own_term) - set(other_term) - set(out) or len(set(own_term)) < len(own_term.replace("...", ".")):
             raise NoRule(f"EinsumGrad of {equation}"[:60])
         read = [given, back.input(1 - at)]
-        (work,) = onnx.summed_product(f"{out},{other}->{mine}", read, (back.input(at),))
+        (work,) = onnx.summed_product(f"{out},{other_term}->{own_term}", read, (back.input(at),))
         made = back.make(at)
         back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
 

@@ -52,27 +52,27 @@ def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
 def _conv_sizes(call: Call, small: Array, large: Array, kernel: Sequence[int], *, transposed: bool) -> Dimensions:
     """Return the dimensions of a convolution; the kernel slides over the positions of ``large``."""
     depthwise = "Depthwise" in call.op
-    *lengths, into, _ = kernel
+    *lengths, in_channels, _ = kernel
     large_channels, small_channels = _channel_count(call, large), _channel_count(call, small)
-    groups = large_channels if depthwise else large_channels // max(into, 1)
+    groups = large_channels if depthwise else large_channels // max(in_channels, 1)
     lengths = [1] * (3 - len(lengths)) + list(lengths)
     strides = _spatial(call, call.arguments["strides"])
     dilations = _spatial(call, call.arguments.get("dilations") or [1] * len(large.shape))
     small_at, large_at = _spatial(call, small.shape), _spatial(call, large.shape)
     first, second = (small_channels, large_channels) if transposed else (large_channels, small_channels)
     found: Dimensions = {"batch": large.shape[0], "in_channels": first, "out_channels": second, "groups": groups}
-    added = []
+    output_pads = []
     for axis, name, at in zip(calls.AXES, calls.LENGTHS, range(3), strict=True):
-        reach = dilations[at] * (lengths[at] - 1) + 1
+        extent = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
-            found[f"pad_{axis}"], more = cut(small_at[at], large_at[at], reach, strides[at])
-            added.append(more)
+            found[f"pad_{axis}"], output_pad = cut(small_at[at], large_at[at], extent, strides[at])
+            output_pads.append(output_pad)
         else:
-            found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], reach, strides[at])
+            found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], extent, strides[at])
         found |= {f"kernel_{axis}": lengths[at], f"stride_{axis}": strides[at], f"dilation_{axis}": dilations[at]}
-    if any(added):
-        found.update({f"output_pad_{axis}": more for axis, more in zip(calls.AXES, added, strict=True)})
+    if any(output_pads):
+        found.update({f"output_pad_{axis}": pad for axis, pad in zip(calls.AXES, output_pads, strict=True)})
     first_axes = "dhw" if len(large.shape) == 5 else "hw"
     layout = f"nc{first_axes}" if _channels_first(call) else f"n{first_axes}c"
     return {**found, "layout": layout, "transposed": int(transposed)}

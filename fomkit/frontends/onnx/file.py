@@ -145,8 +145,8 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
         order += ready
         sorter.done(*ready)
     if len(order) < len(graph.node):
-        stuck = graph.node[min(set(range(len(graph.node))) - set(order))]
-        raise FomkitError(where, f"has a cycle: a {stuck.op_type:.40} needs its own result. {_NEWEST}")
+        cyclic = graph.node[min(set(range(len(graph.node))) - set(order))]
+        raise FomkitError(where, f"has a cycle: a {cyclic.op_type:.40} needs its own result. {_NEWEST}")
     # If the file's own order is valid, it is kept.
     reads = ((at, name) for at, node in enumerate(graph.node) for name in node.input if name in makers)
     holds = all(makers[name] < at for at, name in reads)

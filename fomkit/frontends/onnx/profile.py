@@ -49,27 +49,27 @@ class BackwardPass:
 
 def _reached(walked: Walked, weights: set[int]) -> tuple[set[int], set[int]]:
     """Return the memory that depends on a weight, and the memory made of weights alone."""
-    touched, only = set(weights), set(weights)
+    dependent, only = set(weights), set(weights)
     for one in walked.ran:
         if one.op in WITHOUT_GRADIENT:
             continue
         sources = [array.storage for at in takes_gradient(one) if (array := one.inputs[at]) is not None]
         made = {array.storage for array in one.outputs if array is not None and is_float(array)}
-        if touched & set(sources):
-            touched |= made
+        if dependent & set(sources):
+            dependent |= made
         if {array.storage for array in one.inputs if array is not None} <= only:
             only |= made
-    return touched, only
+    return dependent, only
 
 
 def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
     """Derive the backward pass from the graph's outputs, which a loss reads."""
     own = set(walked.layouts)
-    touched, of_weights = _reached(walked, own)
+    dependent, of_weights = _reached(walked, own)
     found = BackwardPass()
     pending: dict[int, list[Array]] = {}
     for array in results:
-        if is_float(array) and array.storage in touched and array.storage not in own:
+        if is_float(array) and array.storage in dependent and array.storage not in own:
             gradient = new_array(array.shape, array.dtype)
             pending.setdefault(array.storage, []).append(gradient)
             found.steps.append(Derived([], (), (gradient,)))
@@ -79,12 +79,12 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
         )
         if all(gradient is None for gradient in given) or one.op in WITHOUT_GRADIENT:
             continue
-        wanted = tuple(at for at in takes_gradient(one) if _storage(one, at) in touched)
+        wanted = tuple(at for at in takes_gradient(one) if _storage(one, at) in dependent)
         if not wanted:
             continue
-        weighty = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
+        weight_inputs = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
         try:
-            back = derive_gradient(one, given, wanted, weighty)
+            back = derive_gradient(one, given, wanted, weight_inputs)
         except NoRule as missing:
             found.unsupported.append(str(missing))
             continue

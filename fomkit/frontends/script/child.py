@@ -85,7 +85,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     spec.loader.exec_module(program)
 
 
-def _failed(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
+def _failure(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
     """Return the answer of a failed child; ``quotes``: whether to quote the program's output."""
     return {**told_error(error), "quotes": quotes}
 
@@ -97,7 +97,7 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
         try:
             answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
         except Exception as error:  # otherwise the user's code might swallow the error and train on
-            answer.leave(_failed(explain_exception(error, request["where"], Path(request["path"]))))
+            answer.leave(_failure(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
         if not is_all:
             return
@@ -109,7 +109,7 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
     return on_taken
 
 
-def _ended(
+def _no_step_error(
     error: BaseException | None, watch: Watch[Any], framework: FrameworkCapture[Any], request: dict[str, Any]
 ) -> FomkitError:
     """Return the error for a program from which no step could be captured."""
@@ -138,7 +138,7 @@ def _ended(
     return FomkitError(where, f"ended without a step of an optimizer in this process{watch.seen}. {expected}")
 
 
-def _partial(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
+def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
     """Return why fewer steps ran than wanted; "" if enough ran."""
     if watch.rounds >= WANTED_ROUND and error is None:
         return ""
@@ -158,13 +158,13 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     except BaseException as raised:  # the program may raise anything, even SystemExit; the parent reports it
         error = raised
     if watch.taken is None:
-        return _failed(_ended(error, watch, framework, request), quotes=isinstance(error, SystemExit))
+        return _failure(_no_step_error(error, watch, framework, request), quotes=isinstance(error, SystemExit))
     if watch.is_over:
         return {}  # the answer was left when the program was stopped
     try:
-        return {"draft": asdict(framework.draft(watch.taken, request, _partial(error, watch, request)))}
+        return {"draft": asdict(framework.draft(watch.taken, request, _why_fewer(error, watch, request)))}
     except Exception as raised:  # the user's step may fail where only its shapes are known
-        return _failed(explain_exception(raised, request["where"], path))
+        return _failure(explain_exception(raised, request["where"], path))
 
 
 def run_script(framework: FrameworkCapture[T]) -> None:

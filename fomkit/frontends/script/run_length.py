@@ -81,7 +81,7 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
 
 
-def _looked_up(node: ast.expr, frame: FrameType) -> Any:
+def _evaluated(node: ast.expr, frame: FrameType) -> Any:
     """Evaluate a plain expression in a frame: names, attributes, items and arithmetic; only ``int`` is called."""
     if isinstance(node, ast.Constant):
         return node.value
@@ -90,37 +90,37 @@ def _looked_up(node: ast.expr, frame: FrameType) -> Any:
             if node.id in names:
                 return names[node.id]
     if isinstance(node, ast.Attribute):
-        return getattr(_looked_up(node.value, frame), node.attr)
+        return getattr(_evaluated(node.value, frame), node.attr)
     if isinstance(node, ast.Subscript):
-        return _looked_up(node.value, frame)[_looked_up(node.slice, frame)]
+        return _evaluated(node.value, frame)[_evaluated(node.slice, frame)]
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_looked_up(node.left, frame), _looked_up(node.right, frame))
-    if isinstance(node, ast.Call) and _called(node) == "int" and len(node.args) == 1:
-        return int(_looked_up(node.args[0], frame))
+        return _ARITHMETIC[type(node.op)](_evaluated(node.left, frame), _evaluated(node.right, frame))
+    if isinstance(node, ast.Call) and _called_name(node) == "int" and len(node.args) == 1:
+        return int(_evaluated(node.args[0], frame))
     raise Unknown
 
 
-def _looked_up_or_none(node: ast.expr, frame: FrameType) -> Any:
+def _evaluated_or_none(node: ast.expr, frame: FrameType) -> Any:
     try:
-        return _looked_up(node, frame)
+        return _evaluated(node, frame)
     except Exception:  # the user's objects may raise anything
         return None
 
 
-def _is_over(node: ast.expr, frame: FrameType, loader: Any) -> bool:
+def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
     """Return whether an expression is the loader, or an object that wraps it."""
-    value = _looked_up_or_none(node, frame)
+    value = _evaluated_or_none(node, frame)
     return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
 def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
     """Yield the expression that a loop iterates over, then, if it is a known wrapper, what is inside."""
     yield node
-    if isinstance(node, ast.Call) and _called(node) in _WRAPPERS:
+    if isinstance(node, ast.Call) and _called_name(node) in _WRAPPERS:
         for argument in node.args:
             yield from _unwrapped(argument)
 
@@ -130,8 +130,8 @@ def _rounds(loop: _Loop) -> int | None:
     if not isinstance(loop.node, ast.For):
         return None
     for node in _unwrapped(loop.node.iter):
-        if isinstance(node, ast.Call) and _called(node) in _RANGES and 1 <= len(node.args) <= 3:
-            bounds = [_looked_up_or_none(argument, loop.frame) for argument in node.args]
+        if isinstance(node, ast.Call) and _called_name(node) in _RANGES and 1 <= len(node.args) <= 3:
+            bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
             return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
     return None
 
@@ -150,13 +150,13 @@ def _by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], load
             loops = _loops_around(frame) + loops
         frame = frame.f_back
     for place, loop in enumerate(loops):
-        over = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
-        if any(_is_over(node, loop.frame, loader) for node in over):
-            return _outside(loops[:place], loop)
+        iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        if any(_is_loader(node, loop.frame, loader) for node in iterated):
+            return _epochs_outside(loops[:place], loop)
     return RunLength(None, "the loop over the DataLoader is not one that can be read")
 
 
-def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
+def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     if not loops:
         return RunLength(None, f"no loop stands around the one over the data at {data.place}")
     rounds = _rounds(loops[-1])
@@ -205,11 +205,11 @@ def _lightning(trainer: Any, loader: Any) -> RunLength:
         remarks.append("max_time may end the run before its last epoch")
     return RunLength(
         epochs, f"{'max_epochs' if epochs or not steps else 'max_steps'} of Lightning's Trainer",
-        _cut(batches, loader), validated, steps, every, (*remarks, *_stops_early(trainer.callbacks)),
+        _limited_samples(batches, loader), validated, steps, every, (*remarks, *_stops_early(trainer.callbacks)),
     )  # fmt: skip
 
 
-def _cut(batches: int | None, loader: Any) -> int | None:
+def _limited_samples(batches: int | None, loader: Any) -> int | None:
     """Return the samples of an epoch limited to some batches; None if the epoch ends with the loader."""
     batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, length_of(loader))
     return batches * batch if batches and batch and (whole is None or batches < whole) else None

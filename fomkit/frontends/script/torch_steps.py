@@ -218,7 +218,7 @@ class StepWatch:
         self._steps = self._depth = 0
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._calls = OuterCalls(self._told(Recording.model_begins), self._told(Recording.model_ends))
+        self._calls = OuterCalls(self._relayed(Recording.model_begins), self._relayed(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
@@ -236,7 +236,7 @@ class StepWatch:
             stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
-            stack.enter_context(watch_loaders(self._told(Recording.forget), self._batch, self._quietly))
+            stack.enter_context(watch_loaders(self._relayed(Recording.forget), self._batch, self._quietly))
             stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
             stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
@@ -248,7 +248,7 @@ class StepWatch:
                 if self._now:
                     self._now.close()
 
-    def _told(self, note: Callable[..., None]) -> Callable[..., None]:
+    def _relayed(self, note: Callable[..., None]) -> Callable[..., None]:
         """Return a function that passes its arguments to the current recording, if there is one."""
 
         def tell(*seen: Any) -> None:

@@ -86,8 +86,8 @@ def _kernel(op: Any, name: str) -> Callable[..., Any]:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if sums:
                 # Read narrow, summed and written wide, in one kernel.
-                asked = args[place] if len(args) > place else kwargs.get("dtype")
-                return op(*args[:place], **{**kwargs, "dtype": asked or _dtype_for(name, args)})
+                requested = args[place] if len(args) > place else kwargs.get("dtype")
+                return op(*args[:place], **{**kwargs, "dtype": requested or _dtype_for(name, args)})
             with torch._C.DisableTorchFunction():
                 dtype = _dtype_for(name, args)
                 cast = [_cast_all(value, dtype) for value in args]

@@ -237,7 +237,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 rows = self._record(call, rule)
                 if self.layers is not None and len(running) > 1 and not self.in_backward:
                     self.layers.note_op(call, self.stack.top)
-            self.order.note(rows, results, *self._where())
+            self.order.note(rows, results, *self._module_and_pass())
         return results
 
     def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
@@ -259,10 +259,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if row.pass_name == FORWARD:
                     op.pass_name = FORWARD
             if op.pass_name == BACKWARD:
-                self._follow(op if by_gradient else None, call)
+                self._track_gradients(op if by_gradient else None, call)
         return rows[:1] if scope.owner is not None else rows
 
-    def _where(self) -> tuple[str, str]:
+    def _module_and_pass(self) -> tuple[str, str]:
         """Return the module and the pass in which the op just recorded ran."""
         node: Node = torch._C._current_autograd_node()
         if len(self.stack.running) == 1 and node is not None:
@@ -297,7 +297,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._last_backward, BACKWARD
         return self.stack.top, BACKWARD if self.in_backward else self.between
 
-    def _follow(self, op: TracedOp | None, call: Call) -> None:
+    def _track_gradients(self, op: TracedOp | None, call: Call) -> None:
         """Track which storages hold gradients of parameters, and thereby which ops make them.
 
         Sums of such gradients are gradients of parameters too. A storage newly made by another op is not, even if

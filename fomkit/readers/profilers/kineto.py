@@ -65,7 +65,7 @@ class TraceRows:
     step_s: tuple[float, ...]
 
 
-def _looked_up(value: Any, *keys: Any) -> Any:
+def _nested_value(value: Any, *keys: Any) -> Any:
     """Look up keys in nested values of unknown structure; ``None`` if a key is missing."""
     for key in keys:
         if isinstance(value, dict):
@@ -164,8 +164,8 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
     device = join_device(events, nesting)
     default_dtype = commonest_dtype(events)
     executions = Collector(events, nesting, device, default_dtype).collect()
-    ranks = _looked_up(head, "distributedInfo", "world_size")
-    properties = _looked_up(head, "deviceProperties")
+    ranks = _nested_value(head, "distributedInfo", "world_size")
+    properties = _nested_value(head, "deviceProperties")
     local = len(properties) if isinstance(properties, list) else 0
     rows = Rows(events, executions, default_dtype, ranks if type(ranks) is int and ranks > 1 else 0, local)
     return Steps(head, events, nesting, device, executions, rows)
@@ -183,7 +183,7 @@ def read_trace(path: Path) -> TraceRows:
 
 def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
     """Return the file's facts of a device; if they are not numbered, those common to all devices."""
-    listed = _looked_up(head, "deviceProperties")
+    listed = _nested_value(head, "deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     numbered = [one for one in known if str(one.get("id")) == unit]
     similar = known if len({str(one.get("name")) for one in known}) == 1 else []
@@ -296,8 +296,8 @@ def _without_rows(steps: Steps) -> Iterator[Spent]:
         times.setdefault(name, [0.0] * len(windows))[step] += own[event] / 1e6
         counts[name] += 1
     for name, of_steps in times.items():
-        calm, middle = map(float, np.quantile(of_steps, [CALM, 0.5]))
-        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), middle, calm)
+        calm, median = map(float, np.quantile(of_steps, [CALM, 0.5]))
+        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), median, calm)
 
 
 def _covered(steps: Steps) -> float:

@@ -142,7 +142,7 @@ class Rows:
             op = TracedOp(name, "other", {}, self._default_dtype, key.pass_name, "", count=count)
             yield Row(op, times, alone=True, unit="")
             return
-        parted = self._parted(key, ops, times, count)
+        parted = self._divided_times(key, ops, times, count)
         alone = len(ops) == 1 or key in self._executions.shares
         for op, own in zip(ops, parted, strict=True):
             yield Row(replace(op, count=count), own, alone, self._executions.units.get(key, ""))
@@ -175,7 +175,7 @@ class Rows:
             for work, own in zip(works, sizes, strict=True)
         ]
 
-    def _parted(
+    def _divided_times(
         self, key: Key, ops: Sequence[TracedOp], times: NDArray[np.float64], count: int
     ) -> list[NDArray[np.float64]]:
         """Divide a call's times among its works: whole, by the kernels' names, or in equal halves."""
@@ -233,7 +233,7 @@ def _identity(row: Row) -> dict[str, object]:
     }
 
 
-def _why_not(row: Row) -> str:
+def _reason_dropped(row: Row) -> str:
     if row.op.kind in _NEVER:
         return "no dimensions that a timing could stand for"
     if not row.alone:
@@ -251,7 +251,7 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
     times: dict[tuple[tuple[str, object], ...], list[float]] = {}
     dropped: dict[tuple[str, str], int] = {}
     for row in rows:
-        if why := _why_not(row):
+        if why := _reason_dropped(row):
             dropped[row.op.kind, why] = dropped.get((row.op.kind, why), 0) + 1
             continue
         identity = _identity(row)
@@ -260,7 +260,7 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
         times.setdefault(key, []).extend(time for time in row.times if time > 0 and not math.isnan(time))
     found = []
     for key, identity in known.items():
-        low, middle, high = np.quantile(times[key], (0.25, 0.5, 0.75)).tolist()
+        low, median, high = np.quantile(times[key], (0.25, 0.5, 0.75)).tolist()
         repeats = float(len(times[key]))
-        found.append({**identity, "time_s": middle, "p25_s": low, "p75_s": high, "repeats": repeats})
+        found.append({**identity, "time_s": median, "p25_s": low, "p75_s": high, "repeats": repeats})
     return pd.DataFrame(found), dropped

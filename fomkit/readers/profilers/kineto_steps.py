@@ -204,7 +204,7 @@ class Collector:
         self._add_loose(backward)
         for (step, owner), time in backward.items():
             self._note(step, self._backward_key(owner), time if time else float("nan"))
-        return self._chosen()
+        return self._chosen_steps()
 
     def _backward_key(self, owner: int) -> Key:
         event, events = self._nesting.rows.event[owner], self._events
@@ -274,7 +274,7 @@ class Collector:
                 time = events.device_time[device]
                 _add_to(self._occupied, key, [percent / 100 * time, time])
 
-    def _chosen(self) -> Executions:
+    def _chosen_steps(self) -> Executions:
         """Choose the largest group of equal steps, the later one of equal groups, without a cold start."""
         step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._ran, np.int32)
         time = np.frombuffer(self._time_s, np.float64)
@@ -283,8 +283,8 @@ class Collector:
         similar: dict[bytes, list[int]] = {}
         for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
             similar.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
-        alike = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
-        taken, known, cold = sorted(alike), np.nan_to_num(time), None
+        largest = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
+        taken, known, cold = sorted(largest), np.nan_to_num(time), None
         step_s = tuple(float(known[step == one].sum()) for one in taken)
         if is_cold(step_s):
             cold, taken, step_s = (taken[0], step_s[0]), taken[1:], step_s[1:]
@@ -307,7 +307,7 @@ class Collector:
             updates=list(self._updates),
             steps=len(self._windows) or 1,
             marked_by=self._marked_by,
-            similar=len(alike),
+            similar=len(largest),
             step_s=step_s,
             cold=cold,
             input_calls=self._input_calls,

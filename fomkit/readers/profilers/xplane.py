@@ -140,7 +140,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
     """Assign the times of nodes to rows of the op table, given the model's graph and the number of rows."""
     steps, loops = xplane_times.steps_of(times, _count_steps(times, nodes)), _loops(nodes)
     notes = tuple(xplane_times.step_notes(steps, times.timer, times.nodes.values()))
-    found, loose = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
+    found, unjoined = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
     for name, time in times.nodes.items():
         node, expected = nodes.get(name), 0
         if node is not None and not times.device:
@@ -159,8 +159,8 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
             op = node.op if node is not None else op_of_kernel(time.kernel)
             pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
             count = max(round(time.count / steps.steps), 1)
-            loose.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
-    found.unjoined = _sum_alike(loose)
+            unjoined.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
+    found.unjoined = _sum_alike(unjoined)
     found.unseen = sum(
         node.count
         for name, node in nodes.items()
@@ -265,12 +265,12 @@ LEAST_SHARE = 0.5
 _LISTED = 5
 
 
-def _is_of(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
+def _traced_with(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
     device = printable(times.device) or "cpu"
     return {**found.traced_with, "framework": "tensorflow", "device": device}
 
 
-def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+def _from_times(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     ops, steps = table_of_times(times)
     check_table(ops, "OPS", str(path))
     mode = "infer" if set(ops["pass_name"]) == {"forward"} else "train"
@@ -283,7 +283,7 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
         *batch_note(sizes),
     )
     profile = bare_model(path, ops, sizes, mode=mode)
-    return replace(profile, traced_with=_is_of(profile, times)), notes
+    return replace(profile, traced_with=_traced_with(profile, times)), notes
 
 
 def model_of_planes(
@@ -297,7 +297,7 @@ def model_of_planes(
     """
     times = xplane_times.read_plane_times(path)
     if graph is None:
-        profile, notes = _alone(path, times, sizes)
+        profile, notes = _from_times(path, times, sizes)
     else:
         profile, nodes = profile_graph(graph, sizes=sizes)
         joined = join_nodes(times, nodes, len(profile.ops))
@@ -307,7 +307,7 @@ def model_of_planes(
         most = (f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED])
         left = (f"not joined: {', '.join(most)}",) if joined.unjoined else ()
         notes = (*joined_notes(joined), *left, *plane_notes(times))
-        profile = replace(profile, ops=ops, traced_with=_is_of(profile, times))
+        profile = replace(profile, ops=ops, traced_with=_traced_with(profile, times))
     return profile, notes
 
 

@@ -254,13 +254,13 @@ def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
     return found.get("tf_op") or found.get("hlo_op", ""), found.get("hlo_category", "")
 
 
-def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
+def _new_plane(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
     """Begin a plane; planes of the same name, as from several machines, are kept apart by a number."""
     same = sum(one.partition(" #")[0] == name for one in known)
     return known.setdefault(f"{name} #{same + 1}" if same else name, PlaneTimes())
 
 
-def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
+def _busiest_planes(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
     """Return the times of the busiest host and the busiest device: other planes are the same step again."""
     planes = [*hosts.values(), *devices.values()]
     times = PlaneTimes(
@@ -289,11 +289,11 @@ def read_plane_times(path: Path) -> PlaneTimes:
     with open_planes(path) as found:
         for plane in found.planes():
             if plane.name.startswith("/host:CPU"):
-                _read_host(plane, _another(hosts, plane.name.removeprefix("/")))
+                _read_host(plane, _new_plane(hosts, plane.name.removeprefix("/")))
             elif plane.name.startswith("/device:") and plane.encoded:
-                _read_device(plane, _another(devices, plane.name.removeprefix("/device:")))
+                _read_device(plane, _new_plane(devices, plane.name.removeprefix("/device:")))
         notes = [*found.notes]
-    times = _taken(hosts, devices)
+    times = _busiest_planes(hosts, devices)
     times.notes = notes
     if not times.nodes:
         raise FomkitError(

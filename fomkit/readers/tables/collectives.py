@@ -283,8 +283,8 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
         )  # fmt: skip
     if not ranks and not sizes.get("ranks"):
         raise FomkitError(str(path), "lists no ranks ('# Rank 0 …'). Say how many ran: --set ranks=8.")
-    told = next((match for line in lines if (match := _VERSION.search(line.text))), None)
-    version = (told[1] or told[2]) if told else ""
+    version_match = next((match for line in lines if (match := _VERSION.search(line.text))), None)
+    version = (version_match[1] or version_match[2]) if version_match else ""
     return Run(
         sizes.get("ranks") or len(ranks), sizes.get("nodes") or max(1, len(hosts)), NCCL_HARNESS, "NCCL", version,
         devices[0][3].strip() if devices else "",
@@ -431,9 +431,9 @@ def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimi
     run = _osu_run(path, lines, sections, sizes)
     rows, counts = list[LogRow](), list[SectionCount]()
     for section in sections:
-        found, told = _read_section(path, section, run)
+        found, section_counts = _read_section(path, section, run)
         rows += found
-        counts += told
+        counts += section_counts
     versions = sorted({section.version for section in sections if section.version})
     newer = (one for one in versions if int(one[0]) > _LAST_KNOWN)
     remarks = [f"Version {one} is newer than those this reader was written after." for one in newer]

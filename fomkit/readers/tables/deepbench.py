@@ -196,8 +196,8 @@ class SectionRows:
         kind = self.section.kind
         counts = []
         for name, found in outcomes.items():
-            fates: dict[str, Any] = {fate: found.count(fate) for fate in dict.fromkeys(found)}
-            counts.append(SectionCount(self.sheet.name, self.block.title, name, kind=kind, **fates))
+            outcome_counts: dict[str, Any] = {fate: found.count(fate) for fate in dict.fromkeys(found)}
+            counts.append(SectionCount(self.sheet.name, self.block.title, name, kind=kind, **outcome_counts))
         return rows, counts
 
 

@@ -93,7 +93,7 @@ def fit_line(timed: Timed) -> LinkLine | None:
         # The upper bound of an omitted term is that of the first fit.
         low, high = values - half, np.maximum(values + half, high)
     columns = (np.maximum(0.0, one).tolist() for one in (values, low, high))
-    alpha, slope = (Span(*ends) for ends in zip(*columns, strict=True))
+    alpha, slope = (Span(*bounds) for bounds in zip(*columns, strict=True))
     return LinkLine(alpha, slope, bool(sure))
 
 

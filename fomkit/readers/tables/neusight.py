@@ -103,10 +103,10 @@ def floor_seconds(seconds: Vector, work: Vector) -> float:
     order = np.argsort(work, kind="stable")[:SMALLEST]
     if len(order) < SMALLEST:
         return float("nan")
-    low, middle, high = np.quantile(seconds[order], [0.1, 0.5, 0.9])
+    low, median, high = np.quantile(seconds[order], [0.1, 0.5, 0.9])
     least, most = np.quantile(work[order], [0.1, 0.9])
-    stays = np.log(high / low) < RISES * np.log(most / least)
-    return float(middle) if high < AGREE * low and stays else float("nan")
+    is_flat = np.log(high / low) < RISES * np.log(most / least)
+    return float(median) if high < AGREE * low and is_flat else float("nan")
 
 
 def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None) -> float:
@@ -158,8 +158,8 @@ def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
         for op, group in rows.groupby("op")
     }
     floors = {op: floor for op, floor in floors.items() if np.isfinite(floor)}
-    fitted, usual = _elementwise_costs(rows[elementwise], floors)
-    costs = {str(op): usual * SHARES.get(str(op), 1.0) for op in rows["op"].unique()}
+    fitted, typical = _elementwise_costs(rows[elementwise], floors)
+    costs = {str(op): typical * SHARES.get(str(op), 1.0) for op in rows["op"].unique()}
     own: dict[str, float] = {}
     if both := [(floors[op], cost) for op, cost in fitted.items() if op in floors]:
         hidden = float(np.median([floor - cost for floor, cost in both]))
@@ -353,8 +353,8 @@ def _remark(device: str, harness: Harness) -> str:
     words = dict.fromkeys(harness.cost_s, " (carried over)") | dict.fromkeys(harness.fitted, "")
     words |= dict.fromkeys(harness.shares, " (as other devices' tables have it beside element-wise ops)")
     costs = ", ".join(f"{op} {cost * 1e6:.0f}{words[op]}" for op, cost in sorted(harness.cost_s.items()))
-    told = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
-    return f"{device}: fixed cost of the harness by op [us]: {costs}.{told}"
+    no_fit = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
+    return f"{device}: fixed cost of the harness by op [us]: {costs}.{no_fit}"
 
 
 def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:

@@ -248,11 +248,11 @@ def _printed_times(path: Path) -> Iterator[_Reduced]:
 def read_vtrain(path: Path) -> ImportedTimings:
     """Read a table of all-reduces at one number of ranks."""
     found = list(_printed_times(path))
-    middle = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
-    ranks = round(2 / (2 - middle)) if 0.9 < middle < 1.999 else 0
-    if ranks < 2 or abs(2 * (ranks - 1) / ranks / middle - 1) > TOLERANCE:
+    median = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
+    ranks = round(2 / (2 - median)) if 0.9 < median < 1.999 else 0
+    if ranks < 2 or abs(2 * (ranks - 1) / ranks / median - 1) > TOLERANCE:
         raise FomkitError(
-            str(path), f"its rates on the bus are {middle:.3g} times bytes over time, which no number of ranks "
+            str(path), f"its rates on the bus are {median:.3g} times bytes over time, which no number of ranks "
             "makes (2 × (n − 1) / n). Check its units: bytes, ns, GB/s.",
         )  # fmt: skip
     factor = 2 * (ranks - 1) / ranks
@@ -267,5 +267,5 @@ def read_vtrain(path: Path) -> ImportedTimings:
     wrong = len(found) - len(kept)
     reason = "size, time and rate that do not agree" if wrong else ""
     count = SectionCount("-", "all_reduce", imported=len(kept), skipped=wrong, reason=reason, kind="collective")
-    told = f"The rates are those of {ranks} ranks; they are taken to be of one node."
-    return ImportedTimings(timings, "", {"Ranks": str(ranks)}, (count,), remarks=(told,))
+    remark = f"The rates are those of {ranks} ranks; they are taken to be of one node."
+    return ImportedTimings(timings, "", {"Ranks": str(ranks)}, (count,), remarks=(remark,))
