@@ -1,1 +1,1 @@
-"""A framework's model becomes a table of ops."""
+"""Turn a framework's model into a table of ops."""

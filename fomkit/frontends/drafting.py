@@ -1,4 +1,8 @@
-"""From a step traced at several sizes to the draft of a profile: what every tracer's child process does alike."""
+"""Make the draft of a profile from a step traced at several sizes; used by the child process of every tracer.
+
+`trace_sizes` traces the step and expresses its sizes by names, `make_draft` counts what was traced, and
+`run_file_request` runs a request from the parent process.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ Trace = Callable[[Sizes], Step]
 
 @contextmanager
 def replaced(owner: Any, **others: Any) -> Iterator[None]:
-    """Let attributes be other ones inside the block."""
+    """Replace attributes inside the block and restore them at its end."""
     before = {name: getattr(owner, name) for name in others}
     for name, other in others.items():
         setattr(owner, name, other)
@@ -37,7 +41,7 @@ def replaced(owner: Any, **others: Any) -> Iterator[None]:
 
 
 def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[None]:
-    """Let functions be other ones inside the block, each of which is handed first the one that it stands for."""
+    """Replace functions inside the block; each replacement gets the original as its first argument."""
 
     def handed(own: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(own)
@@ -50,10 +54,10 @@ def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[
 
 
 def watch_made(kind: Any, note: Callable[[Any, str], object]) -> AbstractContextManager[None]:
-    """Note each object of a kind that is made inside the block, with the line of the user's that makes it."""
+    """Call ``note`` for each object of a class made inside the block, with the user's line that makes it."""
     make, code = kind.__init__, CodeLines()
 
-    # Keras asks a constructor for its arguments' names and takes the first: `watched` would show none.
+    # Keras inspects a constructor's signature, and would not see the arguments of one made by `watched`.
     def made(one: Any, *args: Any, **kwargs: Any) -> None:
         make(one, *args, **kwargs)
         note(one, code.of(sys._getframe(1)))
@@ -66,10 +70,10 @@ class Refused(NoExpression):
 
 
 def _attempts(name: str, value: int) -> Iterator[tuple[int, ...]]:
-    """Give four further values to trace a size at, then others for code that refuses the first ones.
+    """Yield groups of four values to trace a size at, of which two may do; later groups are for code that fails.
 
-    A batch may grow. Any other size shrinks first, since tables of positions end at its value; odd values show
-    what rounds, and where the code refuses those, halves and quarters may do.
+    A batch grows. Any other size shrinks first, since tables of positions end at its value. Odd values reveal
+    rounding; where the code refuses them, halves and quarters may work.
     """
     if name == BATCH or value < 8:
         yield 2 * value, 3 * value, 5 * value, 7 * value
@@ -81,7 +85,7 @@ def _attempts(name: str, value: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass
 class _Exploration:
-    """Traces at the points tried, those that fit together, and the reason for each size that stays fixed."""
+    """State of the search: steps by point, the points whose steps fit together, and why sizes stay fixed."""
 
     trace: Trace
     sizes: Sizes
@@ -92,12 +96,12 @@ class _Exploration:
     fixed: dict[str, str] = field(default_factory=dict)
 
     def at(self, sizes: Sizes) -> Step:
-        """Give the step at a point, traced once; a step that failed there fails again."""
+        """Return the step at a point, traced once; raise Refused, each time, if it failed there."""
         point = tuple(sizes.values())
         if point not in self.traced:
             try:
                 self.traced[point] = self.trace(sizes)
-            except Exception as error:  # whatever the user's code raises at sizes it was not written for
+            except Exception as error:  # the user's code may raise anything at sizes it was not written for
                 self.traced[point] = error
         found = self.traced[point]
         if isinstance(found, Exception):
@@ -107,7 +111,7 @@ class _Exploration:
         return found
 
     def _further(self, name: str, values: tuple[int, ...]) -> list[Sizes]:
-        """Give a point for each value; the sizes named before change along, so that their products show."""
+        """Return a point for each value; sizes already named change too, so that products of sizes show."""
         points: list[Sizes] = []
         for place, value in enumerate(values):
             others = {other: known[(place + 1) % len(known)] for other, known in self.values.items()}
@@ -121,15 +125,15 @@ class _Exploration:
                 self._name(name, values[:2])
                 return
             except Refused as reason:
-                self._stays(name, reason)
+                self._keep_fixed(name, reason)
                 continue
             except NoExpression as reason:
-                self._stays(name, reason)
-            with suppress(NoExpression):  # two more points show longer sums
+                self._keep_fixed(name, reason)
+            with suppress(NoExpression):  # two more points can resolve longer sums
                 self._name(name, values)
             return
 
-    def _stays(self, name: str, reason: NoExpression) -> None:
+    def _keep_fixed(self, name: str, reason: NoExpression) -> None:
         self.fixed[name] = f"the sizes hold for {name} {self.sizes[name]} only: {reason}"
 
     def _name(self, name: str, values: tuple[int, ...]) -> None:
@@ -140,7 +144,7 @@ class _Exploration:
         self.fixed.pop(name, None)
 
     def order(self) -> tuple[list[TracedOp], list[str]]:
-        """Give the order with as many sizes named as can be, and the others, which hold at their value only."""
+        """Return the order with as many sizes named as possible, and the names of sizes held at their value."""
         names = list(self.values)
         for most in range(len(names), 0, -1):
             some = names[:most]
@@ -155,10 +159,10 @@ class _Exploration:
 class SizedStep:
     """A step whose sizes have names.
 
-    `step`: at the sizes given.
+    `step`: the step at the given sizes.
     `sizes`: their values by name.
     `ops`, `order`: its ops and lines, with sizes as names.
-    `fixed`, `notes`: why a size has to stay fixed; what else is to be said.
+    `fixed`, `notes`: why sizes have to stay fixed; further notes.
     """
 
     step: Step
@@ -170,7 +174,7 @@ class SizedStep:
 
 
 def _with_names(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
-    """Name what sizes can be, from the step at these; it is among those that were ``traced``."""
+    """Name as many sizes as possible, starting from the step at ``sizes``, which may be in ``traced``."""
     exploration = _Exploration(trace, sizes, [], traced, [sizes])
     exploration.ops = exploration.at(sizes).ops
     for name in sizes:
@@ -181,7 +185,7 @@ def _with_names(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step |
 def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
     exploration, from_two = _with_names(trace, sizes, {tuple(sizes.values()): step}), []
     if sizes.get(BATCH) == 1 and BATCH in exploration.fixed:
-        # A batch of 1 is often a case of its own: nothing is copied to reorder it, nothing summed over it.
+        # A batch of 1 is often a special case: no copy to reorder it, no sum over it.
         with suppress(NoExpression):
             several = _with_names(trace, {**sizes, BATCH: 2}, exploration.traced)
             if BATCH not in several.fixed:
@@ -194,12 +198,12 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
 
 
 def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
-    """Trace a step; give it with sizes as names, the batch first, and for each that has to stay fixed why."""
+    """Trace a step and express its sizes by names, the batch first; note why a size has to stay fixed."""
     step = trace(sizes)
     found = _explore(trace, sizes, step)
     if not (found.fixed or found.notes):
         return found
-    # The first step may have filled caches or lazy layers, which no later step does again.
+    # The first step may have filled caches or lazy layers, which later steps do not repeat.
     again = trace(sizes)
     if again.ops == step.ops and again.order == step.order:
         return found
@@ -208,14 +212,14 @@ def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a trace.
+    """A request for a trace.
 
     `name`: of the profile.
     `where`: the user's file, "" in a notebook.
     `mode`: train or infer.
-    `sizes`: values of named sizes that were asked for; the workload's own where absent.
+    `sizes`: requested values of named sizes; the workload's own where absent.
     `route`: how tensors are made without data, `Route`.
-    `nodes`: whether the nodes of a graph are told, too.
+    `nodes`: whether the nodes of a graph are returned, too.
     """
 
     name: str
@@ -228,7 +232,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Traced:
-    """What a draft says of the model itself: its class, what traced it, and its parameters."""
+    """What a draft states of the model itself: its class, what traced it, and its parameters."""
 
     kind: str
     traced_with: Mapping[str, str]
@@ -237,14 +241,14 @@ class Traced:
 
 
 def traced_with(framework: str, version: object, device: str, mode: str) -> dict[str, str]:
-    """Say what traced a model, for the profile's head."""
+    """Return what traced a model, for the profile's head."""
     return {"framework": framework, "version": str(version), "device": device, "mode": mode}
 
 
 def make_draft(
     workload: Workload, request: Request, model: Traced, sized: SizedStep, notes: Sequence[str]
 ) -> Draft:
-    """Count what was traced; ``notes`` are those from before the step ran."""
+    """Make the draft of a traced step; ``notes`` are those from before the step ran."""
     step = sized.step
     ops, layers = split_layers(sized.ops)
     unused_batch = _unused_batch_notes(ops, sized.sizes, request, sized.fixed)
@@ -256,7 +260,7 @@ def make_draft(
         request.name, title, rows, parts, count_layers(layers),
         sizes=dict(sized.sizes), traced_with=dict(model.traced_with), parameters_total=model.parameters_total,
         parameters_trainable=model.parameters_trainable,
-        # An inference step is no part of a training run, so it is not rolled up to one.
+        # An inference step is no part of a training run, so it has no samples and epochs.
         train_samples=None if infer else workload.train_samples,
         validation_samples=None if infer else workload.validation_samples,
         last_batch=workload.last_batch, epochs=None if infer else workload.epochs, optimizer=step.optimizer,
@@ -270,10 +274,10 @@ def make_draft(
 def _unused_batch_notes(
     ops: Sequence[TracedOp], sizes: Sizes, request: Request, fixed: Sequence[str]
 ) -> list[str]:
-    """Say where inputs gives one size whatever batch it is asked for."""
+    """Return a note if no op depends on the batch; raise FomkitError if a batch was requested."""
     if fixed or any("batch" in str(value) for op in ops for value in op.dimensions.values()):
         return []
-    if "batch" in request.sizes:  # it would be another number of samples for the same work
+    if "batch" in request.sizes:  # the same work would count for another number of samples
         raise FomkitError(
             request.where or "profile",
             f"no op depends on the batch, so {request.sizes['batch']} samples cannot be made. "
@@ -288,8 +292,8 @@ def run_file_request(
 ) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
 
-    `profile`: gives the answer: the draft, and what else was asked for; it takes the path, the request, and by
-    name what the message has besides; `is_final`: tells whether no other way of making tensors would mend it.
+    `profile`: called with the path, the request, and the message's further entries by name; returns the answer:
+    the draft and whatever else was requested. `is_final`: whether an error stays whatever way tensors are made.
     """
     message, answer = take_request()
     path = Path(message.pop("path"))
@@ -298,7 +302,7 @@ def run_file_request(
     request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
     try:
         result = profile(path, request, **message)
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+    except BaseException as error:  # the file may raise anything, even SystemExit; the parent process reports it
         result = {**told_error(explain_exception(error, request.where, path)), "final": is_final(error)}
     answer.leave(result)
     os._exit(0)

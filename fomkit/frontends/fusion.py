@@ -1,17 +1,17 @@
-"""How many kernels norms, activations, positions, attention and the update are: the choice of a profile.
+"""Kernel fusion of a model profile: how many kernels run norms, activations, positions, attention and the update.
 
-Each rule says what an op reads and writes, in numbers for each element, so that its share of traffic is counted;
-flop of products are the same in all. ``vendor`` is what training and serving libraries run: one
-kernel each. ``eager`` is what a framework runs op by op, without a compiler, where the model's code states the
-formula: a root-mean-square norm in fp32, a gate beside its activation, positions by halves, scores that are
-written out, an update of lists of tensors. ``compiled`` has one kernel each too, joins adding to the stream with
-the norm after it, as a compiler does with element-wise ops and the sums that follow them, and leaves the update to
-the framework. A norm with a mean is one kernel of the framework itself, so that eager keeps it.
+Each rule states what an op reads and writes, as numbers per element, so that its traffic is counted; the flop of
+products are the same in all. ``vendor`` is what training and serving libraries run: one kernel each. ``eager`` is
+what a framework runs op by op, without a compiler, where the model's code states the formula: a root-mean-square
+norm in fp32, a gate beside its activation, rotary positions by halves, scores that are written out, an update of
+lists of tensors. ``compiled`` also has one kernel each. It joins the addition to the residual stream with the norm
+after it, as a compiler joins pointwise ops and the sums that follow them, and leaves the update to the framework.
+A norm with a mean is one kernel of the framework itself, also in eager.
 
-A recorded step has chains that a compiler runs as one kernel. An op by elements hands its only output to the op
-that runs next and frees it: then that one reads it. Where both work on as many elements, their rows become one
-that neither writes nor reads what passes between them, which saves two times its bytes. Tensors that a later op
-needs too are written as before, so that nothing is joined over them.
+`join_chains` finds chains in a recorded step that a compiler runs as one kernel. A pointwise op hands its only
+output to the next op, which frees it. Where both work on equally many elements, their rows become one row that
+neither writes nor reads the tensor between them, which saves twice its bytes. A tensor that a later op needs too
+is written as before and ends the chain.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ Fusion = Literal["eager", "compiled", "vendor"]
 
 
 class Part(NamedTuple):
-    """One kernel of a formula that is run op by op.
+    """One kernel of a formula that runs op by op.
 
-    `reads`, `writes`: numbers for each element, in the stream's format, and in fp32. `share`: of the elements.
+    `reads`, `writes`: numbers per element, in the stream's format and in fp32. `share`: it handles 1/share of the
+    elements.
     """
 
     op: str
@@ -45,12 +46,12 @@ class Part(NamedTuple):
 
     @property
     def casts(self) -> bool:
-        """Whether it changes the number format alone."""
+        """Whether the kernel only changes the number format."""
         return any(self.writes) and bool(self.reads[1]) != bool(self.writes[1])
 
     @property
     def sums(self) -> bool:
-        """Whether it leaves a number for many elements."""
+        """Whether the kernel reduces many elements to one number."""
         return not any(self.writes)
 
 
@@ -102,7 +103,7 @@ ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "added": ((2, 1), (2, 1)),
     "added and normalised": ((2, 2), (3, 1)),
 }
-"""Numbers that one kernel reads and writes for each element, forward and for the gradient."""
+"""Numbers per element that one kernel reads and writes, forward and for the gradient."""
 
 
 IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}
@@ -117,15 +118,15 @@ NOTES: dict[Fusion, str] = {
 
 
 STARTS = (*of_role("elements"), "copy")
-"""Kinds that begin a chain or go on with one."""
+"""Kinds that start a chain or continue one."""
 ENDS = (*STARTS, "norm", "softmax", "reduction")
-"""Kinds that go on with a chain; sums over rows are made while the elements are."""
+"""Kinds that continue a chain; a kernel can reduce rows while it makes the elements."""
 LONGEST = 200
-"""Characters that an expression of a table may have."""
+"""Most characters of an expression in a table."""
 
 
 def _executed(order: pd.DataFrame) -> dict[int, tuple[int, list[dict[Hashable, Any]]]]:
-    """Give by id the row that ran, and the memory that it made."""
+    """Return by id of an executed op its row and the memory that it made."""
     found: dict[int, tuple[int, list[dict[Hashable, Any]]]] = {}
     for line in order[(order["id"] > 0) & order["row"].notna()].to_dict("records"):
         outputs = found.setdefault(int(line["id"]), (int(line["row"]), []))[1]
@@ -135,7 +136,7 @@ def _executed(order: pd.DataFrame) -> dict[int, tuple[int, list[dict[Hashable, A
 
 
 def _chains(ops: pd.DataFrame, order: pd.DataFrame) -> list[tuple[list[int], list[object]]]:
-    """List the rows of each chain that ran, and the bytes that pass between them."""
+    """Return the rows of each chain that ran, and the bytes that pass between them."""
     ran = _executed(order)
     kinds, numel = ops["kind"].tolist(), ops["numel"].astype("str").tolist()
     times = Counter(row for row, _ in ran.values())
@@ -144,23 +145,23 @@ def _chains(ops: pd.DataFrame, order: pd.DataFrame) -> list[tuple[list[int], lis
     open_until = 0
     for place in sorted(ran):
         row, outputs = ran[place]
-        then = ran.get(place + 1, (row, []))[0]
+        next_row = ran.get(place + 1, (row, []))[0]
         joins = (
-            place + 1 in ran and {row, then} <= known and kinds[row] in STARTS and kinds[then] in ENDS
-            and numel[row] == numel[then] and len(outputs) == 1
+            place + 1 in ran and {row, next_row} <= known and kinds[row] in STARTS and kinds[next_row] in ENDS
+            and numel[row] == numel[next_row] and len(outputs) == 1
             and outputs[0]["role"] == "temporary" and outputs[0]["freed_by"] == place + 1
         )  # fmt: skip
         if joins and open_until == place:
-            found[-1][0].append(then)
+            found[-1][0].append(next_row)
             found[-1][1].append(outputs[0]["output_byte"])
         elif joins:
-            found.append(([row, then], [outputs[0]["output_byte"]]))
+            found.append(([row, next_row], [outputs[0]["output_byte"]]))
         open_until = place + 1 if joins else open_until
     return found
 
 
 def _without_passed(cells: list[object], passed: list[object]) -> float | str:
-    """Add cells and take off what passes: a number where all are, else an expression."""
+    """Sum cells and subtract the bytes passed: a number if all are numbers, else an expression."""
     if all(isinstance(cell, int | float) for cell in (*cells, *passed)):
         return float(sum(cells) - sum(passed))  # type: ignore[arg-type]
     text = [f"{cell:.0f}" if isinstance(cell, float) else str(cell) for cell in cells]
@@ -168,10 +169,10 @@ def _without_passed(cells: list[object], passed: list[object]) -> float | str:
 
 
 def join_chains(model: ModelProfile) -> ModelProfile:
-    """Join the rows of a recorded step's ops that pass each other what no other op needs.
+    """Join the rows of a recorded step's ops that pass each other tensors no other op needs.
 
-    Each op counts as often less as it is part of a chain, and the chains follow. The memory of the joined step is
-    not known.
+    The count of each op falls by its executions in chains; rows of the chains are appended. The joined step's
+    memory is unknown.
     """
     if model.order is None:
         what = "has no order of its ops, so that nobody knows which of them a compiler would join"
@@ -209,6 +210,6 @@ def join_chains(model: ModelProfile) -> ModelProfile:
 
 
 def _by_elements_byte(ops: pd.DataFrame) -> float:
-    """Add up what ops by elements and sums over rows read and write [byte]."""
+    """Return the bytes that pointwise ops and reductions read and write [byte]."""
     own = ops[ops["kind"].isin(ENDS)]
     return float(((own["read_byte"] + own["write_byte"]) * own["count"]).sum())

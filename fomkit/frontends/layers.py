@@ -1,4 +1,8 @@
-"""Layers of a forward pass as rows of LAYERS; beside them what an update makes for a moment, and nodes."""
+"""Layers of a forward pass as rows of LAYERS, the temporary memory of optimizer updates, and graph nodes.
+
+`LayerLog` collects the layer calls of a pass, `count_layers` makes the table, `COPIES` and `byte_in_turn` an
+update's memory.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +17,21 @@ if TYPE_CHECKING:
 
 
 LAYER = "layer"
-"""Kind of the rows that are layers; they travel with the ops until their sizes have names."""
+"""Kind of the rows that are layers; they are handled like ops until their sizes have names."""
 
 _OWNED = ("parameters", "parameter_byte", "bias")
 
 
 def split_layers(rows: Sequence[TracedOp]) -> tuple[list[TracedOp], list[TracedOp]]:
-    """Part ops and layers."""
+    """Separate ops and layers."""
     return [row for row in rows if row.kind != LAYER], [row for row in rows if row.kind == LAYER]
 
 
 def count_layers(layers: Iterable[TracedOp]) -> list[Row]:
-    """Count equal calls.
+    """Count equal calls; return rows of the LAYERS table in order of first execution.
 
-    Parameters are numbers, and the first call of a module has them; later calls add 0.
-
-    Gives a list: rows of the LAYERS table in order of first execution; ``count`` is 0 for a module that was never
-    called.
+    A module's parameters are numbers and belong to its first call; later calls add 0. ``count`` is 0 if it was
+    never called.
     """
     counted: dict[object, Row] = {}
     for layer in layers:
@@ -56,7 +58,7 @@ class RowOwner:
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """Who runs an op: the path of a module, function or layer, and the row that it lies in, if any."""
+    """What runs an op: the path of a module, function or layer, and the row that contains it, if any."""
 
     path: str
     owner: RowOwner | None = None
@@ -65,7 +67,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Weight:
-    """One learned tensor: what it is known by, its elements and bytes, and whether it is added to the output."""
+    """One learned tensor: its key, its elements and bytes, and whether it is added to the output."""
 
     key: int
     numel: int
@@ -75,7 +77,7 @@ class Weight:
 
 @dataclass(eq=False, slots=True)
 class LayerCall:
-    """One call of a layer: what it owns, what it made, and how many later layers read that."""
+    """One call of a layer: its parameters, its outputs, and the number of later layers that read them."""
 
     layer: str
     module: str
@@ -92,7 +94,7 @@ class LayerCall:
     read: set[int] = field(default_factory=set)
 
     def row(self) -> TracedOp:
-        """Give the layer as a row that is named and counted like an op."""
+        """Return the layer as a row that is named and counted like an op."""
         sizes: Dimensions = {
             "op": self.op, "acts": self.acts, "parameters": self.parameters, "parameter_byte": self.parameter_byte,
             "bias": self.bias, "output_numel": sum(array.numel for array in self.outputs),
@@ -103,12 +105,12 @@ class LayerCall:
 
 
 class LayerLog:
-    """Collects the layers of one forward pass; the recorder tells it each op that has work.
+    """Collects the layers of one forward pass; the recorder reports each op that has work.
 
-    What runs while the model itself is not running, such as checkpointed layers in the backward pass, is no part.
+    Ops outside the model's own run, such as checkpointed layers in the backward pass, are ignored.
 
-    `function_word`: names the type of a function by its op.
-    `once`: whether only the first call of the model counts, of several in one step.
+    `function_word`: returns the type of a function by its op.
+    `once`: whether only the first of several calls of the model in one step counts.
     """
 
     def __init__(self, function_word: Callable[[str], str], *, once: bool = False) -> None:
@@ -117,7 +119,7 @@ class LayerLog:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, while the model is not running."""
+        """Start again; only while the model is not running."""
         self.calls: list[LayerCall] = []
         self._running: list[LayerCall] = []
         self._makers: dict[int, LayerCall] = {}
@@ -126,21 +128,21 @@ class LayerLog:
         self._is_again = False
 
     def begin(self, given: tuple[Array, ...]) -> None:
-        """Begin the model's own call, with what it is given."""
+        """Begin the model's own call with the arrays it is called with."""
         self._is_again = self._once and bool(self.calls) and not self._open
         if self._is_again:
             return
         self._open += 1
         call = LayerCall("input", "", acts="input")
-        self._made(call, given)
+        self._note_outputs(call, given)
         self.calls.append(call)
 
     def end(self) -> None:
-        """End it."""
+        """End the model's own call."""
         self._open -= not self._is_again
 
-    def _own(self, call: LayerCall, weights: Iterable[Weight]) -> None:
-        """Give a layer those weights that nobody has yet."""
+    def _assign_weights(self, call: LayerCall, weights: Iterable[Weight]) -> None:
+        """Assign to a layer those weights that no layer has yet."""
         for weight in weights:
             if weight.key not in self._counted:
                 self._counted.add(weight.key)
@@ -153,31 +155,31 @@ class LayerLog:
         if not self._open:
             return
         call = LayerCall("", path)
-        self._reads(call, given)
+        self._note_inputs(call, given)
         self._running.append(call)
         self.calls.append(call)
 
     def leave(
         self, word: str, weights: Iterable[Weight], made: tuple[Array, ...], *, is_dropout: bool = False
     ) -> None:
-        """End it; a layer that only hands its input on reads and makes nothing.
+        """End a call of a layer; a layer that only returns its input reads and makes nothing.
 
-        Its type and weights are told here only: a lazy layer becomes what it is in its first call.
+        Type and weights are passed here only, because a lazy layer gets its type in its first call.
         """
         if not self._open:
             return
         call = self._running.pop()
         call.layer = word
-        self._own(call, weights)
+        self._assign_weights(call, weights)
         if is_dropout and call.acts == "always":
             call.acts = "training"
         if call.acts == "never":
             call.outputs = made
         else:
-            self._made(call, made)
+            self._note_outputs(call, made)
 
     def note_op(self, op: Call, scope: Scope) -> None:
-        """Note an op that has work: part of the running layer, or a function of its own."""
+        """Note an op that has work: a part of the running layer, or a function of its own."""
         if not self._open:
             return
         if self._running:
@@ -190,18 +192,18 @@ class LayerLog:
             acts = "training" if word == "dropout" else "always"
             call = LayerCall(word, scope.path, name, scope.owner, acts)
             self.calls.append(call)
-        self._reads(call, op.read)
-        # Masks, indices and statistics that come with the first result are no output.
-        self._made(call, op.results[:1])
+        self._note_inputs(call, op.read)
+        # Masks, indices and statistics that accompany the first result are not counted as output.
+        self._note_outputs(call, op.results[:1])
 
-    def _reads(self, call: LayerCall, arrays: Iterable[Array]) -> None:
+    def _note_inputs(self, call: LayerCall, arrays: Iterable[Array]) -> None:
         for storage in {array.storage for array in arrays} - call.read:
             call.read.add(storage)
             maker = self._makers.get(storage)
             if maker is not None and maker is not call:
                 call.sources.append(maker)
 
-    def _made(self, call: LayerCall, arrays: tuple[Array, ...]) -> None:
+    def _note_outputs(self, call: LayerCall, arrays: tuple[Array, ...]) -> None:
         for source in call.sources:
             source.readers += 1
         call.sources = []
@@ -210,26 +212,25 @@ class LayerLog:
         self._makers.update((array.storage, call) for array in arrays)
 
     def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
-        """Give the layers in order of their calls, then those of ``owners`` with weights that no call has.
+        """Return the layers in order of their calls, then those of ``owners`` with weights that no call has.
 
         `owners` (type, path, weights): all modules of the model.
         """
         idle = []
         for word, path, weights in owners:
             call = LayerCall(word, path)
-            self._own(call, weights)
+            self._assign_weights(call, weights)
             if call.parameters:
                 idle.append(call)
         return [call.row() for call in (*self.calls, *idle)]
 
 
 class Copies(NamedTuple):
-    """Tensors of a parameter's size that stand at once while an unfused update runs.
+    """Temporary tensors of a parameter's size that exist at once during an unfused update.
 
-    `listed`, `listed_decayed`: of all parameters, in an update by lists, without and with weight decay that is
-      added to gradients.
-    `single`, `held`: of one parameter, in an update tensor by tensor, and of the one before, which its variables
-      still hold.
+    `listed`, `listed_decayed`: of all parameters, in an update by lists, without and with decay added to
+      gradients.
+    `single`, `held`: in an update tensor by tensor, of one parameter, and of the one before, which is still held.
     """
 
     listed: int
@@ -251,20 +252,20 @@ COPIES: Mapping[str, Copies] = {
 
 
 def sgd_rule(options: Mapping[str, Any]) -> str:
-    """Name the rule of a gradient descent by its switches."""
+    """Return the rule of a gradient descent from its options."""
     return "sgd" if not options.get("momentum") else "nesterov" if options.get("nesterov") else "momentum"
 
 
 def rmsprop_rule(options: Mapping[str, Any]) -> str:
-    """Name the rule of an RMSprop by its switches."""
+    """Return the rule of an RMSprop from its options."""
     return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if options.get(name))])
 
 
 def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:
-    """Give the most memory [byte] that an update makes for itself at once, tensor by tensor.
+    """Return the most memory [byte] that an update tensor by tensor allocates at once.
 
-    `sizes`: bytes of each parameter in order; `more`: copies of the parameter at hand besides, of its gradient
-    with weight decay added for one.
+    `sizes`: bytes of each parameter in order; `more`: further copies of the current parameter, such as its
+    gradient with weight decay added.
 
     >>> byte_in_turn(COPIES["adam"], [400.0, 100.0])
     800.0
@@ -279,9 +280,8 @@ class GraphNode:
 
     `op`: its type.
     `count`: how often it runs in a step.
-    `rows`: rows of the op table that it is or lies in; its time is theirs in equal parts. Empty for one without
-      work.
-    `product`: the product or convolution that it may be fused to, as a bias or an activation; "" for others.
+    `rows`: rows of the op table that it is or that contain it; its time is divided equally. Empty without work.
+    `product`: the product or convolution that it may be fused with, as a bias or an activation; "" for others.
     """
 
     op: str

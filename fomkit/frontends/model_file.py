@@ -1,7 +1,8 @@
-"""A user's ``model.py``: its framework, without importing any; run it, take what it gives, say what it raised.
+"""A user's ``model.py``: find its framework without importing any, run it, read its workload, explain its errors.
 
-The line of code that runs now is that of the innermost frame that no library is behind; a model that somebody else
-wrote is run without any line of the user's: then it is the innermost of its package.
+`CodeLines` finds the line of the user's code that runs: that of the innermost frame that is neither in a library
+nor in fomkit. A model from a library may run without any line of the user's; then the line is that of the
+innermost frame in a package.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fomkit.ops.tables import code_line
 Framework = Literal["torch", "tensorflow", "keras_torch"]
 """PyTorch itself, Keras on TensorFlow, and Keras on PyTorch."""
 BACKENDS = ("tensorflow", "torch")
-"""Backends of Keras whose steps are read."""
+"""Backends of Keras whose steps fomkit can read."""
 _NEEDED = {
     "torch": ("torch",), "tensorflow": ("tensorflow",), "keras_torch": ("keras", "torch"), "onnx": ("onnx",),
 }  # fmt: skip
@@ -42,7 +43,7 @@ _MOST_FILES = 50
 
 
 def source_tree(path: Path) -> ast.AST | None:
-    """Parse a file; None for one that is not there or is no Python."""
+    """Parse a file; return None for a file that is missing or is not Python."""
     try:
         return ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -50,7 +51,7 @@ def source_tree(path: Path) -> ast.AST | None:
 
 
 def _imported(tree: ast.AST) -> set[str]:
-    """Give the modules that a file imports anywhere, by their first names."""
+    """Return the top-level names of all modules that a file imports, anywhere in it."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -61,13 +62,13 @@ def _imported(tree: ast.AST) -> set[str]:
 
 
 def _files_of(folder: Path, name: str) -> list[Path]:
-    """Give the files that an import of ``name`` may run, where it lies beside the importing file."""
+    """Return the files that an import of ``name`` may run, if it is beside the importing file."""
     module, package = folder / f"{name}.py", folder / name
     return [module] if module.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
 
 
 def _trees(path: Path) -> Iterator[ast.AST]:
-    """Give the source of a file and of those beside it that it imports, packages with all that is in them."""
+    """Yield the parsed source of a file and of the files beside it that it imports, packages with all files."""
     waiting, seen = [path], {path}
     while waiting and len(seen) < _MOST_FILES:
         tree = source_tree(waiting.pop(0))
@@ -79,21 +80,21 @@ def _trees(path: Path) -> Iterator[ast.AST]:
 
 
 _TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "accelerate", "trl"})
-"""Packages that have the loop of a training, or take part in it."""
+"""Packages that contain a training loop or take part in one."""
 _MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
 _MAKES_PROCESSES = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
 )
-"""What a program of PyTorch names that is started once for each device."""
+"""Names in a PyTorch program that is started once for each device."""
 _MODEL_FILE = frozenset({"workload", "inputs"})
-"""What a file with a model gives besides, one or the other."""
+"""A file with a model defines at least one of these names."""
 
 
 def is_trainer_program(path: Path) -> bool:
-    """Tell a program that trains by a library's trainer, or in several processes, from a file with a model.
+    """Return whether a program trains by a library's trainer or in several processes, and holds no model.
 
-    It names a trainer (`transformers.Trainer` or one that ends so, Lightning's, accelerate's) or a way of PyTorch
-    to share a training, and has neither ``inputs`` nor ``workload`` at its top.
+    Such a program names a trainer (`transformers.Trainer` or a class with this ending, Lightning's, accelerate's)
+    or a PyTorch function for distributed training, and has neither ``inputs`` nor ``workload`` at its top level.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
@@ -109,7 +110,7 @@ def is_trainer_program(path: Path) -> bool:
 
 
 def _stated_backend(tree: ast.AST) -> str | None:
-    """Find the backend that a file sets by ``os.environ``."""
+    """Return the backend that a file sets by ``os.environ``."""
     for node in ast.walk(tree):
         values: list[ast.expr] = []
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
@@ -125,7 +126,7 @@ def _stated_backend(tree: ast.AST) -> str | None:
 
 
 def _configured_backend() -> str:
-    """Read Keras's own file of settings."""
+    """Return the backend in Keras's configuration file."""
     folder = os.environ.get("KERAS_HOME") or Path("~", ".keras").expanduser()
     try:
         stated = json.loads(Path(folder, "keras.json").read_text(encoding="utf-8")).get("backend")
@@ -135,7 +136,7 @@ def _configured_backend() -> str:
 
 
 def other_backend(where: str, backend: str) -> FomkitError:
-    """Say that a backend's steps are not read."""
+    """Return the error for a backend whose steps are not read."""
     return FomkitError(
         where,
         f"Keras runs on its {backend} backend here, whose steps are not read. Let it run on TensorFlow or "
@@ -144,9 +145,9 @@ def other_backend(where: str, backend: str) -> FomkitError:
 
 
 def framework_of_file(path: Path) -> Framework:
-    """Tell a file's framework by what it and the files beside it import; PyTorch where nothing tells.
+    """Return a file's framework from the imports of the file and the files beside it; PyTorch by default.
 
-    A program of PyTorch may import TensorFlow too, for its own logs.
+    A PyTorch program may import TensorFlow too, for its logs.
     """
     trees = list(_trees(path))
     names = {name for tree in trees for name in _imported(tree)}
@@ -160,7 +161,7 @@ def framework_of_file(path: Path) -> Framework:
 
 
 def framework_of_model(model: Any) -> Framework:
-    """Tell a model's framework by the classes it is made from."""
+    """Return a model's framework from its base classes."""
     kinds = model if isinstance(model, type) else type(model)
     if not any(kind.__module__.partition(".")[0] == "keras" for kind in kinds.__mro__):
         return "torch"
@@ -168,7 +169,7 @@ def framework_of_model(model: Any) -> Framework:
 
 
 def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
-    """Raise unless a framework is here."""
+    """Raise unless a framework is installed."""
     for package in _NEEDED[framework]:
         if find_spec(package) is None:
             what = f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}"
@@ -176,7 +177,7 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
 
 
 PROFILED_MODULE = "profiled_file"
-"""Name under which a profiled file runs."""
+"""Module name under which a profiled file runs."""
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -186,11 +187,11 @@ _OF_LAYER = re.compile(
 _ADDED = re.compile(
     r"(Arguments received by|Exception raised from|Traceback|While executing|Call arguments received)"
 )
-"""Where a library goes on with what it was called with, or with its own stack."""
+"""Where a library appends the arguments of a call or its own stack to a message."""
 MOST_LETTERS = 240
-"""Letters of an error that are told."""
+"""Most characters of an error's text that are reported."""
 NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
-"""What no other way of making tensors would mend."""
+"""Errors that no other way of making tensors would mend."""
 
 
 def run_file(path: Path) -> ModuleType:
@@ -199,7 +200,8 @@ def run_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
-    # Files beside it can be imported, but come last, so that one named grp.py does not stand for the standard one.
+    # Files beside it can be imported, but come last on the path, so that a user's grp.py does not replace the
+    # standard one.
     sys.path.append(str(path.parent))
     sys.modules[PROFILED_MODULE] = module
     spec.loader.exec_module(module)
@@ -207,7 +209,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
-    """Take ``workload()`` or the plain names of a module; ``check`` raises where a framework could not use it."""
+    """Return the workload of ``workload()`` or of a module's plain names; ``check`` raises if it is not usable."""
     make = getattr(module, "workload", None)
     if make is None:
         given: dict[str, Any] = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
@@ -226,7 +228,7 @@ def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str
 
 
 def count_errors(workload: Workload, where: str) -> list[FomkitError]:
-    """List what is wrong with the counts and texts of a workload."""
+    """Return errors in the counts and texts of a workload."""
     errors = []
     for name, least in _LEAST.items():
         value = getattr(workload, name)
@@ -242,7 +244,7 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
 
 
 def model_errors(workload: Workload, where: str, kind: type, name: str, example: str) -> list[FomkitError]:
-    """Say where a workload has no model of a framework's kind, with an example of one."""
+    """Return an error if a workload's model is missing or not of the framework's class, with an example."""
     model = workload.model
     if model is None:
         script = " A program that trains by itself is profiled with --script." if where.endswith(".py") else ""
@@ -253,7 +255,7 @@ def model_errors(workload: Workload, where: str, kind: type, name: str, example:
 
 
 def loss_errors(workload: Workload, where: str) -> list[FomkitError]:
-    """Say where a loss is no function, or none that two arguments can be given to."""
+    """Return an error if a loss is not a function of two arguments."""
     if workload.loss is None:
         return []
     example = "Give one of (output, inputs), for example: loss_fn = lambda output, inputs: output.mean()"
@@ -263,26 +265,26 @@ def loss_errors(workload: Workload, where: str) -> list[FomkitError]:
         inspect.signature(workload.loss).bind("output", "inputs")
     except TypeError as error:
         return [FomkitError(where, f"the loss does not take two arguments ({error}). {example}")]
-    except ValueError:  # written in C, it says nothing of its arguments
+    except ValueError:  # written in C, it has no signature
         pass
     return []
 
 
 def _on_one_line(text: str) -> str:
-    """Give what an error says, its lines after each other.
+    """Return an error's message on one line.
 
-    Keras puts the layer before it, and colours what follows. What libraries add for their own makers is left out.
-    In our messages back quotes stand around parameters; theirs become apostrophes.
+    Keras puts the layer first and colours the rest; both are removed, and so is what libraries add for their own
+    developers. fomkit's messages set parameters in back quotes, so back quotes in the message become apostrophes.
     """
     lines = [line for line in map(str.strip, _COLOUR.sub("", text).splitlines()) if line]
     while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
-    told = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
-    return " ".join(told)[:MOST_LETTERS].replace("`", "'")
+    message_lines = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
+    return " ".join(message_lines)[:MOST_LETTERS].replace("`", "'")
 
 
 def _advice(error: BaseException) -> str:
-    """Say what to do where the code itself may be right; "" for other errors."""
+    """Return advice for errors where the code itself may be right; "" for other errors."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f" Install {package} beside fomkit (here {sys.executable} runs), or take it out of the file."
@@ -294,7 +296,7 @@ def _advice(error: BaseException) -> str:
 
 
 def explain_exception(error: BaseException, where: str, path: Path | None = None, when: str = "") -> FomkitError:
-    """Say what the user's code raised, `when`, and at which line of the file, whose absolute path is `path`."""
+    """Return an error that says what the user's code raised, `when`, and the line of file `path` (absolute)."""
     if isinstance(error, FomkitError):
         return error
     frames = traceback.extract_tb(error.__traceback__)
@@ -317,32 +319,32 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _FRAMEWORKS = frozenset({"torch", "tensorflow", "keras", "tf_keras", "numpy", "jax"})
-"""Packages that run a model's ops and are no model themselves."""
+"""Packages that run a model's ops but contain no model."""
 _FOMKIT = Path(__file__).parents[1]
 _RUNNERS = tuple(
     Path(__file__).parent / name for name in ("torch/profile.py", "keras/profile.py", "keras/torch_step.py")
 )
-"""What runs a model for fomkit; frames outside are of who asked for the profile."""
+"""Files of fomkit that run a model; the frames outside them belong to the caller of the profiler."""
 T = TypeVar("T")
 Owner = Literal["user", "library", "framework", "end"]
 
 
 def is_user_file(name: str) -> bool:
-    """Tell the user's own source, wherever it lies, from the standard library, installed packages and fomkit."""
+    """Return whether a file is the user's own source, not the standard library, an installed package or fomkit."""
     path = Path(name)
     foreign = (Path(sysconfig.get_path("stdlib")), _FOMKIT)
     return not any(map(path.is_relative_to, foreign)) and not _INSTALLED & {*path.parts}
 
 
 def _cell_name(name: str) -> str:
-    """Name a notebook's cell by its number; its file is made anew each time."""
+    """Return a notebook cell's name with its number; the cell's file name changes at each execution."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(name)
     return "notebook" if number is None else f"In [{number}]"
 
 
 def _library_file(name: str) -> str:
-    """Give the path of an installed file from its package on; "" for what is no model's package."""
+    """Return the path of an installed file from its package on; "" for a package that contains no model."""
     parts = Path(name).parts
     at = max((place for place, part in enumerate(parts) if part in _INSTALLED), default=None)
     if at is None or parts[at + 1].removesuffix(".py") in _FRAMEWORKS or Path(name).is_relative_to(_FOMKIT):
@@ -351,14 +353,14 @@ def _library_file(name: str) -> str:
 
 
 class _Source(NamedTuple):
-    """A file of code: whose it is, and its name in profiles."""
+    """A source file: its owner, and its name in profiles."""
 
     owner: Owner
     name: str
 
 
 def _innermost(stack: Iterable[tuple[_Source, T]]) -> T | None:
-    """Give what is the user's first, else a library's; None where neither stands before the end."""
+    """Return the innermost user's item, else the innermost library's, else None; stop at the first ``end``."""
     library: T | None = None
     for source, found in stack:
         if source.owner == "user":
@@ -371,31 +373,31 @@ def _innermost(stack: Iterable[tuple[_Source, T]]) -> T | None:
 
 
 class CodeLines:
-    """Finds the user's lines; what is known of a function's source is looked up once.
+    """Finds the user's lines; the owner of a function's source is looked up once.
 
-    Paths are written from the profiled file's folder on, else from the folder that the file was imported from.
+    Paths are relative to the profiled file's folder, else to the folder that the file was imported from.
     """
 
     def __init__(self) -> None:
-        # Equal functions are told apart by their ids, which stay theirs as long as they are kept here.
+        # Functions are cached by id. Each code object is stored too, so that its id stays valid.
         self._codes: dict[int, tuple[CodeType, _Source]] = {}
         self._source = cache(self._classify)
         self._texts: dict[tuple[int, int], str] = {}
 
     @cached_property
     def _folder(self) -> Path:
-        """Give the folder of the program: the profiled file's, else that of the main module."""
+        """The folder of the program: the profiled file's, else that of the main module."""
         names = (PROFILED_MODULE, "__main__")
         files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
         return Path(next((file for file in files if file), "main")).absolute().parent
 
     def of(self, frame: FrameType | None) -> str:
-        """Give the line of the innermost of the user's frames from ``frame`` outwards; "" where there is none."""
+        """Return the line of the innermost user's frame from ``frame`` outwards; "" if there is none."""
         found = _innermost(self._sources(frame))
         return "" if found is None else self._text(found)
 
     def of_stack(self, stack: Iterable[tuple[str, int, str]]) -> str:
-        """Give the same of a stack of files, lines and functions, the innermost first."""
+        """Return the same for a stack of (file, line, function), the innermost first."""
         found = _innermost((self._source(call[0]), call) for call in stack)
         return "" if found is None else code_line(self._source(found[0]).name, *found[1:])
 
@@ -423,7 +425,7 @@ class CodeLines:
         if is_user_file(file):
             folders = [Path(folder).absolute() for folder in sys.path]
             nearest = sorted(folders, key=lambda folder: len(folder.parts), reverse=True)
-            # From the first folder on that it lies in, else its last part: never a path of the machine.
+            # Relative to the first folder that contains it, else the bare file name: never a path of this machine.
             path = Path(file).absolute()
             around = next((one for one in (self._folder, *nearest) if path.is_relative_to(one)), path.parent)
             return _Source("user", path.relative_to(around).as_posix())

@@ -1,4 +1,7 @@
-"""Traces: a framework's model becomes a table of ops, by shapes alone."""
+"""Profile a framework's model: trace its step, without data where the framework allows it, into a table of ops.
+
+`profile_file`, `profile_script` and `profile_onnx` run a child process; `profile_workload` runs in a notebook.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ MEMORY_LIMIT_BYTE = 8e9
 MOST_OF_A_SIZE = 2**31 - 1
 """Frameworks count a tensor's elements in 64 bits, and a tensor has several sizes."""
 SCRIPT_MEMORY_LIMIT_BYTE = 16e9
-"""A script really trains, with data and weights."""
+"""A script trains for real, with data and weights."""
 _KERAS_FILES = {"tensorflow": children.KERAS_FILE, "keras_torch": children.KERAS_TORCH_FILE}
 _SCRIPTS = {
     "torch": children.SCRIPT, "tensorflow": children.KERAS_SCRIPT, "keras_torch": children.KERAS_TORCH_SCRIPT,
@@ -30,7 +33,7 @@ _SCRIPTS = {
 
 
 def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None) -> dict[str, int]:
-    """Put the batch among the named sizes that were asked for."""
+    """Return the requested sizes, the batch among them; raise for a value that is out of range."""
     wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
     for name, size in wanted.items():
         if type(size) is not int or not 1 <= size <= MOST_OF_A_SIZE:
@@ -39,8 +42,8 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     return wanted
 
 
-def _about(path: Path, name: str | None = None) -> dict[str, str]:
-    """Say what a child is to profile, and what it is called."""
+def _named_request(path: Path, name: str | None = None) -> dict[str, str]:
+    """Return the entries of a child's request that name the file and the profile."""
     return {"path": str(path.resolve()), "where": str(path), "name": name or path.stem}
 
 
@@ -54,7 +57,7 @@ _OTHER = "Of tables and traces 'fomkit import' makes profiles."
 
 
 def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
-    """Refuse what can be no model, whatever framework is here to read it."""
+    """Raise for a file that cannot hold a model, whatever framework is installed."""
     if not path.is_file():
         raise FomkitError(str(path), f"is not a file. Give {wanted}.")
     if ending and path.suffix != ending:
@@ -76,16 +79,15 @@ def profile_file(
     """Profile a ``model.py`` in a child process.
 
     The file is run, so it must be one you trust; the child only shields this process from its exits, crashes,
-    hangs, prints and settings. It gives ``workload()``, or the plain names ``model``, ``inputs``, ``loss_fn``,
-    ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``; a compiled ``keras.Model`` is enough.
-    Tensors that PyTorch makes have shapes and no data, and so have the weights that Keras makes.
+    hangs, prints and settings. The file defines ``workload()``, or the plain names ``model``, ``inputs``,
+    ``loss_fn``, ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``; a compiled ``keras.Model`` is
+    enough. Tensors that PyTorch makes, and weights that Keras makes, have shapes and no data.
 
     `mode`: ``train`` for forward, backward and update of one step, ``infer`` for the forward pass; `batch`:
-    samples in the step; default: the file's own; `sizes`: values of further named sizes, those that
-    ``inputs(batch, seq=1024)`` has with a whole-number default; `time_limit_s`, `memory_limit_byte`: wall time [s]
-    of each attempt and resident memory [byte]; `name`: of the profile; default: the file's name without ``.py``.
-    Raises FomkitError when the file lacks something, raises, exits, crashes, hangs, or needs values that only data
-    would give.
+    samples in the step; default: the file's own; `sizes`: values of further named sizes, the parameters of
+    ``inputs(batch, seq=1024)`` with a whole-number default; `time_limit_s`, `memory_limit_byte`: wall time [s] of
+    each attempt and resident memory [byte]; `name`: of the profile; default: the file's name without ``.py``.
+    Raises FomkitError when the file lacks something, raises, exits, crashes, hangs, or needs the values of data.
     """
     where = str(path)
     _check_file(path, "a Python file with a model, for example model.py")
@@ -93,7 +95,7 @@ def profile_file(
     _check_request(where, mode, framework)
     wanted = _wanted_sizes(where, batch, sizes)
 
-    request = {**_about(path, name), "mode": mode, "sizes": wanted}
+    request = {**_named_request(path, name), "mode": mode, "sizes": wanted}
 
     limits = time_limit_s, memory_limit_byte
 
@@ -109,21 +111,21 @@ def profile_file(
 
 
 def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tuple[ModelProfile, Nodes]:
-    """Profile a Keras ``model.py`` as `profile_file` does, and tell the rows of each node of its graph."""
+    """Profile a Keras ``model.py`` as `profile_file` does, and return the rows of each node of its graph, too."""
     where = str(path)
     _check_file(path, "the Python file with the Keras model")
     if framework_of_file(path) != "tensorflow":
         raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
     _check_request(where, "train", "tensorflow")
     wanted = _wanted_sizes(where, None, sizes)
-    request = {**_about(path), "mode": "train", "nodes": True, "sizes": wanted}
+    request = {**_named_request(path), "mode": "train", "nodes": True, "sizes": wanted}
     result = run_child(request, where, TIME_LIMIT_S, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
     profile = _draft_in(result).profile()
     return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
 
 
 def _draft_in(result: Mapping[str, Any]) -> Draft:
-    """Read a child's draft; its error is raised."""
+    """Return the draft in a child's result; raise the child's error."""
     if "draft" not in result:
         raise error_in(result)
     return Draft(**result["draft"])
@@ -137,12 +139,12 @@ def profile_script(
     memory_limit_byte: float = SCRIPT_MEMORY_LIMIT_BYTE,
     name: str | None = None,
 ) -> ModelProfile:
-    """Profile a training program as it is: run it in a child process, stop it after some steps, take a later one.
+    """Profile a training program unchanged: run it in a child process, stop it after some steps, use a later step.
 
-    It runs as ``python path arguments`` would, here and on the CPU, with real data; what it writes, it writes. A
-    step ends where a ``torch.optim`` optimizer steps; of Keras, each batch of ``Model.fit`` or ``train_on_batch``
-    is one. When one is recorded the program is stopped by an exception
-    that no ``except Exception`` catches, so that its ``finally`` blocks run.
+    It runs as ``python path arguments`` would, here and on the CPU, with real data; it writes its files as usual.
+    A step ends where a ``torch.optim`` optimizer steps; in Keras, each batch of ``Model.fit`` or
+    ``train_on_batch`` is a step. Once a step is recorded, an exception that no ``except Exception`` catches stops
+    the program, so that its ``finally`` blocks run.
 
     `arguments`: the program's own; `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte];
     `name`: of the profile; default: the file's name without ``.py``. Raises FomkitError when the program never
@@ -152,7 +154,7 @@ def profile_script(
     _check_file(path, "a Python program that trains, for example train.py")
     framework = framework_of_file(path)
     _check_request(where, "train", framework)
-    request = {**_about(path, name), "arguments": list(arguments)}
+    request = {**_named_request(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
         error = error_in(result)
@@ -174,16 +176,15 @@ def profile_onnx(
     memory_limit_byte: float = MEMORY_LIMIT_BYTE,
     name: str | None = None,
 ) -> ModelProfile:
-    """Profile an ONNX file, in a child process; its weights are not needed, files beside it not opened.
+    """Profile an ONNX file in a child process; its weights are not needed, files beside it are not opened.
 
-    The file holds a forward pass. A training step's gradients and update are derived from it by rule, and the
-    profile's notes say so.
+    The file holds a forward pass. Rules derive a training step's gradients and update, which a note states.
 
     `mode`, `time_limit_s`, `memory_limit_byte`: as in `profile_file`; `optimizer`: rule of the update, such as
     ``adam``; ``none`` for no update; default: sgd; `batch`: samples in the step; default: the file's, or 1 where
-    it is open there; `sizes`: values of further dimensions that the file leaves open; `train_samples`, `epochs`:
-    what makes a run; `name`: of the profile; default: the file's name without its ending. Raises FomkitError when
-    the package onnx is not here, the file is damaged or no graph that can run, or a size is missing.
+    the file leaves it open; `sizes`: values of further dimensions that the file leaves open; `train_samples`,
+    `epochs`: of the training run; `name`: of the profile; default: the file's name without its ending. Raises
+    FomkitError when the package onnx is not installed, the file is damaged or cannot run, or a size is missing.
     """
     where = str(path)
     _check_file(path, "an ONNX file, for example one that torch.onnx.export makes", "")
@@ -193,7 +194,7 @@ def profile_onnx(
     _check_request(where, mode, "onnx")
     if optimizer and mode == "infer":
         raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
-    request: dict[str, Any] = {**_about(path, name), "mode": mode, "optimizer": optimizer}
+    request: dict[str, Any] = {**_named_request(path, name), "mode": mode, "optimizer": optimizer}
     request["sizes"] = _wanted_sizes(where, batch, sizes)
     request["run"] = {"train_samples": train_samples, "epochs": epochs}
     result = run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE)
@@ -201,7 +202,7 @@ def profile_onnx(
 
 
 def _first_sentence(path: Path) -> str:
-    """Give the first line of the file's docstring, which says what it is; "" where it has none."""
+    """Return the first line of the file's docstring, without its full stop; "" where the file has none."""
     docstring = ast.get_docstring(ast.parse(path.read_bytes()))
     return docstring.splitlines()[0].rstrip(".") if docstring else ""
 
@@ -216,10 +217,9 @@ def profile_workload(
 ) -> ModelProfile:
     """Profile a workload made in this process, for notebooks.
 
-    Its model may have real weights: a copy without data is traced, and the given one stays as it is.
+    The model may have real weights: a copy without data is traced, and the given model stays as it is.
 
-    `mode`, `batch`, `sizes`: as in `profile_file`; `name`: of the profile; default: the model's class in small
-    letters.
+    `mode`, `batch`, `sizes`: as in `profile_file`; `name`: default: the model's class in lower case.
     """
     framework = framework_of_model(workload.model)
     _check_request("profile", mode, framework)

@@ -1,6 +1,7 @@
-"""Sizes as names: dimensions traced at several sizes become expressions in ``batch``, ``seq`` and such.
+"""Sizes as names: dimensions traced at several sizes become expressions in ``batch``, ``seq`` and other names.
 
-An expression is a short sum of products of named sizes with whole-number factors.
+An expression is a short sum of products of named sizes with whole-number factors. `Candidates` fits such sums to
+values, `name_sizes` applies them to the ops of a step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_POWER = 2
 
 @cache
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
-    """Give the products to try, the plain ones first: batch, seq, batch·seq, seq², batch·seq² and such."""
+    """Return the products to try, low degrees first: batch, seq, batch·seq, seq², batch·seq² and so on."""
     powers = product(range(MOST_POWER + 1), repeat=sizes)
     few = (power for power in powers if sum(power) <= MOST_FACTORS)
     return tuple(sorted(few, key=lambda power: (sum(power), power)))
@@ -40,7 +41,7 @@ def _monomials(sizes: int) -> tuple[Exponents, ...]:
 class Candidates:
     """All sums of a few products, prepared for many dimensions traced at the same points.
 
-    A sum of k terms has k unknown factors; every further point checks it. Fewer terms are tried first.
+    A sum of k terms has k unknown factors; every further point checks it. Short sums are tried first.
 
     `points`: where the steps were traced; at least three.
     """
@@ -62,11 +63,11 @@ class Candidates:
             self._sums.append((chosen, inverses, scale))
 
     def fit(self, values: Sequence[int]) -> dict[Exponents, int] | None:
-        """Find the factors of the shortest sum that meets all values exactly; None where no short one does."""
+        """Return the factors of the shortest sum that meets all values exactly; None if no short sum does."""
         given = np.array(values, float)
         for chosen, inverses, scale in self._sums:
             guesses = inverses @ given
-            # Floats leave the more doubt, the less of the values a product makes up.
+            # The tolerance grows as the share of the product in the values falls, because of floating-point error.
             near = np.abs(guesses - np.rint(guesses)) < 0.01 + 1e-9 * np.abs(given).max() / scale
             for place in np.flatnonzero(near.all(axis=1)):
                 found = self._refined(chosen[place], inverses[place], guesses[place], values)
@@ -78,7 +79,7 @@ class Candidates:
         self, chosen: tuple[Exponents, ...], inverse: NDArray[np.float64], guess: NDArray[np.float64],
         values: Sequence[int],
     ) -> dict[Exponents, int] | None:  # fmt: skip
-        """Round to whole factors; what rounding left is solved for once more, since floats hold 16 digits only."""
+        """Round to whole factors, and correct them by the remaining residuals, since floats hold 16 digits."""
         factors = [round(float(factor)) for factor in guess]
         for _ in range(2):
             rows = zip(*(self._columns[one] for one in chosen), strict=True)
@@ -109,7 +110,7 @@ def write_sum(factors: dict[Exponents, int], names: Sequence[str]) -> str:
 Number = int | float
 Sizes = Mapping[str, int]
 FLAGS = ("trans_a", "trans_b")
-"""Decided by strides, which an axis of length 1 leaves open: the largest sizes decide."""
+"""Flags decided by strides, which do not count for an axis of length 1: the largest sizes decide."""
 
 
 class NoExpression(Exception):  # noqa: N818 - a verdict, not a fault
@@ -117,7 +118,7 @@ class NoExpression(Exception):  # noqa: N818 - a verdict, not a fault
 
 
 class _Namer:
-    """Writes the values that one dimension has at all points as one expression."""
+    """Writes the values of one dimension at all points as one expression."""
 
     def __init__(self, sizes: Sequence[Sizes], names: Sequence[str]) -> None:
         self.sizes, self.names = sizes, names
@@ -127,7 +128,7 @@ class _Namer:
         self._known: dict[tuple[Number, ...], str | None] = {}
 
     def expression(self, values: tuple[Any, ...]) -> Any:
-        """Give the number that all values are, or the expression that meets them, or None."""
+        """Return the number that all values equal, or an expression that meets them, or None."""
         if len(set(values)) == 1:
             return values[0]
         if values not in self._known:
@@ -138,7 +139,7 @@ class _Namer:
 
     @property
     def sizes_text(self) -> str:
-        """Say at which sizes the steps were traced, those that change."""
+        """The sizes at which the steps were traced, only those that change."""
         changing = [name for name in self.names if len({size[name] for size in self.sizes}) > 1]
         return "; ".join(f"{name} {', '.join(str(size[name]) for size in self.sizes)}" for name in changing)
 
@@ -161,15 +162,15 @@ def _named_dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
     return found
 
 
-def _together_in_turn(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
+def _joined_steps(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
     if len({len(step) for step in steps}) > 1:
-        steps = _joined(steps, namer)
+        steps = _equal_joined(steps, namer)
     for ops in zip(*steps, strict=True):
         if len({op.identity for op in ops}) > 1:
             other = next(op for op in ops if op.identity != ops[0].identity)
             where = f"{ops[0].op} in '{ops[0].module}'"
             raise NoExpression(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
-        parts = list(_together_in_turn([op.parts for op in ops], namer))
+        parts = list(_joined_steps([op.parts for op in ops], namer))
         count = namer.expression(tuple(int(op.count) for op in ops))
         if count is None:
             times = ", ".join(str(op.count) for op in ops)
@@ -177,8 +178,8 @@ def _together_in_turn(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Ite
         yield replace(ops[0], dimensions=_named_dimensions(ops, namer), parts=parts, count=count)
 
 
-def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
-    """Join equal executions of steps that differ in length: a loop over a sequence runs as often as it is long."""
+def _equal_joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
+    """Join equal executions in steps of different length, such as loops over a sequence."""
     found = []
     for step in steps:
         counted: dict[object, TracedOp] = {}
@@ -197,13 +198,13 @@ def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[Tra
 def name_sizes(
     steps: Sequence[Sequence[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]
 ) -> list[TracedOp]:
-    """Join the traces of one step at several sizes into one whose dimensions are expressions in the names.
+    """Join the traces of one step at several sizes into one step whose dimensions are expressions in the names.
 
-    `steps`: the ops of the step at each of ``sizes``; `sizes`: at least three; those that are not among ``names``
-    are the same in all; `names`: the sizes to write expressions in. Raises NoExpression when the ops differ, or a
+    `steps`: the ops of the step at each of ``sizes``; `sizes`: at least three; sizes not among ``names`` are the
+    same in all; `names`: the sizes to write expressions in. Raises NoExpression when the ops differ, or a
     dimension is no short sum of products of the sizes.
     """
-    return list(_together_in_turn(steps, _Namer(sizes, names)))
+    return list(_joined_steps(steps, _Namer(sizes, names)))
 
 
 MakeInputs = Callable[[Sizes], Any]
@@ -215,7 +216,7 @@ def call_inputs(make: Callable[..., Any], sizes: Sizes) -> Any:
 
 
 def chosen_sizes(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, int]:
-    """Put the sizes that were asked for among those that inputs has."""
+    """Return the sizes of the inputs, replaced by the requested ones; raise for a size that inputs lacks."""
     for name in wanted:
         if name not in known:
             raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
@@ -223,16 +224,16 @@ def chosen_sizes(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, 
 
 
 def named_sizes(make: Any, where: str) -> dict[str, int]:
-    """Give the sizes that an inputs function has itself: parameters whose default is a whole number.
+    """Return the sizes that an inputs function defines: parameters whose default is a whole number.
 
-    Its first parameter is the batch, whatever it is called.
+    Its first parameter is the batch, whatever its name.
 
     >>> named_sizes(lambda n=32, seq=1024, causal=True: None, "model.py")
     {'batch': 32, 'seq': 1024}
     """
     try:
         parameters = inspect.signature(make).parameters.values()
-    except ValueError:  # a builtin does not say
+    except ValueError:  # a builtin without a signature
         return {}
     sizes = {}
     for place, parameter in enumerate(parameters):

@@ -1,4 +1,7 @@
-"""One traced step, its tables, and the draft of a profile made of it: plain values that can leave a child."""
+"""One traced step, its tables, and the draft of a profile made of it: plain values that a child can send.
+
+`count_rows` makes the rows of the op table, `order_rows` those of the order, and `Draft.profile` the profile.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from fomkit.ops.tables import DIMENSIONS, join_lines
 class Update:
     """The update of one step.
 
-    `unsupported`: what could not be priced; "" for nothing.
+    `unsupported`: the update without a price; "" if there is none.
     `optimizer`: rule and implementation, for the profile's head.
     """
 
@@ -31,13 +34,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step was made of.
+    """The content of one traced step.
 
     `ops`: the ops, and after them the layers of the forward pass, whose kind is ``layer``.
-    `states`, `unsupported`: the framework's ops by priced, zero_work and unsupported, and the last ones by name.
+    `states`: counts of the framework's ops that are priced, zero_work and unsupported.
+    `unsupported`: the unsupported ops by name.
     `bounded`: ops without a rule that are among ``ops`` with their traffic, by name.
-    `order`: the lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
-      nobody watched what is made and freed.
+    `order`: the lines of the order, whose kind is ``order``; ``row`` is a position in ``ops``. Empty if memory was
+      not traced.
     """
 
     ops: list[TracedOp]
@@ -49,7 +53,7 @@ class Step:
     bounded: Counter[str] = field(default_factory=Counter)
 
     def add_update(self, update: Update) -> None:
-        """Put the rows of an update behind the others, and what is to be said of it."""
+        """Append the rows of an update, its notes and its optimizer."""
         self.ops.extend(update.rows)
         self.notes.extend(update.notes)
         self.optimizer.update(update.optimizer)
@@ -60,7 +64,7 @@ class Step:
 
     @property
     def shares(self) -> str:
-        """How many of the framework's ops have a price."""
+        """A note of how many of the framework's ops have a price."""
         states = self.states
         return (
             f"{sum(states.values()):,} ops in the step: {states['priced']:,} priced, "
@@ -74,7 +78,7 @@ class Step:
 
     @property
     def of_bounds(self) -> list[str]:
-        """What is to be said of ops whose traffic stands for them."""
+        """A note on the ops that are priced by their traffic alone."""
         listed = ", ".join(
             f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.bounded.items())
         )
@@ -87,10 +91,10 @@ Row = dict[str, Any]
 
 
 def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
-    """Count equal executions.
+    """Count equal executions; return the rows of the OPS table and the parts of one execution of each.
 
-    Gives a tuple: rows of the OPS table, one per distinct (op, dimensions, dtype, engine, pass, module), in order
-    of first execution; and the parts of one execution of the rows that have any, with ``of``, the row's position.
+    There is one row per distinct (op, dimensions, dtype, engine, pass, module), in order of first execution. In
+    the parts, ``of`` is the position of their row.
     """
     counted: dict[Any, int] = {}
     rows: list[Row] = []
@@ -107,14 +111,14 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
         rows.append({**named, "pass_name": op.pass_name, "module": op.module, "count": op.count, **op.dimensions})
         lines.append(op.lines)
         inside, _ = count_rows(op.parts)
-        parts += [{**part, "of": counted[key], "code_line": ""} for part in inside]  # it is that of their row
+        parts += [{**part, "of": counted[key], "code_line": ""} for part in inside]  # parts have their row's line
     for row, found in zip(rows, lines, strict=True):
         row["code_line"] = join_lines(found, row["count"])
     return rows, parts
 
 
 def row_places(ops: Iterable[TracedOp]) -> list[int]:
-    """Give for each execution its position among the rows of `count_rows`."""
+    """Return the position of each execution among the rows of `count_rows`."""
     first: dict[object, int] = {}
     return [first.setdefault(op.key, len(first)) for op in ops]
 
@@ -123,7 +127,7 @@ _FROM_ONE = [column.name for column in DIMENSIONS if column.least == 1]
 
 
 def _check_sizes(rows: Iterable[Row], name: str) -> None:
-    """Raise where the first op of a module has a size of 0; no kind of op has a price, nor use, for it."""
+    """Raise for the first op of each module that has a size of 0: such an op has no price and no use."""
     empty: dict[str, FomkitError] = {}
     for row in rows:
         if sizes := [size for size in _FROM_ONE if row.get(size) == 0]:
@@ -138,7 +142,7 @@ def _check_sizes(rows: Iterable[Row], name: str) -> None:
 
 @dataclass(frozen=True)
 class Draft:
-    """All that a trace found, as numbers, text, lists and dicts only."""
+    """The whole result of a trace, as numbers, text, lists and dicts only."""
 
     name: str
     title: str
@@ -162,7 +166,7 @@ class Draft:
     bounded: list[str] = field(default_factory=list)
 
     def profile(self, *notes: str) -> ModelProfile:
-        """Make the profile, with further notes; raise where the model has a layer of nothing."""
+        """Make the profile, with further notes; raise if a layer has a size of 0."""
         _check_sizes(self.rows, self.name)
         return ModelProfile(
             self.name, self.title, ops=table_of_rows(self.rows, "OPS"),
@@ -178,7 +182,7 @@ class Draft:
 
 
 ORDER_LINE = "order"
-"""Kind of the rows that are lines of the order, while their sizes get names."""
+"""Kind of the rows that are lines of the order, until their sizes have names."""
 
 _PLACES = ("id", "row", "freed_by")
 
@@ -186,23 +190,23 @@ _PLACES = ("id", "row", "freed_by")
 def order_line(
     number: int, role: str, byte: int, row: int | None, freed_by: int | None, pass_name: str = "", module: str = ""
 ) -> TracedOp:
-    """Make a line of the order as a row that is named like an op; ``row`` and ``freed_by`` where there is one."""
+    """Make a line of the order as a row that is named like an op; None for no ``row`` or ``freed_by``."""
     known = {"id": number, "row": row, "role": role, "output_byte": byte, "freed_by": freed_by}
     sizes: Dimensions = {name: value for name, value in known.items() if value is not None}
     return TracedOp("", ORDER_LINE, sizes, "", pass_name, module)
 
 
 Piece = tuple[int, int | None, str]
-"""Memory that an op makes: its bytes, the id after which it is free, and its role; "" where that id tells it."""
+"""Memory that an op makes: its bytes, the id after which it is free, and its role; "" if the id decides it."""
 
 
 def lines_of_op(
     first: int, rows: Sequence[int], pieces: Iterable[Piece], end_of_forward: int, pass_name: str
 ) -> Iterator[TracedOp]:
-    """Give the lines of an executed op: one for each piece of memory, and one at least for each of its rows.
+    """Return the lines of an executed op: one for each piece of memory, at least one for each of its rows.
 
-    `first`: id of its first row; `rows`: their positions; `pieces`: memory that it makes, of which those without
-    bytes are none; what the forward pass makes and is free after `end_of_forward` is kept for the backward pass;
+    `first`: id of its first row; `rows`: their positions; `pieces`: memory that it makes; pieces without bytes are
+    dropped. Memory made in the forward pass and freed after `end_of_forward` is kept for the backward pass.
     `pass_name`: of an op without rows.
     """
     place, texts = (rows[0], ()) if rows else (None, (pass_name, ""))
@@ -229,7 +233,7 @@ def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: 
 
 
 def places_of(traced: Sequence[TracedOp], named: Sequence[TracedOp]) -> list[int]:
-    """Give the place of each traced op among the named ones, of which equal ones may have been joined."""
+    """Return the place of each traced op among the named ops, where equal ones may have been joined."""
     return list(range(len(traced))) if len(traced) == len(named) else row_places(traced)
 
 
@@ -255,15 +259,15 @@ Route = Literal["meta", "constants", "fake"]
 ROUTES: Mapping[Route, str] = {
     "meta": "", "constants": "small constants kept their values", "fake": "fake tensors were used",
 }  # fmt: skip
-"""Each way and the note it leaves in a profile.
+"""Each route and the note that it adds to a profile.
 
-``meta`` is neutral between devices. ``constants`` is the same but for small constants, which models turn into
-plain numbers while they are built. ``fake`` plays a CPU, which some code insists on.
+``meta`` does not imitate any device. ``constants`` is the same, except that small constants keep their values,
+because models turn them into plain numbers on construction. ``fake`` imitates a CPU, as some code requires.
 """
 
 
 def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str) -> ModelProfile:
-    """Trace by the first route on which the user's code runs; errors that are given back, not raised, lead on."""
+    """Trace by the first route on which the user's code runs; if ``trace`` returns an error, try the next."""
     failed: dict[Route, FomkitError] = {}
     for route, note in ROUTES.items():
         outcome = trace(route)

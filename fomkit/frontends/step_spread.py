@@ -1,4 +1,7 @@
-"""How the steps of one trace differ, how its devices do, which are taken, and what notes say of all this."""
+"""How the steps and the devices of one trace differ, which of them are used, and the notes on it.
+
+The notes report cold starts, spread between steps, contention, idle time, and steps of unequal work.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from fomkit.core.units import format_quantity
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp
 
 COLD = 1.5
-"""A first step of more than so many times the median of the others' is cold: it loads, plans and allocates."""
+"""A first step longer than this many times the median of the others is cold: it loads, plans and allocates."""
 LEAST_STEPS = 3
-"""Fewest steps of which a first one can be told to be cold; of two nobody knows which is the usual one."""
+"""Fewest steps among which a cold first step can be detected; of two steps it is open which one is typical."""
 _RULE = f"a first step of more than {COLD} times the median of two or more others is not taken"
 
 
 def is_cold(step_s: Sequence[float]) -> bool:
-    """Tell whether the first of some steps, by the times of their ops, is far off the others.
+    """Return whether the first step takes much longer than the others, by the times of their ops.
 
     >>> is_cold([552e-6, 104e-6, 45e-6]), is_cold([110e-6, 104e-6, 100e-6]), is_cold([552e-6, 104e-6])
     (True, False, False)
@@ -33,10 +36,10 @@ def is_cold(step_s: Sequence[float]) -> bool:
 
 
 def step_sums(times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Give the time [s] of equal executions in each step; what has no time counts nothing.
+    """Return the time [s] of equal executions in each step; executions without a time count 0.
 
-    `times` (steps * count,): of all executions, step by step. `count`: executions in a step. Where they do not
-    fill whole steps, the mean stands for one step.
+    `times` (steps * count,): of all executions, step by step. `count`: executions in a step. If the times do not
+    fill whole steps, count × mean stands for one step.
     """
     known = np.nan_to_num(np.asarray(times, dtype=np.float64))
     if count and len(known) and len(known) % count == 0:
@@ -49,7 +52,7 @@ def _time_text(time_s: float) -> str:
 
 
 def cold_note(name: str, cold_s: float, step_s: Sequence[float]) -> str:
-    """Name the first step that was left out, and the rule."""
+    """Return the note on a first step that was left out, with the rule."""
     return (
         f"{name} was left out as a cold start: its ops took {_time_text(cold_s)}, those of the others "
         f"{_time_text(median(step_s))} ({_RULE})"
@@ -57,7 +60,7 @@ def cold_note(name: str, cold_s: float, step_s: Sequence[float]) -> str:
 
 
 def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
-    """Tell what traced times are, and how far the steps that they are of differ in the time of all ops [s]."""
+    """Yield notes on the meaning of traced times and on the spread of the steps' times over all ops [s]."""
     if len(step_s) < 2:
         yield f"traced_time_s: mean time of {timer} in the one step, under the profiler; no spread is known"
         return
@@ -70,26 +73,26 @@ def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
 
 
 def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
-    """Tell what an op table's times add up to, where that need not be the time of a step."""
+    """Yield a note on the sum of an op table's times, which need not be the time of a step."""
     if len(step_s) > 1:
         whole = _time_text(sum_s)
         yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to that of steps"
 
 
 CONTENDED = 0.2
-"""Share of a trace's time beyond the medians of equal executions from which it is told to be shared."""
+"""Share of a trace's time beyond the medians of equal executions above which the trace is called contended."""
 IDLE = 0.5
-"""Share of a step's wall time in which nothing that was traced ran, from which it is told what that may be."""
+"""Busy share of a step's wall time below which a note names what the idle time may be."""
 MIN_REPEATS = 3
 
 
 def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
-    """Give the share of traced time that executions took beyond the median of the executions like them.
+    """Return the share of traced time that executions took beyond the median of equal executions.
 
-    An op that has the machine for itself takes about its median each time. Where other work takes turns with it,
-    some executions take a turn longer; a median hides them, the time of the step does not.
+    An op that has the machine for itself takes about its median each time. If other work shares the machine, some
+    executions wait for it; a median hides their extra time, the time of the step does not.
 
-    `times`: times [s] of equal executions; fewer than three tell nothing.
+    `times`: times [s] of equal executions; groups of fewer than three are ignored.
 
     >>> excess_share([np.array([1.0, 1.0, 2.0, 1.0])])
     0.2
@@ -107,13 +110,13 @@ def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
 def contention_notes(
     times: Iterable[NDArray[np.float64]], step_s: Sequence[float] = (), wall_s: Sequence[float] = ()
 ) -> Iterator[str]:
-    """Tell the busy share of the steps, and whether other work shared the machine.
+    """Yield notes on the busy share of the steps, and on other work that shared the machine.
 
     `times`: times [s] of equal executions; `step_s`, `wall_s`: time of all ops of each step, and from its begin to
-    its end [s]; empty where the trace does not say.
+    its end [s]; empty if the trace has no such times.
     """
     if sum(wall_s) > 0:
-        # Kernels of one step may end in the next, and several streams run at once.
+        # Kernels of one step may end in the next step, and several streams run at once.
         busy = min(sum(step_s) / sum(wall_s), 1.0)
         rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE else ""
         yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
@@ -125,11 +128,11 @@ def contention_notes(
 
 
 DIFFERENT = 0.05
-"""Share by which the work of a program's steps may differ before its profile says so."""
+"""Relative difference in work between a program's steps above which its profile has a note."""
 
 
 def rough_work(ops: Sequence[TracedOp]) -> float:
-    """Give what the ops of a step multiply or touch: enough to hold one step of a program against another.
+    """Return the product of sizes, or the elements, of the ops of a step: a measure to compare steps of a program.
 
     >>> rough_work([TracedOp("mm", "gemm", {"b": 1, "m": 2, "n": 3, "k": 5}, "fp32", "forward", "")])
     30.0
@@ -150,27 +153,27 @@ _FACTORS = {
     "attention": ("batch", "heads", "q_len", "kv_len", "head_dim"),
     "experts": ("m", "n", "k", "top_k"),
 }  # fmt: skip
-"""Dimensions whose product goes with the work of a kind; of all other kinds the elements do."""
+"""Dimensions whose product is proportional to the work of a kind; for other kinds it is the elements."""
 
 
 def difference_notes(works: Sequence[float], place: int) -> Iterator[str]:
-    """Say by how much the work of a program's recorded steps differs, where that is more than `DIFFERENT`.
+    """Yield a note on the difference in work between recorded steps, if it exceeds `DIFFERENT`.
 
     >>> list(difference_notes([100.0, 104.0], 3)), len(list(difference_notes([100.0, 120.0], 3)))
     ([], 1)
     """
-    if len(works) > 1 and min(works) > 0 and (apart := max(works) / min(works) - 1) > DIFFERENT:
+    if len(works) > 1 and min(works) > 0 and (spread := max(works) / min(works) - 1) > DIFFERENT:
         yield (
-            f"{DOUBTFUL}: the {len(works)} steps that were recorded differ by {apart:.0%} in their work; this is "
+            f"{DOUBTFUL}: the {len(works)} steps that were recorded differ by {spread:.0%} in their work; this is "
             f"step {place}, and others are longer or shorter. Profile one of usual sizes, or several"
         )
 
 
 def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
-    """Say where it is open which axis counts the samples: inputs begin with different lengths; "" where it is not.
+    """Return a note if inputs begin with different lengths, so that the axis of the samples is open; else "".
 
-    Lengths of 1 are broadcast and say nothing. A batch is one of the first two axes, so a length that all inputs
-    have there, and it alone, settles it.
+    Lengths of 1 are broadcast and ignored. A batch is one of the first two axes, so a single length that all
+    inputs have there settles it.
 
     >>> doubt_of_axis([(20, 35), (20,)]), doubt_of_axis([(20, 35), (2, 20, 200)])
     ('', '')
@@ -196,11 +199,11 @@ def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
 class Spent:
     """Time of equal ops in one step.
 
-    `op`, `kind`, `dtype`, `pass_name`: as rows of the op table have them; ``kind`` is "" for what has no work.
+    `op`, `kind`, `dtype`, `pass_name`: as in the op table; ``kind`` is "" for an op without work.
     `count`: executions in a step.
-    `time_s`: of all of them together [s], the median of steps.
-    `calm_s`: the same in the quarter of steps that was least disturbed [s]; NaN where steps are not told apart.
-    `halved`: whether it is half of what was told as one time of both gradients.
+    `time_s`: of all executions together [s], the median of steps.
+    `calm_s`: the same in the least disturbed quarter of steps [s]; NaN where steps are not distinguished.
+    `halved`: whether it is half of one time that the trace has for both gradients.
     """
 
     op: str
@@ -219,12 +222,12 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 def busiest(times: Mapping[_K, float]) -> _K:
-    """Give what ran longest; of equals the first."""
+    """Return the key with the longest time, the first among equals."""
     return max(times, key=lambda time: times[time])
 
 
 def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterator[str]:
-    """Tell which of several devices or processes was taken, by their times [s], and name the others."""
+    """Yield a note that names the busiest of several devices or processes, which was used, and the others."""
     if len(times_s) < 2:
         return
     listed = [f"{printable(name)} ({_time_text(time_s)})" for name, time_s in times_s.items() if name != taken]

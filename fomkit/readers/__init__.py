@@ -1,1 +1,1 @@
-"""Foreign files as profiles, tables of ops or measurements, each recognised by its content."""
+"""Read foreign files as profiles, tables of ops or measurements; each format is recognised by its content."""

@@ -1,8 +1,8 @@
-"""Adapters: readers of formats that fomkit does not know, in packages of others, loaded when somebody needs one.
+"""Adapters: readers of formats unknown to fomkit, in other packages, loaded on demand.
 
-A distribution names its adapters as entry points: ``fomkit.trace`` for what becomes a model's table of ops,
-``fomkit.timings`` for what becomes a machine's timings. docs/adapters.md has a whole one. Files are
-chosen by their content, and what is read of them becomes profiles by the rules of CSV files.
+A distribution names its adapters as entry points: ``fomkit.trace`` for files that become a model's table of ops,
+``fomkit.timings`` for files that become a machine's timings. docs/adapters.md has a complete one. Files are
+recognised by their content, and the result is checked by the rules of CSV files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fomkit.readers.tables.foreign import ImportedTimings, timings_of_table
 
 @dataclass(frozen=True)
 class ReadTable:
-    """What an adapter read.
+    """The result of an adapter.
 
     `rows`: with columns of OPS (``fomkit.trace``) or TIMINGS (``fomkit.timings``) of docs/profiles.md, as many as
-      the file tells; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
-    `device`: the device that was timed or traced, as the file names it; "" where it does not.
+      the file has; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
+    `device`: the timed or traced device, as the file names it; "" where it does not.
     `notes`: what a reader of the numbers should know; kept in the profile.
     """
 
@@ -38,7 +38,7 @@ class ReadTable:
 
 
 class Adapter(Protocol):
-    """A reader of one format: an object, or a module, with these four.
+    """A reader of one format: an object, or a module, with these four attributes.
 
     `name`: the word for ``fomkit import --format``.
     `title`: what it reads, for people.
@@ -48,23 +48,23 @@ class Adapter(Protocol):
     title: str
 
     def recognises(self, head: bytes, path: Path) -> bool:
-        """Tell by a file's first 65,536 bytes, unpacked where it is gzip, whether it has the format."""
+        """Return whether a file has the format, by its first 65,536 bytes, decompressed if it is gzip."""
 
     def read(self, path: Path) -> ReadTable:
-        """Read a file; raise `fomkit.core.errors.FomkitError` where it is wrong."""
+        """Read a file; raise `fomkit.core.errors.FomkitError` if it is wrong."""
 
 
 Product = Literal["model", "machine"]
 GROUPS: Mapping[str, Product] = {"fomkit.trace": "model", "fomkit.timings": "machine"}
-"""Groups of entry points, and what becomes of the files that their adapters read."""
+"""Groups of entry points, and what the files of their adapters become."""
 HEAD = 65_536
-"""What an adapter is shown of a file [byte]."""
+"""Bytes at the start of a file that an adapter gets."""
 _OFFERS = ("name", "title", "recognises", "read")
 
 
 @dataclass(frozen=True)
 class Installed:
-    """An adapter, what becomes of its files, and the distribution it is from."""
+    """An adapter, what its files become, and its distribution."""
 
     adapter: Adapter
     product: Product
@@ -72,7 +72,7 @@ class Installed:
 
     @property
     def label(self) -> str:
-        """What errors call it."""
+        """Name of the adapter in errors."""
         return f"the adapter {self.adapter.name!r} of the distribution {self.distribution}"
 
 
@@ -87,7 +87,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _fault(loaded: Any, taken: Collection[str]) -> str:
-    """Say what keeps a loaded object from being an adapter; "" where nothing does."""
+    """Return why a loaded object is no adapter; "" if it is one."""
     if isinstance(loaded, type):
         return "is a class. Name an object of it in the entry point"
     if missing := [name for name in _OFFERS if not hasattr(loaded, name)]:
@@ -102,24 +102,24 @@ def _fault(loaded: Any, taken: Collection[str]) -> str:
 
 
 def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
-    """Load each adapter, or say why it cannot be one."""
+    """Yield each adapter, or the reason why it cannot be used."""
     for group, product in GROUPS.items():
         for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
-            of = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
+            label = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
             try:
                 loaded = point.load()
                 fault = _fault(loaded, taken)
-            except (Exception, SystemExit) as error:  # it is a stranger's code
-                yield f"the adapter {of} cannot be loaded ({_error_text(error)})"
+            except (Exception, SystemExit) as error:  # third-party code
+                yield f"the adapter {label} cannot be loaded ({_error_text(error)})"
                 continue
-            yield f"the adapter {of} {fault}" if fault else Installed(loaded, product, _distribution(point))
+            yield f"the adapter {label} {fault}" if fault else Installed(loaded, product, _distribution(point))
 
 
 def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[str]]:
-    """Load the adapters of everything installed.
+    """Load the adapters of all installed distributions.
 
-    `taken`: names of formats that no adapter may have. Gives those that work, by name, and a sentence for each
-    that does not: of two adapters with one name, neither works.
+    `taken`: names of formats that no adapter may have. Returns the working adapters by name, and a sentence for
+    each of the others; of two adapters with one name, neither works.
     """
     working: dict[str, Installed] = {}
     broken: list[str] = []
@@ -134,10 +134,7 @@ def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[st
 
 
 def read_head(path: Path) -> bytes:
-    """Read a file's first bytes, unpacked where it is gzip.
-
-    Raises OSError when it cannot be read.
-    """
+    """Read a file's first bytes, decompressed if it is gzip; raise OSError if it cannot be read."""
     with open_file(path) as stream:
         head = stream.read(HEAD)
     if head[:2] == GZIP:
@@ -149,38 +146,36 @@ def read_head(path: Path) -> bytes:
 
 
 def recognised_by(installed: Installed, head: bytes, path: Path) -> bool | str:
-    """Ask an adapter whether a file is its; give a sentence where it fails to answer."""
+    """Return whether an adapter recognises a file, or a sentence if the adapter fails."""
     try:
         answer: Any = installed.adapter.recognises(head, path)
-    except (Exception, SystemExit) as error:  # it is a stranger's code
+    except (Exception, SystemExit) as error:  # third-party code
         return f"{installed.label} failed to look at the file ({_error_text(error)})"
     return answer if isinstance(answer, bool) else f"{installed.label} answered {answer!r}, not True or False"
 
 
 def read_by(installed: Installed, path: Path) -> ReadTable:
-    """Let an adapter read a file."""
+    """Let an adapter read a file; raise if it fails or does not return a ReadTable."""
     remedy = f"Update {installed.distribution.split()[0]}, or tell its authors"
     try:
         found: Any = installed.adapter.read(path)
     except FomkitError:
         raise
-    except (Exception, SystemExit) as error:  # it is a stranger's code
+    except (Exception, SystemExit) as error:  # third-party code
         raise FomkitError(str(path), f"{installed.label} failed ({_error_text(error)}). {remedy}.") from error
     if not isinstance(found, ReadTable) or not isinstance(found.rows, pd.DataFrame):
-        gave = type(found.rows if isinstance(found, ReadTable) else found).__name__
-        raise FomkitError(str(path), f"{installed.label} gave a {gave}, not a ReadTable of a DataFrame. {remedy}.")
+        kind = type(found.rows if isinstance(found, ReadTable) else found).__name__
+        raise FomkitError(str(path), f"{installed.label} gave a {kind}, not a ReadTable of a DataFrame. {remedy}.")
     return found
 
 
 def choose_adapter(
     path: Path, product: str | None, file_format: str | None, taken: Collection[str], refusal: FomkitError
 ) -> tuple[str, str]:
-    """Choose the adapter of a file that is of no format of fomkit's own.
+    """Choose the adapter of a file that has none of fomkit's own formats; return format and product.
 
-    `product`, `file_format`: what the user asked for; `taken`: names of fomkit's own formats; `refusal`: what to
-    say where no adapter fits.
-
-    Gives format and product.
+    `product`, `file_format`: the user's choice; `taken`: names of fomkit's own formats; `refusal`: the error if no
+    adapter fits.
     """
     working, broken = find_adapters(taken)
     fitting = {name: one for name, one in working.items() if product in (None, one.product)}
@@ -208,7 +203,7 @@ def choose_adapter(
 
 
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
-    """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text."""
+    """Return an adapter's rows with the types of the schema: numbers, expressions in named sizes, text."""
     if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
         raise FomkitError(installed.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
     if table.columns.has_duplicates or table.empty:
@@ -231,7 +226,7 @@ def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataF
 
 
 def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Read a table of ops, and what the adapter said of it."""
+    """Read a table of ops, and the adapter's notes."""
     one = find_adapters(taken)[0][file_format]
     read = read_by(one, path)
     messages = (f"read by {one.label}", *map(printable, map(str, read.notes)))

@@ -1,4 +1,4 @@
-"""Measurements of whole models: records of others, tables of CSV and logs of wall meters in, checked rows out."""
+"""Read measurements of whole models from records, CSV tables and logs of wall meters; return checked rows."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")
 
 
-def _interval_ends(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
-    """Give the ends of a row's interval and whether it states them."""
+def _interval_bounds(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
+    """Return low and high of a row's interval, and whether the row states them."""
     value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
     if math.isnan(low) and math.isnan(high):
         return value, value, False
     if math.isnan(low) or math.isnan(high):
         raise FomkitError(where, "states one end of its interval. Give low and high, or neither.")
     if not low <= value <= high:
-        ends = f"low {low:g} and high {high:g}"
-        raise FomkitError(where, f"value {value:g} is not between {ends}. Check which is which.")
+        bounds = f"low {low:g} and high {high:g}"
+        raise FomkitError(where, f"value {value:g} is not between {bounds}. Check which is which.")
     return low, high, True
 
 
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
-    low, high, stated = _interval_ends(row, where)
+    low, high, stated = _interval_bounds(row, where)
     cells = {name: row.get(name, math.nan) for name in _COUNTS}
     known: dict[str, Any] = {name: None if math.isnan(one) else int(one) for name, one in cells.items()}
     known |= {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
@@ -59,21 +59,21 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
 
 
 def format_measurements(rows: Sequence[Measurement]) -> str:
-    """Write rows as a table that `read_measurements` reads back."""
+    """Write rows as a table that `read_measurements` can read."""
     cells = [{**vars(row), **({} if row.spread_stated else {"low": None, "high": None})} for row in rows]
     return format_table(table_of_rows(cells, "MEASUREMENTS"), "MEASUREMENTS")
 
 
 @dataclass(frozen=True)
 class ImportedMeasurements:
-    """A table of measurements, and what the reader noticed."""
+    """A table of measurements, and the reader's messages."""
 
     table: pd.DataFrame
     said: tuple[str, ...]
 
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """Make a table of measurements of rows by column; what a row does not have is empty."""
+    """Make a table of measurements from rows by column; missing cells are empty."""
     table = table_of_rows(rows, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", where)
     return table
@@ -84,17 +84,16 @@ def import_measurements(
 ) -> ImportedMeasurements:
     """Read a foreign record of measurements.
 
-    `file_format`: a key of `IMPORTERS`; `model`, `machine`: names of the profiles; the file's own words stay in
-    the note.
+    `file_format`: a key of `IMPORTERS`; `model`, `machine`: profile names; the file's own words stay in the note.
     """
-    rows, said = IMPORTERS[file_format].read(path)
+    rows, messages = IMPORTERS[file_format].read(path)
     named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]
     words = [
         f"{what} is {named[0][what]!r} as the file names it; --{what} says which profile that is"
         for what, given in (("model", model), ("machine", machine))
         if given is None and named
     ]
-    return ImportedMeasurements(rows_as_table(named, str(path)), (*said, *words))
+    return ImportedMeasurements(rows_as_table(named, str(path)), (*messages, *words))
 
 
 def _with_profile_name(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
@@ -105,7 +104,7 @@ def _with_profile_name(row: Mapping[str, Any], what: str, name: str | None) -> M
 
 
 def every_table() -> tuple[tuple[Measurement, ...], list[str], list[FomkitError]]:
-    """Read the tables of measurements that ship or lie beside the user: rows, tables read, why others are not."""
+    """Read all tables of measurements, shipped or the user's: rows, names of tables read, errors of the others."""
     rows, names, errors = list[Measurement](), list[str](), list[FomkitError]()
     for name in profile_names("measurements"):
         try:
@@ -117,7 +116,7 @@ def every_table() -> tuple[tuple[Measurement, ...], list[str], list[FomkitError]
 
 
 def all_measured() -> tuple[MeasuredRuns, tuple[str, ...]]:
-    """Give what is measured, by all tables, and say which files are none."""
+    """Return the measured runs of all tables, and a message for each file that cannot be read."""
     rows, _, errors = every_table()
     unread = (f"not read, so nothing is held against it: {error}" for error in errors)
     return MeasuredRuns(rows, load_machine), tuple(unread)
@@ -128,7 +127,7 @@ _TIMES = frozenset(
 )
 _POWERS = frozenset({"power", "activepower", "realpower", "load"})
 _WATTS = {"w": "W", "watt": "W", "watts": "W", "kw": "kW", "kilowatt": "kW", "kilowatts": "kW"}
-"""Units that a heading may name; mW and MW look alike in headings, so that neither is taken."""
+"""Units in a heading; mW and MW cannot be distinguished in headings, so neither is accepted."""
 MOST_S = 1e11
 """Seconds since 1970 of the year 5138: larger numbers are milliseconds."""
 
@@ -137,9 +136,9 @@ MOST_S = 1e11
 class MeterLog:
     """Readings of one meter.
 
-    `moments_s`, `powers_w`: in order of time: seconds (since 1970 where the log has dates) and watts.
+    `moments_s`, `powers_w`: in order of time: seconds (since 1970 if the log has dates) and watts.
     `dated`: whether its moments are dates, not plain seconds.
-    `zoned`: whether these name their time zone.
+    `zoned`: whether the dates have a time zone.
     """
 
     path: Path
@@ -149,7 +148,7 @@ class MeterLog:
     zoned: bool
 
     def moment(self, text: str, option: str) -> float:
-        """Read a moment that the user names, in the form of the log's own."""
+        """Read a moment given by the user, which must have the form of the log's moments."""
         seconds, dated, zoned = _moment(text, option)
         if (dated, zoned) != (self.dated, self.zoned):
             form = _form(self.dated, self.zoned)
@@ -164,7 +163,7 @@ def _form(dated: bool, zoned: bool) -> str:
 
 
 def _name_and_unit(heading: str) -> tuple[str, str]:
-    """Split a heading into what it names, letters only, and its unit."""
+    """Split a heading into its name, letters only, and its unit."""
     found = re.fullmatch(r"\s*(.*?)\s*(?:[\[(]\s*(.*?)\s*[\])]|[_ ]([A-Za-z]{1,9}))?\s*", heading)
     if found is None:
         return "", ""
@@ -186,13 +185,13 @@ def _is_power(heading: str) -> bool:
 
 
 def recognise_meter(path: Path) -> bool:
-    """Tell whether a file is CSV text whose header names moments and power, and nothing of an op."""
+    """Return whether a file is CSV text whose header names moments and power, and no kind of op."""
     header = read_header(path)
     return "kind" not in header and sum(map(_is_time, header)) == 1 and sum(map(_is_power, header)) == 1
 
 
 def _moment(text: str, where: str) -> tuple[float, bool, bool]:
-    """Read a moment: seconds, and whether it is a date and has a time zone."""
+    """Read a moment: seconds, whether it is a date, and whether it has a time zone."""
     text = text.strip()
     if is_number(text):
         seconds = float(text)
@@ -207,12 +206,12 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
         raise FomkitError(where, f"the moment is {shown(text)}. {expected}") from error
     if moment.tzinfo is not None:
         return moment.timestamp(), True, True
-    # Local time has no place here: what counts is the difference, as the meter's own clock shows it.
+    # The time zone does not matter here: only differences on the meter's own clock count.
     return (moment - datetime(1970, 1, 1)).total_seconds(), True, False
 
 
 def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
-    """Give the places of moment and power and the unit of its plain numbers, "" where the cells have their own."""
+    """Return the columns of moment and power, and the unit of plain numbers ("" if cells have units)."""
     places = []
     for what, test in (
         ("the moment, for example 'time'", _is_time),
@@ -232,19 +231,19 @@ def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
 def read_meter(path: Path) -> MeterLog:
     """Read the log of a wall meter.
 
-    `path`: a CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, W or kW by its
-    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone.
+    `path`: a CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, in W or kW by its
+    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are ignored.
     """
     rows = read_rows(path)
     _, header = next(rows, (1, []))
     if not header:
         raise FomkitError(str(path), "is empty. Expected a header such as 'time,power_w'.")
-    at, of, unit = _meter_columns(path, [*header])
+    moment_at, power_at, unit = _meter_columns(path, [*header])
     moments, powers = list[float](), list[float]()
     first: tuple[bool, bool] | None = None
     for line, cells in rows:
-        where, moment = f"{path}:{line}", shown(cells[at])
-        seconds, *form = _moment(cells[at], where)
+        where, moment = f"{path}:{line}", shown(cells[moment_at])
+        seconds, *form = _moment(cells[moment_at], where)
         first = first or (form[0], form[1])
         if (form[0], form[1]) != first:
             raise FomkitError(where, f"the moment is {moment}, and those above are {_form(*first)}. Use one form.")
@@ -252,7 +251,7 @@ def read_meter(path: Path) -> MeterLog:
             advice = "Sort the log; where a clock was set back, cut it there."
             raise FomkitError(where, f"the moment {moment} is not after the one in the line before. {advice}")
         moments.append(seconds)
-        power = cells[of].strip()
+        power = cells[power_at].strip()
         power = f"{power} {unit}" if unit and is_number(power) else power
         powers.append(parse_quantity(power, "power_w", where, "power"))
     if len(moments) < 2 or first is None:
@@ -285,7 +284,7 @@ def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) 
 def import_meter(
     path: Path, *, model: str | None, machine: str | None, start: str | None = None, end: str | None = None
 ) -> ImportedMeasurements:
-    """Integrate a wall meter's log between two moments: one row, ``energy_j``, and what there is to say of it.
+    """Integrate a wall meter's log between two moments; return one row, ``energy_j``, with messages.
 
     `model`, `machine`: what ran, and where: a meter does not know it; `start`, `end`: moments in the form of the
     log's; default: its first and its last.

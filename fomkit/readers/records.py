@@ -1,8 +1,8 @@
-"""Records of runs as measurements: the modular benchmarker's, and back; DAWNBench entries; MLPerf logs.
+"""Read records of runs as measurements: the modular benchmarker's (written too), DAWNBench entries, MLPerf logs.
 
-Formats: undertherain/benchmarker, where what has no column of its own is kept in ``record`` and comes back
-unchanged; stanford-futuredata/dawn-bench-entries, whose costs, which are prices, stay in the note; lines
-``:::MLLOG {…}`` of mlcommons/logging, among any others.
+Formats: undertherain/benchmarker, whose fields without a column are kept in ``record`` and written back unchanged;
+stanford-futuredata/dawn-bench-entries, whose costs, which are prices, go to the note; lines ``:::MLLOG {…}`` of
+mlcommons/logging among other lines.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fomkit.files.csv import MAX_BYTE, check_beside, read_bytes
 from fomkit.files.json import names_keys, number, parse_json, read_objects, read_text, text
 
 MAX_CELL = 32_000
-"""Most letters of a table's cell; spreadsheet programs cut longer ones."""
+"""Most characters of a table's cell; spreadsheet programs cut longer ones."""
 AGREE = 1e-3
-"""Relative difference up to which a stated rate is that of its samples and time."""
+"""Largest relative difference between a stated rate and the rate from samples and time."""
 
 
 def _samples(problem: Mapping[str, Any], where: str) -> float | None:
-    """Give the samples of an epoch, which older records state as the first size of the data."""
+    """Return the samples of an epoch; older records state them as the first size of the data."""
     if (count := number(problem, "cnt_samples", where, whole=True)) is not None:
         return count
     sizes = problem.get("shape_x_train")
@@ -38,7 +38,7 @@ def _samples(problem: Mapping[str, Any], where: str) -> float | None:
 
 
 def _samples_per_s(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
-    """Give the samples per second [1/s], stated or worked out; both must agree."""
+    """Return the samples per second [1/s], stated or computed; raise if the two disagree."""
     stated, samples = number(record, "samples_per_second", where), _samples(problem, where)
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
     made = samples / seconds if samples and seconds else None
@@ -51,13 +51,13 @@ def _samples_per_s(record: Mapping[str, Any], problem: Mapping[str, Any], where:
 
 
 def _take(record: MutableMapping[str, Any], key: str, column: object) -> None:
-    """Take a field out of what has no column; one that its column could not give back as it was stays."""
+    """Remove a field that its column preserves exactly; other fields stay in the record."""
     if key in record and record[key] == column:
         del record[key]
 
 
 def _record_cell(rest: Mapping[str, Any], where: str) -> str:
-    """Write what has no column as text that any table can hold."""
+    """Write the fields without a column as text that any table can hold."""
     cell_text = json.dumps(rest, separators=(",", ":"), sort_keys=True)
     if len(cell_text) > MAX_CELL:
         limits = f"{len(cell_text):,} letters, a cell holds {MAX_CELL:,}"
@@ -67,7 +67,7 @@ def _record_cell(rest: Mapping[str, Any], where: str) -> str:
 
 _SOURCE = "benchmarker, "
 _BESIDE = "fomkit"
-"""Field of a record for what the benchmarker has no field of."""
+"""Field of a record for facts that the benchmarker has no field for."""
 _ENDS, _WORDS = ("low", "high"), ("basis", "party", "date", "source", "note", "holds")
 
 
@@ -75,18 +75,18 @@ def _default_words(mode: str) -> dict[str, str]:
     return {"basis": "measured", "note": f"mode {mode}"}
 
 
-def _beside(row: Measurement, mode: str) -> dict[str, object]:
-    """Give what a record says of a row in no field of the benchmarker's, and an import would not know."""
+def _extra_fields(row: Measurement, mode: str) -> dict[str, object]:
+    """Return the facts of a row that neither the benchmarker's fields hold nor an import would infer."""
     words = {name: getattr(row, name) for name in _WORDS}
     if row.source.startswith(_SOURCE):
         words["source"] = ""
     defaults = _default_words(mode)
-    ends = {"low": row.low, "high": row.high} if row.spread_stated else {}
-    return {**ends, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
+    bounds = {"low": row.low, "high": row.high} if row.spread_stated else {}
+    return {**bounds, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
 
 
-def _taken_beside(rest: dict[str, Any]) -> dict[str, object]:
-    """Take what an export put beside the benchmarker's fields out of a record; a stranger's field stays in it."""
+def _take_extra_fields(rest: dict[str, Any]) -> dict[str, object]:
+    """Remove and return the facts that an export added to a record; another program's field of this name stays."""
     found = rest.get(_BESIDE)
     if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
         return {}
@@ -102,7 +102,7 @@ def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]
         problem = {"name": problem}
     if not isinstance(problem, dict):
         raise FomkitError(where, "problem is neither a name nor an object. Expected {name: …, cnt_samples: …}.")
-    beside = _taken_beside(rest)
+    beside = _take_extra_fields(rest)
     rate, mode = _samples_per_s(record, problem, where), text(record, "mode", where) or "training"
     quantity, value, own = "sample_per_s", rate, "samples_per_second"
     if mode == "inference":
@@ -150,7 +150,7 @@ def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[
 
 
 def benchmarker_record(row: Measurement) -> dict[str, object]:
-    """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were."""
+    """Convert a measurement to the benchmarker's form; fields of an imported record keep their values."""
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
     record = parse_json(row.record, row.where) if row.record else {}
@@ -160,7 +160,7 @@ def benchmarker_record(row: Measurement) -> dict[str, object]:
     made: dict[str, Any] = {"device": row.machine, "framework": row.framework}
     if row.quantity != "sample_per_s":
         made["time_batch"] = row.value
-    elif "time" not in record:  # older records have a time in the place of the rate
+    elif "time" not in record:  # older records have a time instead of the rate
         made["samples_per_second"] = row.value
     if row.batch is not None:
         made["batch_size"] = row.batch
@@ -174,13 +174,13 @@ def benchmarker_record(row: Measurement) -> dict[str, object]:
     problem = record["problem"]
     record["problem"] = (problem or row.model) if named_only else {"name": row.model, **problem}
     mode = str({**made, **record}.get("mode") or "training")
-    if beside := _beside(row, mode):
+    if beside := _extra_fields(row, mode):
         made[_BESIDE] = beside
     return {**made, **record}
 
 
 def format_benchmarker(rows: Sequence[Measurement]) -> str:
-    """Write measurements as the benchmarker does: one record as an object, several as a list of them."""
+    """Write measurements as the benchmarker does: one record as an object, several as a list of objects."""
     records = [benchmarker_record(row) for row in rows]
     one_or_all = records[0] if len(records) == 1 else records
     return json.dumps(one_or_all, ensure_ascii=False, indent=4, sort_keys=True) + "\n"
@@ -193,7 +193,7 @@ _VERSION = re.compile(r"^(.*?)[ -]v?(\d[\w.+]*)$")
 
 
 def _log(path: Path, record: Mapping[str, Any]) -> Path:
-    """Find the log beside an entry, by the name it states or by its own; addresses elsewhere are not fetched."""
+    """Return the log beside an entry, by the name it states or by the entry's name; nothing is downloaded."""
     stated = record.get("logFilename")
     names = [Path(stated).name] if isinstance(stated, str) and stated.endswith(".tsv") else []
     for name in (*names, f"{path.stem}.tsv"):
@@ -205,7 +205,7 @@ def _log(path: Path, record: Mapping[str, Any]) -> Path:
 
 
 def _reached(log: Path) -> tuple[float, str]:
-    """Give the hours [h] to the quality, and what was reached in which epoch."""
+    """Return the hours [h] to the quality, and the quality and epoch reached."""
     lines = [(place, line.split()) for place, line in enumerate(read_text(log).splitlines(), 1) if line.strip()]
     header = lines[0][1] if lines else []
     quality = next((name for name in QUALITY if name in header), None)
@@ -264,12 +264,12 @@ _FACTS = ("submission_benchmark", "submission_platform", *_WHO, "global_batch_si
 
 
 def recognise_mllog(path: Path) -> bool:
-    """Tell whether a file has a line of an MLPerf log."""
+    """Return whether a file has a line of an MLPerf log."""
     return f"{MARK} {{".encode() in read_bytes(path)
 
 
 def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Give place, key and content of each event; launchers put a rank before the mark."""
+    """Yield place, key and content of each event; launchers put a rank before the mark."""
     for place, line in enumerate(read_text(path, MAX_BYTE).splitlines(), 1):
         _, mark, content = line.partition(MARK)
         if not mark:
@@ -295,7 +295,7 @@ def _status(event: Mapping[str, Any]) -> str:
 
 
 def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, str, Any]]]:
-    """Give the facts of a log and its runs: place, start [s], end [s], status, last accuracy."""
+    """Return the facts of a log and its runs: place, start [s], end [s], status, last accuracy."""
     facts: dict[str, Any] = {}
     runs: list[tuple[str, float, float, str, Any]] = []
     start: tuple[str, float] | None = None
@@ -321,7 +321,7 @@ def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, 
 
 
 def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read a log: one row of run_s for each run that succeeded; others are told."""
+    """Read a log: one row of run_s for each run that succeeded, and a message for each other run."""
     facts, runs = _stopped(path)
     failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]
     messages = [f"{where}: the run is left out, its status is {status}" for where, status in failed]
@@ -329,7 +329,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
         raise FomkitError(str(path), f"no run of it succeeded ({len(runs)} ended). Only such is a measured run.")
     batch = facts.get("global_batch_size")
     whole = isinstance(batch, int) and not isinstance(batch, bool) and 1 <= batch <= 1e15
-    who = "".join(f", {text(facts, key, str(path))}" for key in _WHO if facts.get(key))
+    submitter = "".join(f", {text(facts, key, str(path))}" for key in _WHO if facts.get(key))
     rows = [
         {
             "model": text(facts, "submission_benchmark", str(path), needed=True),
@@ -340,7 +340,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
             "scope": "system",
             "basis": "measured",
             "date": datetime.fromtimestamp(start, UTC).date().isoformat(),
-            "source": f"MLPerf log {path.name}:{where.rpartition(':')[2]}{who}",
+            "source": f"MLPerf log {path.name}:{where.rpartition(':')[2]}{submitter}",
             "note": "" if accuracy is None else f"eval_accuracy {accuracy:g}",
         }
         for where, start, end, status, accuracy in runs
@@ -351,10 +351,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
 
 @dataclass(frozen=True)
 class Importer:
-    """One format: what it is, whether a file has it, and how to read it.
-
-    `read`: gives rows by column, None where empty, and what is to be said of them.
-    """
+    """One format: title, recogniser, and reader of rows by column (None where empty) and messages."""
 
     title: str
     recognise: Callable[[Path], bool]

@@ -1,6 +1,7 @@
-"""Foreign files by format: what tells it, what reads it, and the profile it becomes.
+"""Registry of foreign formats: how each is recognised and read, and which profile it becomes.
 
-Timings, logs of networks and recorded calls become a machine; ops, traces and ONNX a model; runs measurements.
+Timings, network logs and recorded calls become a machine; ops, traces and ONNX a model; runs measurements.
+`choose_import` finds a file's format; `import_model` and `import_timings` read the file.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_
 
 @dataclass(frozen=True)
 class Format:
-    """A foreign format: what it is, for people, whether a file has it, what reads it, and what its files become.
+    """A foreign format: its title, how it is recognised and read, and what its files become.
 
-    `read`: takes the path; of a model the named sizes of its step too, and of a machine what ``takes`` says.
-    `takes`: the name of a device, where a file has several, or what the user says of the run, ranks and nodes,
-      where the file does not say it all.
-    `product`, `also`: what it becomes, and what else it can become when asked to.
+    `read`: called with the path; for a model also with its step's named sizes, for a machine as ``takes`` says.
+    `takes`: "device": the name of a device, if a file has several; "run": ranks and nodes, which the file may
+      lack.
+    `product`, `also`: what the file becomes, and what else it can become on request.
     """
 
     title: str
@@ -68,12 +69,12 @@ class Format:
     also: str = ""
 
     def makes(self, product: str | None) -> bool:
-        """Tell whether it can become a product; ``None`` stands for any."""
+        """Return whether the format can become a product; ``None`` is any."""
         return product in (None, self.product, self.also)
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
-    """Join timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
+    """Combine timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
 
     `name`: name of the new machine; `facts`: a machine without timings of its own.
     """
@@ -90,7 +91,7 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
 
 
 def model_of_onnx(path: Path, sizes: Mapping[str, int], **more: Any) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of an ONNX file; ``more`` is as of `fomkit.frontends.profile.profile_onnx`."""
+    """Make a model profile from an ONNX file; ``more``: arguments of `fomkit.frontends.profile.profile_onnx`."""
     profile = profile_onnx(path, sizes=sizes, **more)
     return replace(profile, notes=()), profile.notes
 
@@ -99,7 +100,7 @@ MADE = frozenset(column.name for column in (*COSTS, *TIMES))
 
 
 def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Take an op table for a model of which nothing else is known, checked at the given sizes."""
+    """Make a model from an op table alone, checked at the given sizes."""
     made = [name for name in table.columns if name in MADE]
     ops, messages = fill_defaults(table.drop(columns=made), str(path))
     if made:
@@ -112,12 +113,12 @@ def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tupl
 
 
 def model_of_ops(path: Path, sizes: Mapping[str, int], **_: Any) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of a table of ops; what may be said of other formats says nothing of it."""
+    """Make a model profile from a table of ops; options of other formats are ignored."""
     return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
 
 
 def recognise_ops_table(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of an op: a kind, and a count or no time."""
+    """Return whether a file is text whose header names the columns of an op: a kind, and a count or no time."""
     header = read_header(path)
     return "kind" in header and ("count" in header or not any(name.startswith("time") for name in header))
 
@@ -163,7 +164,7 @@ FORMATS: Mapping[str, Format] = {
     "meter": Format(METER, recognise_meter, read_meter, product="measurements"),
 }
 READERS = {name: one for name, one in FORMATS.items() if one.product == "machine"}
-"""Those that are read as timings."""
+"""Formats that are read as timings."""
 
 
 class AmbiguousFormatError(FomkitError):
@@ -171,7 +172,7 @@ class AmbiguousFormatError(FomkitError):
 
 
 def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
-    """Take the format that was named, else the only one that a file's content fits."""
+    """Return the named format, else the only one that recognises the file's content."""
     if path.is_file() and not path.stat().st_size:
         raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
     if file_format is not None:
@@ -198,8 +199,8 @@ def read_timings(
 ) -> ImportedTimings:
     """Read measured timings from a file of any known format.
 
-    `file_format`: a key of ``readers``; without it the file's content decides; `device`: the device to read from a
-    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of.
+    `file_format`: a key of ``readers``; by default the file's content decides; `device`: the device to read from a
+    file of several; `sizes`: ``ranks`` and ``nodes`` of the run of a network log.
     """
     name = choose_format(path, file_format, readers)
     reader = readers[name]
@@ -213,10 +214,7 @@ def read_timings(
 
 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
-    """Choose the format of a file, by name, by what it shall become, or by its content.
-
-    Gives a key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
-    """
+    """Choose a file's format by name, product or content; return it (or an adapter's name) and the product."""
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"product {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
     try:
@@ -237,7 +235,7 @@ def _own_format(path: Path, product: str | None, file_format: str | None) -> str
     if file_format is not None:
         return choose_format(path, file_format, FORMATS)
     fitting = {name: one for name, one in FORMATS.items() if one.makes(product)}
-    # The others would refuse to look at a file that is larger than a table may be.
+    # The other formats would refuse a file that is larger than a table may be.
     large = {name: one for name, one in fitting.items() if name in LARGE and one.recognise(path)}
     return choose_format(path, None, large or fitting)
 
@@ -245,11 +243,11 @@ def _own_format(path: Path, product: str | None, file_format: str | None) -> str
 _OF_OPS = ("ops", "parts", "order", "layers", "sizes", "unsupported")
 _STATED_FIRST = ("parameters_total", "parameters_trainable", "traced_with", "optimizer")
 _OF_BOTH = ("missing", "derived")
-"""Fields of a model that come with its ops, those that facts may state instead, and those that add up."""
+"""Fields of a model that come with its ops, fields that facts may override, and fields that are merged."""
 
 
 def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
-    """Give the stated facts a table of ops, and what is known with it."""
+    """Add a table of ops, and the facts known with it, to stated facts."""
     both: dict[str, Any] = {name: getattr(bare, name) for name in _OF_OPS}
     both |= {name: getattr(stated, name) or getattr(bare, name) for name in _STATED_FIRST}
     both |= {name: tuple(dict.fromkeys((*getattr(stated, name), *getattr(bare, name)))) for name in _OF_BOTH}
@@ -273,12 +271,10 @@ def _read_bare(
 
 
 def flop_use_message(model: ModelProfile, machine: Machine) -> str:
-    """Tell the flop utilisation of a traced model: flop / (time × peak), weighted by time.
+    """Return a message on the flop utilisation of a traced model: flop / (time × peak), weighted by time.
 
-    Ops without flop, time, or a peak for their number format and engine do not count; the share of the time that
-    does is told, too.
-
-    `model`: with ``traced_time_s`` in its ops; `machine`: that the trace was recorded on.
+    Ops without flop, time, or a peak for their number format and engine do not count; the message states the share
+    of time that counts. `model`: with ``traced_time_s`` in its ops; `machine`: that the trace was recorded on.
     """
     ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
     ops, _ = settle_engines(ops, machine)
@@ -308,14 +304,13 @@ def import_model(
     machine: Machine | None = None,
     **more: Any,
 ) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of a table of ops, of a trace or of an ONNX file.
+    """Make a model profile from a table of ops, a trace or an ONNX file; return it and a line per value filled in.
 
-    `path`: a CSV file, packed by gzip or not, with the columns of OPS (`fill_defaults` says which of them may be
-    missing), or a trace; `facts`: a model file without ``ops``, before which ``name``, ``sizes``,
-    ``train_samples`` and ``epochs`` go; `file_format`: the key in `FORMATS` of one that makes models; `machine`:
-    that a trace was recorded on, for the share of its peak that was reached; `more`: of an ONNX file ``mode`` and
-    ``optimizer``, of a trace of TensorFlow ``graph``, the ``model.py`` of its Keras model, which is run.
-    Gives the model, and what was filled in, a line each.
+    `path`: a CSV file, gzipped or not, with the columns of OPS (`fill_defaults` says which may be missing), or a
+    trace; `facts`: a model file without ``ops``; ``name``, ``sizes``, ``train_samples`` and ``epochs`` override
+    it; `file_format`: the key in `FORMATS` of one that makes models; `machine`: that a trace was recorded on, for
+    the share of its peak that was reached; `more`: for an ONNX file ``mode`` and ``optimizer``, for a trace of
+    TensorFlow ``graph``, the ``model.py`` of its Keras model, which is run.
     """
     stated = load_model_facts(facts) if facts else None
     bare, messages = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)
@@ -336,8 +331,8 @@ def import_timings(
 ) -> ImportedTimings:
     """Read timings of a machine from a file of any format of `FORMATS` that makes one.
 
-    `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of
-    a network is of.
+    `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run of a network
+    log.
     """
     if file_format in READERS:
         return read_timings(path, file_format, device=device, sizes=sizes)

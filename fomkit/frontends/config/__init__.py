@@ -1,4 +1,4 @@
-"""Transformers from their ``config.json``: sizes become an architecture, that its parameters and its ops.
+"""Transformers from their ``config.json``: sizes become an architecture, which yields its parameters and its ops.
 
-Nothing runs and no framework is needed.
+No model is run and no framework is needed.
 """

@@ -1,4 +1,4 @@
-"""A transformer as its sizes: attention, feed-forward layers, blocks, stacks; and how many numbers each learns."""
+"""Describe a transformer by its sizes (attention, feed-forward, blocks, stacks) and count its parameters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Literal
 class Latent:
     """Attention over a compressed cache (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    `query_rank`: width that queries are compressed to; 0: they are not. `rank`: that of keys and values together.
-    `plain`, `rotary`: width of a head's key without and with positions; `value`: of its value.
+    `query_rank`: width that queries are compressed to; 0: not compressed. `rank`: that of keys and values
+    together. `plain`, `rotary`: width of a head's key without and with positions; `value`: of its value.
     """
 
     query_rank: int
@@ -26,11 +26,10 @@ class Latent:
 class Attention:
     """One attention layer.
 
-    `kv_heads`: heads of keys and values, which groups of query heads share.
-    `bias`: of queries, keys and values; of the output. `key_bias`: false where keys alone have none (Whisper).
-    `head_norm`: numbers that norms of queries and keys learn; `per_head`: others of each head, such as sinks.
-    `window`: tokens that each one sees; 0: all. `causal`: only those before it.
-    `rotary`: whether positions turn queries and keys.
+    `kv_heads`: heads of keys and values, which groups of query heads share. `bias`: of queries, keys and values;
+    of the output. `key_bias`: false where keys alone have none (Whisper). `head_norm`: parameters of the norms of
+    queries and keys; `per_head`: further parameters of each head, such as sinks. `window`: tokens that each token
+    sees; 0: all. `causal`: whether a token sees only earlier ones. `rotary`: whether positions are rotary.
     """
 
     heads: int
@@ -46,7 +45,7 @@ class Attention:
     latent: Latent | None = None
 
     def parameters(self, hidden: int, source: int = 0) -> int:
-        """Count what it learns in a stream of a width; ``source``: width that keys and values are made from."""
+        """Count the parameters for a stream of width ``hidden``; keys and values read ``source`` wide if given."""
         if self.latent is not None:
             return self._latent_parameters(self.latent, hidden) + self.head_norm
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -66,23 +65,23 @@ class Attention:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """Two products around an activation; three where it is gated."""
+    """A feed-forward layer: two products around an activation, or three if it is gated."""
 
     width: int
     gated: bool
     bias: bool = False
 
     def parameters(self, hidden: int) -> int:
-        """Count what it learns."""
+        """Count the parameters."""
         wide = 1 + self.gated
         return (1 + wide) * hidden * self.width + (wide * self.width + hidden) * self.bias
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Feed-forward layers of which each token takes ``top_k``, and one that all take beside them.
+    """Feed-forward experts, of which each token uses ``top_k``, and a shared one that all tokens use.
 
-    `router_bias`: numbers that the router learns besides its product.
+    `router_bias`: parameters of the router besides its product.
     """
 
     count: int
@@ -92,7 +91,7 @@ class Experts:
     router_bias: int = 0
 
     def parameters(self, hidden: int, count: int | None = None) -> int:
-        """Count what it learns; with ``count`` what so many of its experts do."""
+        """Count the parameters; with ``count``, of only so many of the experts."""
         of_experts = (self.count if count is None else count) * self.each.parameters(hidden)
         shared = self.shared.parameters(hidden) if self.shared else 0
         return of_experts + shared + hidden * self.count + self.router_bias
@@ -100,9 +99,9 @@ class Experts:
 
 @dataclass(frozen=True)
 class Block:
-    """Attention, of a decoder also to what was encoded, and a feed-forward layer, with norms before or after.
+    """Attention, in a decoder also cross-attention, and a feed-forward layer, with norms before or after.
 
-    `norms`: how many. `beside`: attention and feed-forward layer take the same input.
+    `norms`: their number. `beside`: whether attention and feed-forward layer read the same input.
     """
 
     attention: Attention
@@ -114,10 +113,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Stack:
-    """Blocks one after the other, alike ones with how many there are, and a norm at the end where there is one.
-
-    `length`: the named size that its stream's tokens are, or their number.
-    """
+    """Blocks in sequence with their counts, an optional last norm, and the stream's tokens: a size or a number."""
 
     blocks: tuple[tuple[int, Block], ...]
     length: str | int
@@ -125,15 +121,15 @@ class Stack:
 
     @property
     def depth(self) -> int:
-        """How many blocks it has."""
+        """The number of blocks."""
         return sum(count for count, _ in self.blocks)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """How an image or a sound becomes a stream: a convolution that learns ``out × in × kernel`` and a bias.
+    """A convolution, with bias, that turns an image or a sound into a stream: weight ``out × in × kernel``.
 
-    `size`: of what it reads; this, `kernel`, `stride` and `pad` along depth, height and width.
+    `size`: of its input; this, `kernel`, `stride` and `pad` along depth, height and width.
     """
 
     in_channels: int
@@ -145,16 +141,16 @@ class Convolution:
 
     @property
     def parameters(self) -> int:
-        """How many numbers it learns."""
+        """The number of parameters."""
         return self.out_channels * (self.in_channels * prod(self.kernel) + 1)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """How the weights of linear layers are kept.
+    """How the weights of linear layers are stored.
 
-    `method`: as its file calls it. `precision`: a key of `FORMATS` in which they are multiplied too; "" where they
-    are made wide first. `byte`: of one weight with its share of scales. `blocks`: whether blocks have scales.
+    `method`: name in the model's file. `precision`: key of `FORMATS` of a format in which they are multiplied too;
+    "" if they are widened first. `byte`: of one weight with its share of scales. `blocks`: whether per block.
     """
 
     method: str
@@ -167,13 +163,13 @@ class Stored:
 class Architecture:
     """A transformer.
 
-    `kind`: its ``model_type``. `hidden`: width of the stream. `vocabulary`: words; 0 without.
-    `norm`: ``rms`` learns a number for each element of the stream, ``layer`` two, ``none`` none.
-    `encoder`, `decoder`: stacks; one of them may be absent. `tied`: whether words in and out are one table.
-    `head`: what comes out: ``words``, ``classes``, or nothing. `head_bias`: of that product.
-    `further`: other learned numbers by what they are, positions for example; `front`: convolutions before it.
-    `sizes`: values of the named sizes, unless told. `dtype`: of its weights. `notes`: what its file left out.
-    `stored`: how weights of linear layers are kept, where they are narrower.
+    `kind`: its ``model_type``. `hidden`: width of the stream. `vocabulary`: words; 0 if it has none. `norm`:
+    ``rms`` has one parameter per element of the stream, ``layer`` two, ``none`` none. `encoder`, `decoder`:
+    stacks; one of them may be absent. `tied`: whether input and output words share a table. `head`: what the model
+    returns: ``words``, ``classes``, or nothing. `head_bias`: of its product. `further`: other parameters by name,
+    for example positions; `front`: convolutions before the stacks. `sizes`: default values of the named sizes.
+    `dtype`: of its weights. `notes`: on facts missing in its file. `stored`: how linear weights are stored, if
+    narrower.
     """
 
     kind: str
@@ -195,11 +191,11 @@ class Architecture:
 
     @property
     def norm_parameters(self) -> int:
-        """What one norm of the stream learns."""
+        """The parameters of one norm of the stream."""
         return {"rms": 1, "layer": 2, "none": 0}[self.norm] * self.hidden
 
     def block_parameters(self, block: Block, experts: int | None = None) -> int:
-        """Count what a block learns; with ``experts`` what it does with so many of them."""
+        """Count the parameters of a block; if ``experts`` is given, with that many of its experts."""
         hidden, feed = self.hidden, block.feed
         cross = block.cross.parameters(hidden) if block.cross else 0
         of_feed = feed.parameters(hidden, experts) if isinstance(feed, Experts) else feed.parameters(hidden)
@@ -207,12 +203,12 @@ class Architecture:
 
     @property
     def stacks(self) -> list[Stack]:
-        """Its stacks that are there, the encoder first."""
+        """The stacks that exist, the encoder first."""
         return [stack for stack in (self.encoder, self.decoder) if stack is not None]
 
     @property
     def blocks(self) -> list[tuple[int, Block]]:
-        """The blocks of all stacks, alike ones with how many there are."""
+        """The blocks of all stacks, equal blocks with their number."""
         return [pair for stack in self.stacks for pair in stack.blocks]
 
     def _counted(self, experts: int | None) -> int:
@@ -228,11 +224,11 @@ class Architecture:
 
     @property
     def parameters(self) -> int:
-        """How many numbers it learns."""
+        """The number of parameters."""
         return self._counted(None)
 
     @property
     def active_parameters(self) -> int:
-        """How many of them one token meets: of experts those that it takes."""
+        """The parameters that one token uses: of the experts only those chosen."""
         chosen = {block.feed.top_k for _, block in self.blocks if isinstance(block.feed, Experts)}
         return self._counted(chosen.pop()) if chosen else self.parameters

@@ -1,8 +1,9 @@
-"""The ops of a transformer's step, from its architecture: training, a forward pass, or one token after a cache.
+"""Make the ops of a transformer's step from its architecture: training, a forward pass, or one cached token.
 
-Kernels are those of training and serving libraries of today: queries, keys and values are one product, and so are
-gate and up of a gated layer; attention, a norm, an activation with its gate, turning by positions and adding to
-the stream are one kernel each. Flop of products and attention are those of the same model traced layer by layer.
+Kernels are those of current training and serving libraries. Queries, keys and values are one product; so are gate
+and up of a gated layer. Attention, a norm, an activation with its gate, rotary positions, and an addition to the
+stream are one kernel each. The flop of products and attention equal those of the same model traced layer by layer.
+`step_rows` is the entry point.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
 class Many(NamedTuple):
-    """A number times named sizes, as a table's cell has it: ``3 * batch*seq``."""
+    """A factor times named sizes, as a table's cell has it: ``3 * batch*seq``."""
 
     factor: int
     of: str = ""
@@ -39,14 +40,14 @@ class Many(NamedTuple):
 
     @property
     def cell(self) -> int | str:
-        """What stands in the table."""
+        """The text or number of the table's cell."""
         if not self.of:
             return self.factor
         return self.of if self.factor == 1 else f"{self.factor}*{self.of}"
 
 
 class Stream(NamedTuple):
-    """Tokens of a step: all of them, how many samples, and how many each has."""
+    """Tokens of a step: all of them, and the number per sample."""
 
     tokens: Many
     length: int | str
@@ -56,8 +57,7 @@ class Stream(NamedTuple):
 class Step:
     """A step's ops under construction.
 
-    `norms`: of the stream, ``rms`` or another. `count`: how often what is added next runs. `module`: what it is a
-    part of.
+    `norms`: of the stream, ``rms`` or another. `count`, `module`: of the ops added next.
     """
 
     dtype: str
@@ -70,7 +70,7 @@ class Step:
 
     @property
     def trains(self) -> bool:
-        """Whether gradients are worked out."""
+        """Whether gradients are computed."""
         return self.mode == "train"
 
     def add(self, op: str, kind: str, pass_name: str, **cells: Any) -> None:
@@ -80,7 +80,7 @@ class Step:
 
     def product(self, op: str, tokens: Many, wide: int, reduced: int, *, batches: int = 1,
                 bias: bool = False, first: bool = False) -> None:  # fmt: skip
-        """Add (tokens × reduced)·(reduced × wide) and, in training, gradients; ``first``: none by its input."""
+        """Add (tokens × reduced)·(reduced × wide) and, in training, gradients; ``first``: no input gradient."""
         m = tokens.cell
         self.add(op, "gemm", "forward", b=batches, m=m, n=wide, k=reduced, trans_a=0, trans_b=1)
         if not self.trains:
@@ -95,7 +95,7 @@ class Step:
 
     def stream(self, op: str, kind: str, pass_name: str, numel: Many, moved: tuple[int, int], *,
                row: int | str = 0, dtype: str = "", inputs: int = 1) -> None:  # fmt: skip
-        """Add an op that reads and writes so many numbers for each element."""
+        """Add an op that reads and writes ``moved`` numbers per element."""
         dtype = dtype or self.dtype
         item = ITEM_BYTE[dtype]
         read, write = (numel.times(item * each).cell for each in moved)
@@ -110,7 +110,7 @@ class Step:
             self.stream(f"{op}, gradient", kind, "backward", numel, backward, row=row, inputs=inputs + 1)
 
     def fused(self, op: str, rule: str, kind: str, numel: Many, *, row: int | str = 0, inputs: int = 1) -> None:
-        """Add an op of `ONE_KERNEL`, as one kernel or, of `EAGER`, op by op."""
+        """Add an op of `ONE_KERNEL` as one kernel or, if fusion is eager and `EAGER` has it, op by op."""
         if self.fusion != "eager" or rule not in EAGER:
             self.both(op, kind, numel, *ONE_KERNEL[rule], row=row, inputs=inputs)
             return
@@ -146,9 +146,9 @@ def _attend(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int
 
 def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int | str, int | str], *,
             masked: bool, shared: int = 0) -> None:  # fmt: skip
-    """Add attention op by op: keys and values of shared heads are repeated, scores scaled, masked, normalised.
+    """Add attention op by op: keys and values of shared heads are repeated; scores are scaled, masked, normalised.
 
-    A cache that is keys and values at once is not repeated: all heads of a sample are rows of one product.
+    A cache that holds keys and values in one tensor is not repeated: a sample's heads are rows of one product.
     """
     many, kv_heads, width = heads
     (queries, keys), b = lengths, Many(many, BATCH)
@@ -176,7 +176,7 @@ def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int
 
 
 def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> tuple[int | str, bool]:
-    """Give how many keys each query sees, and whether only earlier ones: with a window never more than that."""
+    """Return the number of keys that each query sees, at most its window, and whether attention is causal."""
     if step.mode == "decode":
         before = seen[CACHE]
         return (one.window, False) if one.window and one.window <= before else (f"{CACHE} + 1", False)
@@ -185,7 +185,7 @@ def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> t
 
 
 def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
-    """Add latent attention; a new token's queries and values go through the compressed cache itself."""
+    """Add latent attention; in decoding, queries and values are multiplied with the compressed cache itself."""
     tokens, heads, turned = stream.tokens, one.heads, latent.plain + latent.rotary
     if latent.query_rank:
         step.product("queries down", tokens, latent.query_rank, hidden)
@@ -199,7 +199,7 @@ def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: 
         step.stream("to the cache", "copy", "forward", tokens.times(latent.rank + latent.rotary), (1, 1))
     if step.mode == "decode":
         step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
-        # Scores are over rank and positions, sums over rank, which the cache holds once for all heads.
+        # Scores use rank and positions, sums the rank only; the cache holds both once for all heads.
         of_heads = (heads, 1, latent.rank + latent.rotary // 2)
         _attend(step, "latent attention", of_heads, (1, keys), causal=False, shared=latent.rank)
         step.product("values from the cache's width", tokens, latent.value, latent.rank, batches=heads)
@@ -229,7 +229,7 @@ def _own_attention(step: Step, one: Attention, stream: Stream, hidden: int, seen
 
 
 def _cross(step: Step, one: Attention, stream: Stream, source: Stream, hidden: int) -> None:
-    """Add attention to what was encoded; keys and values of it are worked out once, before the first token."""
+    """Add cross-attention to the encoder's output; its keys and values are computed once, before decoding."""
     width = one.head_dim
     step.product("queries for the source", stream.tokens, one.heads * width, hidden, bias=one.bias[0])
     if step.mode != "decode":
@@ -251,7 +251,7 @@ def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "
 
 
 def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
-    """Add router, the experts as one op, and what all tokens take beside them."""
+    """Add the router, the experts as one op, and the shared expert."""
     scores = tokens.times(one.count)
     step.product("router", tokens, one.count, hidden)
     step.both("router softmax", "softmax", scores, (1, 1), (2, 1), row=one.count)
@@ -322,7 +322,7 @@ def _start(step: Step, shape: Architecture, tokens: Many) -> None:
 
 
 def _end(step: Step, shape: Architecture, stream: Stream) -> None:
-    """Add what comes out and the loss; of a prompt only its last token's words."""
+    """Add output and loss; of a prompt, only the last token's output."""
     wide = shape.classes or shape.vocabulary
     tokens = (
         Many(1, BATCH) if shape.head == "classes" or (step.mode == "infer" and shape.decoder) else stream.tokens
@@ -345,7 +345,7 @@ def _end(step: Step, shape: Architecture, stream: Stream) -> None:
 
 def _update(step: Step, shape: Architecture) -> None:
     numel = Many(shape.parameters)
-    # Learned tensors, about: an update's launches hang on them, and a fused one has few.
+    # Approximate number of parameter tensors; it sets the launches of an update, and a fused update has few.
     tensors = 3 + sum(many * (block.norms + 5 + 2 * block.attention.bias[0]) for many, block in shape.blocks)
     step.add("AdamW", "optimizer", "update", dtype="fp32", engine="vector", rule="adamw", impl=IMPL[step.fusion],
              numel=numel.factor, tensors=tensors)  # fmt: skip
@@ -356,15 +356,15 @@ def _update(step: Step, shape: Architecture) -> None:
 def step_rows(
     shape: Architecture, mode: Mode, sizes: dict[str, int], fusion: Fusion = "vendor"
 ) -> list[dict[str, Any]]:
-    """List the ops of a step, each with how often it runs; cells are numbers or expressions in named sizes.
+    """Return the ops of a step with their counts; cells are numbers or expressions in named sizes.
 
-    `sizes`: values of the named sizes, which decide only whether a window is shorter than what there is to see.
+    `sizes`: values of the named sizes; they only decide whether a window is shorter than the sequence.
     """
     step = Step(shape.dtype, mode, fusion, shape.norm)
 
     def stream(stack: Stack) -> Stream:
-        of = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH
-        return Stream(Many(1 if isinstance(stack.length, str) else stack.length, of), stack.length)
+        tokens = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH
+        return Stream(Many(1 if isinstance(stack.length, str) else stack.length, tokens), stack.length)
 
     source = stream(shape.encoder) if shape.encoder is not None else None
     step.module = "front"

@@ -1,4 +1,4 @@
-"""A model profile from a ``config.json``: training, a forward pass over a prompt, or one token after a cache."""
+"""Make a model profile from a ``config.json``: training, a prompt's forward pass, or one cached token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byt
 from fomkit.ops.resize import resize_ops
 
 MILLION = 1_000_000
-"""Tokens of a run of decoding, the unit of work that is counted."""
+"""Tokens of a decoding run, the unit of work that is counted."""
 NOTES = (
     "made by rule from the sizes in config.json, not traced: attention, norms, activations and positions are one "
     "kernel each, and so are queries, keys and values (docs/frontends.md)"
@@ -42,7 +42,7 @@ TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 def _sizes_used(
     shape: Architecture, mode: Mode, given: Mapping[str, int], batch: int | None, where: str
 ) -> dict[str, int]:
-    """Give the named sizes of a step, those that were given before those of the file."""
+    """Return the named sizes of a step; given values take precedence over those of the file."""
     known = {BATCH: batch or 1, **dict(shape.sizes)}
     if mode == "decode":
         known.pop("seq", None)
@@ -66,7 +66,7 @@ def _title(shape: Architecture) -> str:
 
 
 def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
-    """Give the sizes by which devices share a decoder of equal blocks in Llama's style; None for another one."""
+    """Return the sizes by which devices share a decoder of equal Llama-style blocks; None for other models."""
     if shape.decoder is None or shape.encoder is not None or len(shape.decoder.blocks) != 1:
         return None
     ((many, block),) = shape.decoder.blocks
@@ -78,38 +78,37 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
         shape.hidden, one.heads, many, seq, shape.vocabulary, each.width, "fused",
         experts=experts, top_k=top_k, style="llama", kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied,
     )  # fmt: skip
-    # Biases, further norms and layers beside the experts are not in these sizes.
+    # Biases, further norms and shared experts are not in these sizes.
     return found if found.parameters == shape.parameters else None
 
 
 def _output(row: dict[str, Any], item_byte: int) -> int | str:
-    """Give the bytes that an op makes, as a cell."""
+    """Return the bytes that an op writes, as a cell."""
     if row["kind"] == "attention":
         width = row["shared_dim"] or row["head_dim"]
-        wide, of = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
-    elif isinstance(row.get("b"), str):  # scores that are written out, of all heads and samples
+        wide, tokens = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+    elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
     elif row["kind"] in ("gemm", "experts"):
-        wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
+        wide, tokens = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
     else:
         written: int | str = row.get("write_byte", 0)
         return written
-    return Many(wide * item_byte, str(of)).cell
+    return Many(wide * item_byte, str(tokens)).cell
 
 
 def _cached(one: Attention) -> int:
-    """Count the numbers that a token leaves in the cache of a block."""
+    """Count the numbers that a token adds to a block's cache."""
     return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
 
 
 def order_rows(
     shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int], saved: float = 0.0
 ) -> list[dict[str, Any]]:
-    """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
+    """Return the memory of a step without gradients: weights, cache, and each op's output for the next op.
 
-    `saved`: bytes that weights take less than in the step's format.
-
-    Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
+    `saved`: bytes by which the weights are smaller than in the step's format. Equal blocks run once here: each
+    frees its temporaries, so that more of them take no more memory at once.
     """
     item = ITEM_BYTE[shape.dtype]
     found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters - saved}]
@@ -132,7 +131,7 @@ def order_rows(
 def _narrowed(
     shape: Architecture, stored: Stored, ops: pd.DataFrame, sizes: dict[str, int]
 ) -> tuple[Any, float, str]:
-    """Give the ops of a step without gradients with weights as they are kept, the bytes saved, and a note."""
+    """Return a gradient-free step's ops with weights as they are stored, the bytes saved, and a note."""
     numbers, item = resize_ops(ops, sizes, shape.kind), ITEM_BYTE[shape.dtype]
     if stored.precision:
         formats = FORMATS[stored.precision]
@@ -154,8 +153,8 @@ def profile_config(
 ) -> ModelProfile:  # fmt: skip
     """Make the profile of a transformer's step from its ``config.json``.
 
-    `mode`: a training step with AdamW; ``infer``: the forward pass, of a decoder over a prompt up to its first
-    word, which is ``prefill``; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
+    `mode`: ``train``: a training step with AdamW; ``infer`` or ``prefill``: the forward pass, for a decoder over a
+    prompt up to its first word; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
     ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.frontends.fusion`).
     """
     shape = read_architecture(path)

@@ -1,7 +1,8 @@
-"""A ``config.json`` becomes an architecture: what each ``model_type`` calls its sizes, and leaves out.
+"""Read a ``config.json`` as an architecture: the names of each ``model_type``'s sizes, and its defaults.
 
-Kinds of model differ in few things, which stand beside each other in `_KINDS`. What a file must say is asked for
-by name; what it may leave out, because its kind has always been built one way, is taken so, and a note says it.
+`_KINDS` lists the differences between decoders; `_OTHERS` has a function for each other model. A field that is
+required is read by name. A field that a kind may omit, because all its models are built one way, gets that
+default, and a note says so.
 """
 
 from __future__ import annotations
@@ -28,19 +29,18 @@ from fomkit.frontends.config.architecture import (
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 SEQ, SOURCE = "seq", "source"
-"""Named sizes: tokens of the stream; of a decoder's source, where there is one."""
+"""Named sizes: tokens of the stream; tokens of a decoder's source, if it has one."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """How decoders of a kind are built.
 
-    `norm`, `norms`: of its blocks. `gated`: feed-forward layers. `tied`: where the file is silent.
-    `biases`: of queries, keys and values; of the output; None: as ``attention_bias`` says.
-    `head_norm`: numbers of the norms of queries and keys, by heads, heads of keys and their width.
-    `windows`: of so many blocks all but the last look through a window; 0: all do; -1: as the file says.
-    `per_head`: as of `Attention`. `head_dim`: of a head where the file is silent; 0: the stream's over the heads.
-    `experts`: reads them, where it has any.
+    `norm`, `norms`: of its blocks. `gated`: feed-forward layers. `tied`: default for the file. `biases`: of
+    queries, keys and values; of the output; None: by ``attention_bias``. `head_norm`: parameters of the norms of
+    queries and keys, from heads, heads of keys and their width. `windows`: n > 0: of every n blocks all but the
+    last have a window; 0: all have; -1: by the file. `per_head`: as in `Attention`. `head_dim`: default width of a
+    head; 0: the stream's width over the heads. `experts`: reads them, if the kind has any.
     """
 
     norm: Any = "rms"
@@ -113,16 +113,15 @@ def _dtype(file: Fields) -> str:
 
 
 _FP8 = ("fp8", "fbgemm_fp8")
-"""Methods by which weights and activations of linear layers are in fp8."""
+"""Methods that store weights of linear layers, and compute their activations, in fp8."""
 _PACKED = ("gptq", "awq", "bitsandbytes")
-"""Methods that pack weights alone, which are made wide before they are multiplied."""
+"""Methods that pack weights only, which are widened before they are multiplied."""
 _BLOCK, _SCALE_BYTE = 64, 4
-"""Weights of one scale in bitsandbytes' formats of 4 bits (Dettmers et al., arXiv 2305.14314, section 3), and its
-bytes."""
+"""Weights per scale in bitsandbytes' 4-bit formats (Dettmers et al., arXiv 2305.14314, section 3); scale bytes."""
 
 
 def _stored_weights(file: Fields) -> Stored | None:
-    """Read how weights of linear layers are kept; a method that is not known is noted by its name."""
+    """Read how weights of linear layers are stored; an unknown method is named in a note."""
     content = file.content.get("quantization_config")
     if content is None:
         return None
@@ -148,12 +147,12 @@ def _stored_weights(file: Fields) -> Stored | None:
         raise FomkitError(
             inner.where, f"{what}. Give 2, 3, 4 or 8 bits, and a group of 1 or more, or -1 for none."
         )
-    # Each group has a scale of 16 bits and a zero of so many bits as a weight; without groups each column has.
+    # Each group has a 16-bit scale and a zero point as wide as a weight; without groups each column has them.
     return Stored(method, "", bits / 8 + (2 + bits / 8) / group if group > 0 else bits / 8)
 
 
 def _heads(file: Fields, hidden: int, usual: int = 0) -> tuple[int, int, int]:
-    """Read heads, heads of keys and values, and the width of one, as usual where the file is silent."""
+    """Read heads, heads of keys and values, and the width of a head (default: ``usual``)."""
     heads = file.count("num_attention_heads")
     kv = file.count("num_key_value_heads", absent=heads)
     width = file.count("head_dim", absent=usual, why="as its kind is built" if usual else "") or hidden // heads
@@ -169,7 +168,7 @@ def _latent(file: Fields) -> Latent:
 
 
 def _layer_types(file: Fields) -> list[str]:
-    """Read ``layer_types``; empty where the file has none."""
+    """Read ``layer_types``; return an empty list if the file has none."""
     file.asked.add("layer_types")
     found = file.content.get("layer_types") or []
     known = ("full_attention", "sliding_attention")
@@ -180,7 +179,7 @@ def _layer_types(file: Fields) -> list[str]:
 
 
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
-    """Give the window of each block; 0: none."""
+    """Return the window of each block; 0: none."""
     window, kinds = file.count("sliding_window", absent=0), _layer_types(file)
     first = file.count("max_window_layers", absent=0, least=0)
     if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):
@@ -203,7 +202,7 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
         heads, kv, width = _heads(file, hidden, kind.head_dim)
     else:
         heads = kv = file.count("num_attention_heads")
-        file.asked.add("num_key_value_heads")  # a head each, made of what the cache holds
+        file.asked.add("num_key_value_heads")  # one per head, computed from the cache
         width = latent.plain + latent.rotary
     attention = Attention(
         heads, kv, width, kind.biases or (attention_bias, attention_bias), per_head=kind.per_head,
@@ -225,7 +224,7 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
         feed = experts if experts is not None and sparse else one_layer
         blocks.append(Block(replace(attention, window=window), feed, kind.norms))
     why = f"as {name} is built"
-    # Equal blocks are joined, whether they follow each other or not: only how many there are of each matters.
+    # Equal blocks are joined, adjacent or not: only the number of each matters.
     distinct = tuple((blocks.count(block), block) for block in dict.fromkeys(blocks))
     return Architecture(
         name, hidden, file.count("vocab_size"), kind.norm, None, Stack(distinct, SEQ),
@@ -372,11 +371,11 @@ _NO_WORK = re.compile(
     r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|topk|scoring|norm_topk|output_|return_|use_bidir|mask_|"
     r"problem_type|scal|chunk_size|max_distance$|^n_positions$|cache_implementation|^ep_size$|^dtype$|task_specific|n_ctx|bias$|encoder_stride|classifier|cross_attention"
 )
-"""Fields that change no work, or that nothing here depends on: dropout is left out everywhere."""
+"""Fields that change no work or are not used here; dropout is ignored everywhere."""
 
 
 def read_architecture(path: Path) -> Architecture:
-    """Read a ``config.json``."""
+    """Read a ``config.json``; raise if a size is missing or its ``model_type`` is unknown."""
     content = parse_json(read_text(path), str(path))
     where = str(path)
     if not isinstance(content, dict) or "model_type" not in content:
@@ -392,14 +391,14 @@ def read_architecture(path: Path) -> Architecture:
     try:
         found = _OTHERS[name](file) if name in _OTHERS else _of_decoder(file, name)
     except FomkitError:
-        file.check_missing()  # which may be why the others do not fit
+        file.check_missing()  # a missing field may be why the others do not fit
         raise
     file.check_missing()
     return _with_unused(found, file)
 
 
 def _nearest(name: str, file: Fields) -> str:
-    """Say which kinds have names like one that is not known, and which sizes of the file a llama has not."""
+    """Return known kinds with similar names, and the sizes in the file that a llama does not have."""
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     llama = Fields(file.where, dict.fromkeys(sizes, 1))
     _of_decoder(llama, "llama")
@@ -412,15 +411,15 @@ def _nearest(name: str, file: Fields) -> str:
 
 
 def _with_unused(found: Architecture, file: Fields) -> Architecture:
-    """Add a note of the fields that nothing was made of, but for those that change no work."""
+    """Add a note of the fields that were not used, except those that change no work."""
     if file.content.get("use_bidirectional_attention"):
         raise FomkitError(file.where, "use_bidirectional_attention is true, which is not known here.")
     head = next(iter(file.content.get("architectures") or [""]))
     notes = [*file.notes]
     if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
         notes.append(f"architectures names {head}: a head over all words is counted all the same")
-    said = {key for key, value in file.content.items() if value is not None and value is not False}
-    unused = sorted(key for key in said - file.asked if not _NO_WORK.search(key))
+    stated = {key for key, value in file.content.items() if value is not None and value is not False}
+    unused = sorted(key for key in stated - file.asked if not _NO_WORK.search(key))
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
         notes.append(f"fields of the file that nothing was made of: {shown}")

@@ -1,1 +1,1 @@
-"""Keras models, traced as TensorFlow graphs or on PyTorch."""
+"""Trace Keras models as TensorFlow graphs or on PyTorch."""

@@ -1,7 +1,8 @@
-"""Which ops of a TensorFlow graph a step really runs, through loops and calls, each with its arguments by name.
+"""Find the ops of a TensorFlow graph that a step really runs, through loops and calls, with arguments by name.
 
-What a function traced but nobody reads (a cell called to learn its shapes, the gradient of data) is pruned by the
-runtime before it runs, inside loops too, so it is not counted here.
+Ops that a function traced but whose results are not read (a cell called to learn its shapes, the gradient of data)
+are pruned by the runtime before it runs, inside loops too, so they are not counted here. `walk` returns the ops
+that run, `describe_call` makes a framework-free `Call`, `trips` counts the trips of a loop.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def _graph_of(function: Any, inside: Graph, given: Sequence[Tensor]) -> Graph:
-    """Give the graph of a function; of a defined one, as TensorFlow's own losses have, it is built once.
+    """Return the graph of a function; build it once if only its definition exists, as in TensorFlow's losses.
 
-    One that only calls another with its own first arguments, as a loop's body does there, is that other one.
+    If the function only calls another one with its own first arguments, as a loop's body in these losses does,
+    return the other function's graph.
     """
     if not hasattr(function, "graph"):
         from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
         shapes, definition = [tensor.shape for tensor in given], deepcopy(function.definition)
         for attributes in definition.arg_attr.values():
-            attributes.attr.pop("_output_shapes", None)  # which may be unknown, and would be taken first
+            attributes.attr.pop("_output_shapes", None)  # these may be unknown, and would take precedence
         with inside.as_default():
             made = function_def_to_graph(definition, input_shapes=shapes, include_library_functions=True)
         calls = [op for op in made.get_operations() if op.type not in ("Placeholder", "Identity")]
@@ -45,14 +47,14 @@ def _graph_of(function: Any, inside: Graph, given: Sequence[Tensor]) -> Graph:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an op stands: its graph, the op that runs this graph, and that one's own place."""
+    """The place of an op: its graph, the op that runs this graph, and that op's place."""
 
     graph: Graph
     caller: Operation = None
     outside: Place | None = None
 
     def enter(self, caller: Operation, attribute: str) -> Place:
-        """Go into a function that an op runs."""
+        """Return the place inside a function that an op runs."""
         name = caller.get_attr(attribute).name
         at: Place | None = self
         while at is not None:
@@ -63,7 +65,7 @@ class Place:
         raise LookupError(f"{caller.type} {caller.name}: its function {name} is not in the graph")
 
     def source(self, tensor: Tensor) -> tuple[Tensor, Place]:
-        """Follow an argument of this function out to what it is called with, as far as that goes."""
+        """Follow an argument of this function outwards to the tensor that it is called with, if possible."""
         place = self
         while place.outside is not None and tensor.op.type == "Placeholder":
             at = place.arguments.get(tensor.op.name)
@@ -85,14 +87,14 @@ class Place:
 
 @dataclass
 class Reached:
-    """What of a graph runs: ops with the places of their results that are read, and the arguments read."""
+    """The part of a graph that runs: ops with the indices of their results read, and the arguments read."""
 
     ops: dict[Operation, set[int]] = field(default_factory=dict)
     arguments: set[int] = field(default_factory=set)
 
 
 def live_variables(loop: Operation, wanted: Iterable[int], place: Place) -> set[int]:
-    """Find the loop variables that matter: the results wanted, the condition's, and all they are made from."""
+    """Return the loop variables in use: the results wanted, the condition's, and all that these depend on."""
     body, condition = place.enter(loop, "body"), place.enter(loop, "cond")
     live = set(wanted) | reach(condition, [0]).arguments
     while True:
@@ -103,7 +105,7 @@ def live_variables(loop: Operation, wanted: Iterable[int], place: Place) -> set[
 
 
 def _inputs_of(op: Operation, wanted: set[int], place: Place) -> Iterable[Tensor]:
-    """Give the tensors that an op needs for some of its results."""
+    """Return the tensors that an op needs for some of its results."""
     if op.type in LOOPS:
         return [op.inputs[at] for at in sorted(live_variables(op, wanted, place))]
     if op.type in CALLS:
@@ -112,7 +114,7 @@ def _inputs_of(op: Operation, wanted: set[int], place: Place) -> Iterable[Tensor
 
 
 def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> Reached:
-    """Go from some results of a graph, and from all that it does besides, back to everything these need.
+    """Follow the wanted results of a graph, and its side effects, back to everything that they need.
 
     `wanted`: positions of results; `also`: further tensors of the graph that are needed.
     """
@@ -140,7 +142,7 @@ def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> R
 
 @dataclass(frozen=True)
 class Ran:
-    """One op of the step, how often it runs, and where it stands."""
+    """One op of the step, its count, and its place."""
 
     op: Operation
     count: int
@@ -148,9 +150,9 @@ class Ran:
 
 
 def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Tensor] = ()) -> Iterator[Ran]:
-    """Give the ops that run, those inside loops and calls with their counts, in the order of the graph.
+    """Yield the ops that run, those inside loops and calls with their counts, in the order of the graph.
 
-    A loop whose trips depend on data is given itself, and nothing of what it runs.
+    For a loop whose trips depend on data, the loop itself is returned, without the ops inside.
     """
     reached = reach(place, wanted, also)
     for op in place.graph.get_operations():
@@ -171,9 +173,9 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
 
 
 def constants(ran: Sequence[Ran]) -> set[Operation]:
-    """Find the ops whose results are the same in each step: shapes and what is worked out from them.
+    """Return the ops whose results are the same in each step: shapes and results computed from them.
 
-    The runtime folds them once. Random numbers and variables are no constants.
+    The runtime computes them once. Random numbers and variables are not constants.
     """
     found: set[Operation] = set()
     for one in ran:
@@ -186,15 +188,15 @@ def constants(ran: Sequence[Ran]) -> set[Operation]:
 
 
 _OTHERS = ("resource", "variant", "string")
-"""Number formats of tensors that hold no numbers: handles, lists and texts."""
+"""Formats of tensors that hold no numbers: handles, lists and texts."""
 
 _ALIASES = frozenset(
     ["EnsureShape", "ExpandDims", "Identity", "IdentityN", "PreventGradient", "Reshape", "Squeeze", "StopGradient"]
 )
-"""Ops that give back the memory of their input."""
+"""Ops whose result shares the memory of their input."""
 
 _STATISTICS = 2
-"""Place of the last result of a fused normalisation that means something: values, mean and variance."""
+"""Index of the last meaningful result of a fused normalisation: values, mean and variance."""
 
 
 class ShapeUnknown(Exception):  # noqa: N818 - a verdict, not a fault
@@ -202,7 +204,7 @@ class ShapeUnknown(Exception):  # noqa: N818 - a verdict, not a fault
 
 
 def dtype_name(dtype: Any) -> str:
-    """Give fomkit's name of a number format."""
+    """Return fomkit's name of a number format."""
     return format_name(str(getattr(dtype, "name", dtype)), getattr(dtype, "size", 0))
 
 
@@ -211,12 +213,12 @@ def _is_known(tensor: Tensor) -> bool:
 
 
 def is_scratch(tensor: Tensor) -> bool:
-    """Tell what a fused op keeps for its own gradient, whose size is the device's affair."""
+    """Return whether a tensor is what a fused op keeps for its own gradient, whose size depends on the device."""
     return str(tensor.op.type).startswith("FusedBatchNorm") and int(tensor.value_index) > _STATISTICS
 
 
 def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
-    """Give a shape: the tensor's own, what a function was called with, or what it is reshaped to next."""
+    """Return a shape: the tensor's own, that of a function's argument, or the shape it is reshaped to next."""
     source, _ = place.source(tensor)
     reshaped = (op.outputs[0] for op in tensor.consumers() if op.type == "Reshape")
     for one in (tensor, source, *reshaped):
@@ -226,14 +228,14 @@ def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
 
 
 def origin_of(tensor: Tensor) -> Tensor:
-    """Follow a tensor to the one whose memory it shares."""
+    """Return the tensor whose memory a tensor shares."""
     while tensor.op.type in _ALIASES:
         tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
     return tensor
 
 
 def as_array(tensor: Tensor, place: Place) -> Array | None:
-    """Describe a tensor, rows one after the other; None for what holds no numbers."""
+    """Describe a tensor, stored row by row; None if it holds no numbers."""
     if tensor.dtype.name in _OTHERS:
         return None
     shape = _shape(tensor, place)
@@ -243,13 +245,13 @@ def as_array(tensor: Tensor, place: Place) -> Array | None:
 
 
 def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
-    """Give the arguments their names; what the op takes any number of becomes a tuple."""
+    """Return the arguments by name; a variable number of inputs becomes a tuple."""
     found: dict[str, Any] = {}
     at = 0
     for argument in op.op_def.input_arg:
         if argument.number_attr or argument.type_list_attr:
-            told = op.get_attr(argument.number_attr or argument.type_list_attr)
-            many = told if argument.number_attr else len(told)
+            stated = op.get_attr(argument.number_attr or argument.type_list_attr)
+            many = stated if argument.number_attr else len(stated)
             found[argument.name] = tuple(arrays[at : at + many])
             at += many
         else:
@@ -259,16 +261,16 @@ def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
 
 
 def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, of_transposed: bool) -> Call:
-    """Put an op of a graph into framework-free words.
+    """Describe an op of a graph without the framework.
 
-    `folded`: those whose results are worked out once; lists of axes among them may have any length, and cost
-    nothing; `of_transposed`: whether it is a gradient of a transposed convolution. Raises ShapeUnknown where a
-    shape depends on data.
+    `folded`: ops whose results are computed once; inputs from them of unknown length, such as lists of axes, are
+    ignored and cost nothing; `of_transposed`: whether the op is a gradient of a transposed convolution. Raises
+    ShapeUnknown if a shape depends on data.
     """
     op, place = ran.op, ran.place
-    spared = [not _is_known(tensor) and (tensor.op in folded or is_scratch(tensor)) for tensor in op.inputs]
-    given = zip(op.inputs, spared, strict=True)
-    arguments = _inputs(op, [None if is_spared else as_array(tensor, place) for tensor, is_spared in given])
+    ignored = [not _is_known(tensor) and (tensor.op in folded or is_scratch(tensor)) for tensor in op.inputs]
+    given = zip(op.inputs, ignored, strict=True)
+    arguments = _inputs(op, [None if is_ignored else as_array(tensor, place) for tensor, is_ignored in given])
     for attribute in op.op_def.attr:
         if attribute.type in ("bool", "int", "string", "list(int)", "float"):
             value = op.get_attr(attribute.name)
@@ -284,7 +286,7 @@ class Uncounted(Exception):  # noqa: N818 - a verdict, not a fault
 
 
 def _constant(tensor: Tensor) -> float | None:
-    """Work out a number from constants; None where it depends on anything else."""
+    """Compute a number from constants; return None if it depends on anything else."""
     import tensorflow as tf
 
     value = tf.get_static_value(tensor)
@@ -300,7 +302,7 @@ def _constant(tensor: Tensor) -> float | None:
 
 
 def _bound_value(tensor: Tensor, place: Place) -> float | None:
-    """Work out a number that a loop starts from or ends at; another loop's counter after its last trip."""
+    """Return the number at which a loop starts or ends; it may be another loop's counter after its last trip."""
     tensor, place = place.source(tensor)
     while tensor.op.type == "Identity":
         tensor, place = place.source(tensor.op.inputs[0])
@@ -318,7 +320,7 @@ def _through(tensor: Tensor) -> Tensor:
 
 
 def _step_of_variable(body: Place, at: int) -> float | None:
-    """Tell by how much a trip changes a loop variable; None where not by a constant."""
+    """Return by how much a trip changes a loop variable; None if not by a constant."""
     made = _through(body.graph.outputs[at])
     arguments = body.arguments
     if arguments.get(made.op.name) == at:
@@ -340,7 +342,7 @@ def _comparisons(tensor: Tensor) -> list[Operation]:
 
 
 def trips(loop: Operation, place: Place) -> int:
-    """Count the trips of a loop."""
+    """Count the trips of a loop; raise Uncounted if they depend on data."""
     condition, body = place.enter(loop, "cond"), place.enter(loop, "body")
     found = []
     for op in _comparisons(condition.graph.outputs[0]):

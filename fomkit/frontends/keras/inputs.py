@@ -1,4 +1,4 @@
-"""Inputs and targets of a Keras model at any named sizes, values for them, and a workload ready to be traced."""
+"""Make inputs and targets of a Keras model at any named sizes, with values, and prepare its workload."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _spec(leaf: Any) -> Any:
 
 
 def specs(values: Any) -> Any:
-    """Give the shapes and number formats of tensors, in the lists and dicts that they lie in."""
+    """Return the shapes and number formats of tensors, in their lists and dicts."""
     return keras.tree.map_structure(_spec, values)
 
 
 def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
-    """Part what the model takes from what the loss compares with: the rest of a tuple, as in ``fit``."""
+    """Split inputs of the model from targets of the loss: the rest of a tuple, as in ``fit``."""
     if not isinstance(values, tuple | list) or len(values) < 2:
         return values, None
     if isinstance(values[0], tuple | list | Mapping):
@@ -41,7 +41,7 @@ def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
 
 
 def _targets(model: Any, x: Any) -> Any:
-    """Make up targets by the compiled losses: class numbers for sparse ones, else the shape of the output."""
+    """Make targets that suit the compiled losses: class numbers for sparse ones, else the shape of the output."""
     outputs = model.compute_output_spec(x)
     loss = model._compile_loss._user_loss if model._compile_loss is not None else None
     if loss is None:
@@ -49,13 +49,13 @@ def _targets(model: Any, x: Any) -> Any:
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
     names = (getattr(one, "name", None) or getattr(one, "__name__", None) or one or "" for one in given)
-    told = ((output, "sparse" in str(name).lower()) for output, name in zip(flat, names, strict=False))
-    known = ((one.shape[:-1], "int32") if sparse else (one.shape, one.dtype) for one, sparse in told)
+    pairs = ((output, "sparse" in str(name).lower()) for output, name in zip(flat, names, strict=False))
+    known = ((one.shape[:-1], "int32") if sparse else (one.shape, one.dtype) for one, sparse in pairs)
     return keras.tree.pack_sequence_as(outputs, [keras.KerasTensor(*one) for one in known])
 
 
 def _own_inputs(model: Any, where: str) -> Any:
-    """Give the symbols of a model that was built from them."""
+    """Return the symbolic inputs that a model was built from."""
     try:
         symbols = model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs
     except AttributeError:
@@ -75,7 +75,7 @@ def _own_inputs(model: Any, where: str) -> Any:
 
 
 def batched(values: Any, given: int | None, batch: int) -> Any:
-    """Give specifications for another batch: each first axis that is open or was the given batch."""
+    """Return specifications for another batch: each first axis that is open or equals the given batch changes."""
 
     def at(spec: Any) -> Any:
         same = len(spec.shape) and spec.shape[0] in (None, given)
@@ -85,7 +85,7 @@ def batched(values: Any, given: int | None, batch: int) -> Any:
 
 
 def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
-    """Give inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first."""
+    """Return inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first."""
     model, given, make = workload.model, workload.inputs, None
     if callable(given) and not hasattr(given, "shape"):
         make, sizes = given, named_sizes(given, where)
@@ -125,7 +125,7 @@ def _made_up(spec: Any) -> Any:
 
 
 def _given_arrays(workload: Workload, sizes: Sizes) -> list[Any]:
-    """Give the arrays of the user's file, in the order of the specifications."""
+    """Return the arrays of the user's file, in the order of the specifications."""
     import tensorflow as tf
 
     made = workload.inputs
@@ -135,7 +135,7 @@ def _given_arrays(workload: Workload, sizes: Sizes) -> list[Any]:
 
 
 def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
-    """Make the inputs and targets that a step is specified to take, and say what was made up."""
+    """Return values for a step's inputs and targets, and a note of those that are made up."""
     import tensorflow as tf
 
     flat, given = tf.nest.flatten(specs), _given_arrays(workload, sizes)
@@ -161,10 +161,10 @@ Values = Any
 class Prepared:
     """A workload ready to be traced.
 
-    `inputs`: gives one batch as a training step takes it, in ``keras.KerasTensor``: what the model takes, mostly
-      with what the loss compares with and the samples' weights.
-    `loss` (output, inputs): without one the model's own training step runs.
-    `step`: of a program's own, on tensors; None for the model's.
+    `inputs`: returns one batch of a training step as ``keras.KerasTensor``: the model's inputs, mostly with the
+      loss's targets and the samples' weights.
+    `loss` (output, inputs): without a loss the model's own training step runs.
+    `step`: a program's own step, on tensors; None for the model's.
     """
 
     model: Any
@@ -176,19 +176,19 @@ class Prepared:
 
     @property
     def has_own_step(self) -> bool:
-        """Tell whether the model's own training step runs."""
+        """Whether the model's own training step runs."""
         return self.loss is None and bool(self.model.compiled)
 
 
 def split_values(data: Values) -> tuple[Values, Values]:
-    """Part what a model takes from what is given to the loss: that and the targets, where there are any."""
+    """Return the model's inputs and the arguments of the loss: the inputs and, if there are any, the targets."""
     x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
     return x, x if y is None else (x, y)
 
 
 @dataclass
 class Handed:
-    """What the optimizer was handed while the step was traced."""
+    """Gradients and variables that the optimizer got while the step was traced."""
 
     gradients: list[Any] = field(default_factory=list)
     variables: list[Any] = field(default_factory=list)
@@ -196,7 +196,7 @@ class Handed:
 
 @contextmanager
 def watch_update(optimizer: Any, seen: Handed, *, run: bool) -> Iterator[None]:
-    """Note what the optimizer is handed inside the block; its own ops are traced only where ``run`` says so."""
+    """Record the optimizer's arguments inside the block; its own ops are traced only if ``run``."""
     if optimizer is None:
         yield
         return

@@ -1,7 +1,7 @@
-"""Layers of a Keras model: where each call begins and ends, which ops of the graph it runs, and its line of code.
+"""Layers of a Keras model: begin and end of each call, the ops of the graph that it runs, and its line of code.
 
-A model of Keras's own classes is called by Keras alone: none of the user's lines runs when its graph is made, and
-the line that made the layer stands for it.
+Keras alone calls a model made of its own classes: no line of the user's runs while the graph is made. The line
+that made the layer is used instead.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LAYER_WORDS: Mapping[str, str] = {
     "Flatten": "flatten", "LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "MultiHeadAttention": "attention",
     "GroupedQueryAttention": "attention", "Attention": "attention", "Concatenate": "concat", "Add": "add",
 }  # fmt: skip
-"""Types of layers by Keras's name, axes left out; an activation goes by its function, others by their own name."""
+"""Types of layers by Keras's name, without axes; an activation goes by its function, others by their own name."""
 
 
 def layer_word(layer: Any) -> str:
-    """Name the type of a layer."""
+    """Return the type of a layer."""
     name = type(layer).__name__
     if isinstance(layer, keras.layers.Activation):
         return str(getattr(layer.activation, "__name__", name))
@@ -44,7 +44,7 @@ def layer_word(layer: Any) -> str:
 
 
 def is_layer(layer: Any) -> bool:
-    """Tell whether it is counted as one: nothing inside, or one of Keras's own with parts, and no model."""
+    """Return whether a layer counts: no layers inside, or one of Keras's own with layers inside; never a model."""
     if isinstance(layer, keras.Model):
         return False
     inside = any(True for _ in layer._flatten_layers(include_self=False, recursive=False))
@@ -52,7 +52,7 @@ def is_layer(layer: Any) -> bool:
 
 
 def weights_of(layer: Any, *, inside: bool) -> Iterator[Weight]:
-    """Give the learned tensors of a layer, with or without those of layers in it; running statistics are none."""
+    """Yield the trainable tensors of a layer, with or without those of layers inside it."""
     bias = getattr(layer, "bias", None)
     for one in layer._flatten_layers() if inside else [layer]:
         for variable in one._trainable_variables:
@@ -61,7 +61,7 @@ def weights_of(layer: Any, *, inside: bool) -> Iterator[Weight]:
 
 
 def layer_paths(model: Any) -> dict[int, str]:
-    """Give the path of each layer inside a model, by its ``id``: names joined by dots, the model's left out."""
+    """Return the path of each layer inside a model, by its ``id``: names joined by dots, without the model's."""
     paths = {id(model): ""}
     waiting = [model]
     while waiting:
@@ -75,21 +75,21 @@ def layer_paths(model: Any) -> dict[int, str]:
 
 
 def placed_layers(model: Any) -> Iterator[tuple[Any, str]]:
-    """Give every layer with its path."""
+    """Return every layer with its path."""
     paths = layer_paths(model)
     return ((layer, paths.get(id(layer), layer.name)) for layer in model._flatten_layers())
 
 
 def owners_of(model: Any) -> Iterator[tuple[str, str, Iterator[Weight]]]:
-    """Give type, path and own weights of every layer."""
+    """Yield type, path and own weights of every layer."""
     for layer, path in placed_layers(model):
         yield layer_word(layer), path, weights_of(layer, inside=False)
 
 
 class LayerCalls:
-    """Tells a log which calls of layers are counted; those inside a counted one are its own affair.
+    """Reports to a log the calls of layers that count; calls inside a counted call do not.
 
-    Of a layer that the program itself calls, its model, the first call in a step counts.
+    For a layer that the program itself calls, its model, only the first call in a step counts.
     """
 
     def __init__(self, log: LayerLog) -> None:
@@ -115,7 +115,7 @@ class LayerCalls:
         self._running.append(found)
 
     def end(self, layer: Any, made: tuple[Array, ...]) -> None:
-        """End it."""
+        """End a call."""
         found = self._running.pop()
         if found == "model":
             self.log.end()
@@ -125,27 +125,27 @@ class LayerCalls:
 
 
 OpWatch = AbstractContextManager[Callable[[Any], None]]
-"""A context whose value is called with the result of what runs in it."""
+"""A context whose value is called with the result of the code inside."""
 
 
 def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> AbstractContextManager[None]:
-    """Run every call of a layer inside a context of one's own, inside the block."""
+    """Run every call of a layer in the context that ``around`` makes."""
 
     def called(call: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        with around(layer, args, kwargs) as gave:
+        with around(layer, args, kwargs) as report:
             output = call(layer, *args, **kwargs)
-            gave(output)
+            report(output)
             return output
 
     return watched(keras.Layer, __call__=called)
 
 
 BACKWARD_SCOPE = "gradient_tape/"
-"""What TensorFlow writes before the names of gradients; the name of the op they are of follows."""
+"""Prefix of TensorFlow's names of gradients; the name of the differentiated op follows."""
 
 
 def scopes_around(name: str, mark: str = "/") -> Iterator[str]:
-    """Give a name and those of the scopes that it lies in, from the inside out.
+    """Yield a name and the names of its enclosing scopes, from the inside out.
 
     >>> list(scopes_around("model/dense/MatMul"))
     ['model/dense/MatMul', 'model/dense', 'model']
@@ -157,7 +157,7 @@ def scopes_around(name: str, mark: str = "/") -> Iterator[str]:
 
 @dataclass(frozen=True)
 class LayerMoment:
-    """The begin or end of a layer's call: its values, and how many ops its graph had by then."""
+    """The begin or end of a layer's call: its values, and the number of ops in its graph at that time."""
 
     layer: Any
     path: str
@@ -172,7 +172,7 @@ class Scopes:
     """The scopes of one traced step by the names that the graph gives them.
 
     `paths`: path of each layer by its ``id``.
-    `calls`: calls of layers in the order that they ran.
+    `calls`: calls of layers in the order in which they ran.
     """
 
     paths: Mapping[int, str]
@@ -181,18 +181,18 @@ class Scopes:
     running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
 
     def add(self, scope: Scope) -> None:
-        """Note the scope that was just opened under the name that the graph has for it."""
+        """Register the scope that was just opened under its name in the graph."""
         import tensorflow as tf
 
         self.known.setdefault(tf.get_current_name_scope(), scope)
 
     def find(self, name: str) -> Scope | None:
-        """Find the innermost scope that the name of an op lies in."""
+        """Return the innermost scope that encloses the name of an op."""
         around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
         return next((self.known[one] for one in around if one in self.known), None)
 
     def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
-        """Note that a call of a layer begins or ends, and where in the graph."""
+        """Record that a call of a layer begins or ends, and where in the graph."""
         import tensorflow as tf
 
         graph = tf.compat.v1.get_default_graph()
@@ -200,7 +200,7 @@ class Scopes:
 
     @contextmanager
     def row(self, make: Callable[[str], TracedOp], _factors: Any) -> Iterator[Callable[[Any], None]]:
-        """Run a block as a row of its own, unless it lies in one already."""
+        """Run a block as a row of its own, unless it is inside one already."""
         import tensorflow as tf
 
         path = self.running[-1].path
@@ -217,7 +217,7 @@ class Scopes:
 
 @contextmanager
 def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp | None]) -> Iterator[None]:
-    """Follow the scopes that Keras opens inside the block; ``row_of`` gives the row of a layer that is one."""
+    """Record the scopes that Keras opens inside the block; ``row_of`` returns the row of a layer that has one."""
     import tensorflow as tf
     from keras.src.backend.tensorflow import core
 
@@ -227,7 +227,7 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
             if isinstance(scope.caller, keras.optimizers.Optimizer):
                 scopes.add(Scope("", is_update=True))
             elif isinstance(scope.caller, keras.Layer):
-                # The layer's own call has begun already, and knows whether it is a row.
+                # The layer's call has begun already, and its scope has the row if there is one.
                 scopes.add(scopes.running[-1])
         return result
 
@@ -251,11 +251,11 @@ _LOG_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("Add", "AddV2", "AddN"), "add"), **dict.fromkeys(("Concat", "ConcatV2"), "concat"),
     "Mul": "mul", "Relu": "relu", "Softmax": "softmax", "dot_product_attention": "attention",
 }  # fmt: skip
-"""Types of functions by their op; any other goes by the op's name."""
+"""Types of functions by their op; any other function goes by the op's name."""
 
 
 class GraphLayers:
-    """Collects the layers while the ops of a graph are gone through in order.
+    """Collects the layers while the ops of a graph are visited in order.
 
     `scopes`: with the calls of layers.
     `graph`: of the whole step; calls inside its functions are no layers of their own.
@@ -290,13 +290,13 @@ class GraphLayers:
                 self._calls.begin(one.layer, one.path, arrays)
 
     def note(self, ran: Ran, call: Call, scope: Scope) -> None:
-        """Note an op of the forward pass that has work."""
+        """Add an op of the forward pass that has work."""
         outermost = (ran.op, *ran.place.callers)[-1]
         self._go_to(self._positions[outermost])
         self._log.note_op(call, scope)
 
     def rows(self, model: Any) -> list[TracedOp]:
-        """Give the layers in the order of their calls, then those whose weights no call has."""
+        """Return the layers in the order of their calls, then those whose weights belong to no call."""
         self._go_to(float("inf"))
         return self._log.rows(owners_of(model))
 
@@ -306,15 +306,12 @@ _MADE: dict[int, str] = {}
 
 
 def watch_made_layers() -> AbstractContextManager[None]:
-    """Note where the layers are made that are made inside the block."""
+    """Record the line of code that makes each layer inside the block."""
     return watch_made(keras.Layer, lambda layer, line: _MADE.update({id(layer): line}))
 
 
 class GraphLines:
-    """Finds the lines of a graph's ops; of a gradient, that of the op it is of.
-
-    `paths`: path of each layer by its ``id``.
-    """
+    """Finds the lines of a graph's ops (a gradient has its op's); `paths`: path of each layer by ``id``."""
 
     def __init__(self, paths: Mapping[int, str]) -> None:
         self._code = CodeLines()
@@ -322,7 +319,7 @@ class GraphLines:
         self._of_names: dict[tuple[int, str], str] = {}
 
     def find(self, ran: Ran, scope: Scope, pass_name: str) -> dict[str, int]:
-        """Give the line of an op with its executions, as `TracedOp.lines`; none where nobody knows."""
+        """Return the line of an op with its executions, as `TracedOp.lines`; empty if the line is unknown."""
         graph, name = id(ran.place.graph), ran.op.name
         if pass_name == FORWARD:
             stack = ((frame.filename, frame.lineno, frame.name) for frame in reversed(ran.op.traceback or ()))
@@ -337,5 +334,5 @@ class GraphLines:
         return {line: ran.count} if line else {}
 
     def _of_layer(self, path: str) -> str:
-        # Not of the model itself, which has the loss in it too.
+        # The model itself is left out, since it contains the loss too.
         return next((line for one in scopes_around(path, ".") if (line := self._made.get(one, ""))), "")

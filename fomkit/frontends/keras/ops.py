@@ -1,4 +1,7 @@
-"""From the ops that a graph runs to traced ops: their passes, their layers, and the rows they are parts of."""
+"""Turn the ops that a graph runs into traced ops: their passes, their layers, and the rows they are parts of.
+
+`trace_ops` describes a whole step; `row_of_layer` and `attention_row` describe calls that are one row each.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GR
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
-"""Ops that hand a gradient on, or add one to others."""
+"""Ops that pass a gradient on unchanged, or add it to others."""
 
 
 def forward_type(op: Operation, graph: Graph) -> str:
-    """Give the type of the op that a gradient is of, by its name; "" where the name does not say."""
+    """Return the type of the op that a gradient belongs to, by its name; "" if the name does not show it."""
     if not op.name.startswith(BACKWARD_SCOPE):
         return ""
     for name in scopes_around(op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]):
@@ -38,12 +41,12 @@ def forward_type(op: Operation, graph: Graph) -> str:
 
 
 def product_group(op: Operation) -> str:
-    """Name what the gradients of one product have in common: all before the last part of their names."""
+    """Return the common name of the gradients of one product: all before the last part of their names."""
     return str(op.name).rpartition("/")[0]
 
 
 def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
-    """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
+    """Return the tensors of gradients; for a sparse gradient its values and the indices of their rows."""
     import tensorflow as tf
 
     parts = ([one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one] for one in gradients)
@@ -51,7 +54,7 @@ def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
 
 
 def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
-    """Find the matrix products that make gradients of variables, through sums of them, loops and calls."""
+    """Return the matrix products that make gradients of variables, through sums of them, loops and calls."""
     waiting: list[tuple[Tensor, Place]] = [(one, Place(graph)) for one in tensors_of(gradients)]
     found: set[Operation] = set()
     seen: set[tuple[int, int]] = set()
@@ -71,13 +74,14 @@ def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
             inner = place.enter(op, "body" if op.type in LOOPS else "f")
             waiting.append((inner.graph.outputs[at], inner))
         elif op.type == "Sum" and op.inputs[0].op.type in PRODUCTS:
-            # A sum over the batch that a weight does not have; one of another product is the gradient of a bias.
+            # A sum over the batch, which a weight does not have; the sum of another product is the gradient of a
+            # bias.
             found |= {op.inputs[0].op} if product_group(op) == product_group(op.inputs[0].op) else set()
     return found
 
 
 MakeRow = Callable[[str], TracedOp]
-"""Makes a row of the path that it stands at."""
+"""Makes the row of a call, for the path of its layer."""
 
 _CELLS: Mapping[type, str] = {
     keras.layers.LSTM: "lstm", keras.layers.GRU: "gru", keras.layers.SimpleRNN: "vanilla",
@@ -110,7 +114,7 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
 
 @contextmanager
 def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]:
-    """Run attention inside contexts of one's own: in Keras's layers, and where a model calls the function."""
+    """Run attention in the contexts that ``around`` makes: in Keras's layers and as a function of the model."""
 
     def attend(given: Any, *args: Any, **kwargs: Any) -> Any:
         factors = args[1:] if args and isinstance(args[0], keras.Layer) else args
@@ -119,9 +123,9 @@ def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]
         if len(query.shape) != 4:
             return given(*args, **kwargs)
         causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
-        with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
+        with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as report:
             output = given(*args, **kwargs)
-            gave(output)
+            report(output)
             return output
 
     with (
@@ -133,7 +137,7 @@ def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]
 
 
 def products_flop(parts: list[TracedOp]) -> float:
-    """Add up the matrix products of a forward pass, or of the gradient of its input."""
+    """Sum the flop of the matrix products of a forward pass, or of its input gradient."""
     products = (part for part in parts if part.kind == "gemm" and part.pass_name != WEIGHT_GRADIENT)
     return sum(2.0 * prod(float(one.dimensions[name]) for name in "mnk") * int(one.count) for one in products)
 
@@ -141,11 +145,11 @@ def products_flop(parts: list[TracedOp]) -> float:
 _TRANSPOSED = "BackpropInput"
 _CONTROL = dict.fromkeys(LOOPS, "a loop whose trips depend on data")
 _CONTROL |= dict.fromkeys(("If", "StatelessIf", "Case"), "a branch that depends on data")
-"""What stands in the list of unsupported ops for control flow, with all that it runs."""
+"""Names in the list of unsupported ops for control flow, with all ops inside."""
 
 
 class Placed(NamedTuple):
-    """One op of the graph, its pass, the rows that it is, and else the row found at the call that it lies in."""
+    """One op of the graph, its pass, its rows, and, if it is inside a row found at the call, that row."""
 
     ran: Ran
     pass_name: str
@@ -155,7 +159,7 @@ class Placed(NamedTuple):
 
 @dataclass
 class Walked:
-    """What the ops of a graph came to; see `fomkit.frontends.step.Step`."""
+    """Result of a walk over the ops of a graph; see `fomkit.frontends.step.Step`."""
 
     ops: list[TracedOp] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
@@ -164,12 +168,12 @@ class Walked:
 
 
 def _names_around(ran: Ran) -> list[str]:
-    """Give the names that place an op: its own, then those of the loops and calls around it."""
+    """Return the names that locate an op: its own, then those of the loops and calls around it."""
     return [ran.op.name, *(caller.name for caller in ran.place.callers)]
 
 
 def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
-    """Give the pass of each op: by its name, else backward once a gradient goes into it."""
+    """Return the pass of each op: by its name, or backward if it reads a backward result."""
     backward: set[Operation] = set()
     found = []
     for one in ran:
@@ -188,7 +192,7 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
 
 
 def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
-    """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
+    """Return the row that an op inside ``owner`` belongs to; its first op adds the row to the list."""
     row = owner.row
     if pass_name != FORWARD:
         row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
@@ -200,7 +204,7 @@ def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedO
 def trace_ops(
     ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any], layers: GraphLayers
 ) -> Walked:
-    """Describe the ops of a whole step; ``layers`` is told each op of the forward pass."""
+    """Describe the ops of a whole step; add each op of the forward pass to ``layers``."""
     found, folded = Walked(), graphs.constants(ran)
     weights = weight_products(gradients, graph)
     groups = {product_group(op) for op in weights}
@@ -233,7 +237,7 @@ def trace_ops(
                     owners.append(placed.owner)
     for owner in owners:
         if owner.backward is not None and owner.row.kind == "rnn":
-            # A recurrent layer gives its input a gradient, or the product of that is not there.
+            # If the recurrent layer makes no gradient of its input, the product for it is missing.
             whole = products_flop(owner.row.parts)
             owner.backward.input_gradient = products_flop(owner.backward.parts) >= whole
     found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
@@ -241,7 +245,7 @@ def trace_ops(
 
 
 def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
-    """Give the call of an op with work, and count all others by their state."""
+    """Return the call of an op if it has work, and count the op by its state."""
     kind, state, call = ran.op.type, "priced", None
     if ran.op in folded or (kind in RULES and RULES[kind] is None):
         state = "zero_work"

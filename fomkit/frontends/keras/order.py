@@ -1,8 +1,9 @@
 """The order of a graph's step: every op that runs, the memory that it makes, and the op after which that is free.
 
-A graph says what reads what. The rest is how TensorFlow runs it, as its own allocator tells: a result is freed
-with its last reader, an op element by element writes over an input that nobody reads later, and a variable is
-updated as soon as its gradient is there. Which of several ops runs next is its own affair; here the graph decides.
+The graph shows which op reads which result. The rest follows TensorFlow's runtime, as observed in its allocator: a
+result is freed with its last reader, a pointwise op writes over an input that is not read later, and a variable is
+updated as soon as its gradient exists. The runtime may order independent ops freely; here the graph's order is
+used.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ COPIES: Mapping[str, int] = {
     **dict.fromkeys(("nesterov", "adam_amsgrad", "adamw", "adamw_amsgrad", "adamax", "nadam", "rmsprop"), 3),
     **dict.fromkeys(("rmsprop_momentum", "rmsprop_centered", "adadelta"), 4), "rmsprop_centered_momentum": 5,
 }  # fmt: skip
-"""Tensors of a variable's size that its update needs at once, with its gradient, as Keras 3.15 runs each rule."""
+"""Tensors of a variable's size, with its gradient, that its update needs at once, as Keras 3.15 runs each rule."""
 
 _LISTED = ("TensorListPushBack", "TensorListSetItem")
 """Ops by which a loop keeps a tensor of each trip."""
 
 Made = tuple[Operation, int]
-"""A result of an op, by the op that first wrote its memory."""
+"""A result of an op, identified by the op that first wrote its memory."""
 
 
 def _made(tensor: Tensor) -> Made:
@@ -58,11 +59,11 @@ def _made(tensor: Tensor) -> Made:
 
 @dataclass
 class _Executed:
-    """One op of the whole step's graph, with all that a loop or a call runs inside.
+    """One op of the whole step's graph, with all ops that a loop or a call runs inside.
 
     `rows`: positions of its rows among the ops of the step.
     `first`, `last`: ids of its executed ops.
-    `kept_byte`: what a loop keeps of its trips for whoever reads its lists.
+    `kept_byte`: bytes that a loop keeps of its trips for the readers of its lists.
     """
 
     op: Operation
@@ -75,20 +76,20 @@ class _Executed:
 
 @dataclass
 class _Memory:
-    """Results of a graph: their bytes, where they live, and the last op that reads them."""
+    """Results of a graph: their bytes, their memory, and the last op that reads them."""
 
     place: Place
     read_by: dict[Made, int] = field(default_factory=dict)
     home: dict[Made, Made] = field(default_factory=dict)
 
     def byte(self, op: Operation, at: int) -> int:
-        """Give the bytes of a result; 0 for what holds no numbers, or is the device's affair."""
+        """Return the bytes of a result; 0 if it holds no numbers or its size depends on the device."""
         tensor = op.outputs[at]
         array = None if is_scratch(tensor) else as_array(tensor, self.place)
         return 0 if array is None else array.byte
 
     def over(self, op: Operation, at: int, number: int) -> Made | None:
-        """Find the input that an op element by element may write its result over."""
+        """Return the input that a pointwise op may overwrite with its result."""
         if RULES.get(op.type) is not calls.pointwise:
             return None
         for tensor in op.inputs:
@@ -100,7 +101,7 @@ class _Memory:
 
 
 def _byte_of_a_trip(ran: Ran) -> int:
-    """Give the bytes that a loop keeps of each trip in a list; 0 for what is the same in each, as weights are."""
+    """Return the bytes that a loop keeps of each trip in a list; 0 for values equal in all trips."""
     tensor, place = origin_of(ran.op.inputs[-1]), ran.place
     array = as_array(tensor, place)
     at = place.arguments.get(tensor.op.name)
@@ -110,7 +111,7 @@ def _byte_of_a_trip(ran: Ran) -> int:
 
 
 def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[_Executed]:
-    """Put what runs inside a loop or a call together, and number the rows in the order that they run."""
+    """Group the ops inside each loop or call, and number the rows in the order in which they run."""
     folded = constants([one.ran for one in placed])
     seen: set[tuple[int, str]] = set()
     number = 0
@@ -132,8 +133,8 @@ def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[
         yield _Executed(op, inside[0].pass_name, found, first, number, sum(kept.values()))
 
 
-def _settle(executed: Sequence[_Executed], memory: _Memory, results: Container[Made]) -> None:
-    """Go through the graph as it runs, and note where each result lives and which op reads it last."""
+def _assign_memory(executed: Sequence[_Executed], memory: _Memory, results: Container[Made]) -> None:
+    """Follow the graph in running order; record the memory of each result and the op that reads it last."""
     last: dict[Made, int] = {}
     for one in executed:
         for tensor in one.op.inputs:
@@ -147,7 +148,7 @@ def _settle(executed: Sequence[_Executed], memory: _Memory, results: Container[M
 
 
 def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iterator[Piece]:
-    """Give bytes, last id and role, if it is a gradient, of each piece of memory that an executed op makes."""
+    """Yield bytes, last id and role (if a gradient) of each piece of memory that an executed op makes."""
     lists = [at for at, tensor in enumerate(one.op.outputs) if tensor.dtype.name == "variant"]
     yield one.kept_byte, max((memory.read_by[one.op, at] for at in lists), default=one.last), ""
     for at in range(len(one.op.outputs)):
@@ -159,8 +160,8 @@ def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iter
         yield (copies[made] - 1) * byte, one.last, "temporary"
 
 
-def _standing(model: Any, graph: Graph, rule: str, updated: Sequence[Any]) -> Iterator[TracedOp]:
-    """Give what stands in memory before the step: weights, other variables, state of the optimizer, and data."""
+def _initial_memory(model: Any, graph: Graph, rule: str, updated: Sequence[Any]) -> Iterator[TracedOp]:
+    """Yield the memory that exists before the step: weights, other variables, optimizer state, and data."""
     trained = {id(variable) for variable in updated}
     for layer, path in placed_layers(model):
         for role, variables in (
@@ -181,23 +182,23 @@ def order_of_graph(
     placed: Sequence[Placed], graph: Graph, ops: Sequence[TracedOp], model: Any, gradients: Sequence[Any],
     rule: str, updated: Sequence[Any],
 ) -> list[TracedOp]:  # fmt: skip
-    """Give the lines of the order of a step; none where a shape, and so the memory, depends on data.
+    """Return the lines of the order of a step; none if a shape, and so the memory, depends on data.
 
-    `ops`: of the step, those of an update by rule last; `gradients`, `updated`: what the optimizer was handed, the
-    gradients and their variables; `rule`: of the optimizer; "" where its ops are in the graph, or there is none.
+    `ops`: of the step, those of an update by rule last; `gradients`, `updated`: arguments of the optimizer, the
+    gradients and their variables; `rule`: of the optimizer; "" if its ops are in the graph, or if there is none.
     """
     rows_of = {op.key: at for at, op in reversed(list(enumerate(ops)))}
     memory = _Memory(Place(graph))
     groups = [product_group(one.ran.op) for one in placed if one.ran.op.type in PRODUCTS]
     copies = {}
     for made in map(_made, tensors_of(gradients)):
-        # A weight that the gradient of its input still reads is not changed in place.
+        # A weight that its layer's input gradient still reads is not updated in place.
         shared = groups.count(product_group(made[0])) > 1
         copies[made] = max(COPIES[rule], 1 + shared) if rule else 0
     try:
         executed = list(_executed(placed, rows_of))
-        _settle(executed, memory, {*map(_made, graph.outputs), *copies})
-        lines = list(_standing(model, graph, rule, updated))
+        _assign_memory(executed, memory, {*map(_made, graph.outputs), *copies})
+        lines = list(_initial_memory(model, graph, rule, updated))
         first_after = next((one.first for one in executed if one.pass_name == BACKWARD), 1)
         for one in executed:
             pieces = _pieces(one, memory, copies)

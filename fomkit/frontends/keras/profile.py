@@ -1,6 +1,6 @@
-"""A Keras workload's step, traced to a graph and walked, its update and nodes, and the draft of its profile.
+"""Trace the step of a Keras workload to a graph, walk it, add its update and nodes, and draft its profile.
 
-The workload is a user's file's, in a child process, or one made in this one.
+The workload comes from a user's file, in a child process, or was made in this process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MORE = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_fact
 
 
 def _keras_class(optimizer: Any) -> type:
-    """Give the class as users write it; on PyTorch, Keras makes one of its own of it."""
+    """Return the class as users write it; on PyTorch, Keras replaces it by a subclass of its own."""
     kind = type(optimizer)
     if kind.__module__.startswith("keras.src.backend."):
         return next((one for one in kind.__mro__ if one in RULES), kind)
@@ -64,15 +64,12 @@ def _keras_class(optimizer: Any) -> type:
 
 
 def scales_loss(optimizer: Any) -> bool:
-    """Tell whether gradients are looked through for overflow, and scaled, before the rule."""
+    """Return whether gradients are checked for overflow and rescaled before the rule."""
     return type(optimizer) is keras.optimizers.LossScaleOptimizer
 
 
 def rule_of(optimizer: Any) -> str:
-    """Name the rule of an optimizer; "" where it does more than its rule, or has none here.
-
-    Of one with loss scaling it is the rule of the optimizer inside.
-    """
+    """Return an optimizer's rule (under loss scaling, the inner one's); "" if it does more or has no formula."""
     if scales_loss(optimizer):
         return rule_of(optimizer.inner_optimizer)
     found = RULES.get(_keras_class(optimizer))
@@ -83,7 +80,7 @@ def rule_of(optimizer: Any) -> str:
 
 
 def implementation() -> str:
-    """Tell how Keras updates on the backend at hand: by lists of variables on PyTorch, else one by one."""
+    """Return how Keras updates variables: on PyTorch by lists, otherwise one by one."""
     return "foreach" if keras.backend.backend() == "torch" else "per_tensor"
 
 
@@ -91,7 +88,7 @@ _SCALED = "loss scaling: the look through the gradients for overflow, and their 
 
 
 def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Update:
-    """Describe the update of a step; ``by_ops`` says that one without a rule is counted by its ops."""
+    """Describe the update of a step; with ``by_ops``, an update without a rule is counted by its ops."""
     optimizer = prepared.optimizer
     if prepared.mode == "infer":
         return Update()
@@ -114,7 +111,7 @@ def _update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
 
 
 def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
-    """Make the step of a model that is not compiled: its loss is a function of the output and the inputs."""
+    """Make the step of a model that is not compiled; its loss is a function of the output and the inputs."""
     import tensorflow as tf
 
     model = prepared.model
@@ -148,7 +145,7 @@ def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
 
 @dataclass(frozen=True)
 class WholeStep:
-    """A step as a function of its data, what its ops came to, what the optimizer was handed, and its layers."""
+    """A step as a function of its data, its walked ops, the optimizer's arguments, and its layers."""
 
     function: Any
     walked: Walked
@@ -157,21 +154,21 @@ class WholeStep:
 
 
 def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
-    """Give what a step takes, as TensorFlow specifies it."""
+    """Return the arguments of a step as TensorFlow specifications."""
     import tensorflow as tf
 
     return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
 
 
 def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
-    """Trace one step to a graph and walk it, with the optimizer's own ops in it unless told otherwise."""
+    """Trace one step to a graph and walk it; with ``update``, the graph includes the optimizer's own ops."""
     import tensorflow as tf
 
     scopes, seen = Scopes(layer_paths(prepared.model)), Handed()
     step = _function(prepared, seen)
 
     def run(data: Values) -> Any:
-        # One that makes variables is traced twice, and the last graph counts.
+        # A function that makes variables is traced twice; the last graph counts.
         seen.gradients.clear()
         seen.variables.clear()
         return step(data)
@@ -213,11 +210,11 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
 _PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _FUSED = ("BiasAdd", "Add", "AddV2", "Relu", "Relu6", "Elu", "LeakyRelu", "Tanh", "Sigmoid", "FusedBatchNormV3")
 _LONGEST = 3
-"""Most ops that TensorFlow's remapper puts behind a product."""
+"""Most ops that TensorFlow's remapper fuses into a product."""
 
 
 def node_name(ran: Ran) -> str:
-    """Name a node as profilers do: the loops and calls around it before its own name."""
+    """Return a node's name as profilers write it: the loops and calls around it before its own name."""
     name = str(ran.op.name)
     for caller in ran.place.callers:
         name = f"{caller.name}/{'body/' if caller.type in LOOPS else ''}{name}"
@@ -225,7 +222,7 @@ def node_name(ran: Ran) -> str:
 
 
 def _product_of_op(placed: Iterable[Placed]) -> dict[Operation, str]:
-    """Find what may run inside a product's kernel, and that product's name."""
+    """Return the ops that may run inside a product's kernel, with the product's name."""
     found: dict[Operation, str] = {}
     for one in placed:
         op, name = one.ran.op, node_name(one.ran)
@@ -241,7 +238,7 @@ def _product_of_op(placed: Iterable[Placed]) -> dict[Operation, str]:
 
 
 def _row_finder(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
-    """Give what finds the rows of the op table that traced ops became."""
+    """Return a function that finds the rows of the op table for traced ops."""
     rows, places = row_places(sized.ops), places_of(sized.step.ops, sized.ops)
     pairs = zip(reversed(sized.step.ops), reversed(places), strict=True)
     known = {op.key: rows[place] for op, place in pairs}
@@ -249,7 +246,7 @@ def _row_finder(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
 
 
 def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
-    """Tell of each node of a whole step, at the sizes of ``sized``, which rows it belongs to."""
+    """Return each node of a whole step, at the sizes of ``sized``, with the rows that it belongs to."""
     places, products = _row_finder(sized), _product_of_op(step.walked.placed)
     by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
     updates = places(_update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
@@ -269,9 +266,9 @@ def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Node
 
 
 def _compile(workload: Workload, notes: list[str]) -> Any:
-    """Give the step's own loss, or None where the model's training step has one.
+    """Return the step's own loss, or None if the model's training step has one.
 
-    A loss in Keras's own words compiles the model; a function of (output, inputs) is called as in PyTorch's files.
+    A loss by Keras's name or class compiles the model; a function of (output, inputs) is called directly.
     """
     model, loss = workload.model, workload.loss
     if isinstance(loss, str | keras.losses.Loss):
@@ -312,7 +309,7 @@ class TracedWorkload:
 
 
 def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
-    """Trace a workload."""
+    """Trace a workload at several sizes and make its draft."""
     prepared, sizes, notes = _prepare(workload, request)
     sized = drafting.trace_sizes(partial(step_tracer(), prepared), sizes)
     model = describe_model(workload.model, request.mode)
@@ -320,7 +317,7 @@ def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
 
 
 def step_tracer() -> Callable[[Prepared, Sizes], Step]:
-    """Give what traces a step on the backend at hand."""
+    """Return the function that traces a step on the current backend."""
     if keras.backend.backend() != "torch":
         return trace_step
     trace: Callable[[Prepared, Sizes], Step] = import_module("fomkit.frontends.keras.torch_step").trace_step
@@ -328,7 +325,7 @@ def step_tracer() -> Callable[[Prepared, Sizes], Step]:
 
 
 def describe_model(model: Any, mode: str) -> Traced:
-    """Say what was traced."""
+    """Return the model's class, what traced it, and its parameters."""
     framework = keras.backend.backend()
     device = "fake" if framework == "torch" else "graph"
     return Traced(
@@ -339,7 +336,7 @@ def describe_model(model: Any, mode: str) -> Traced:
 
 
 def check_workload(workload: Workload, where: str) -> None:
-    """Raise unless a workload has a Keras model and sensible counts; inputs may be the model's own."""
+    """Raise unless a workload has a Keras model and valid counts; inputs may be the model's own."""
     errors = count_errors(workload, where)
     if keras.backend.backend() not in BACKENDS:
         errors.append(other_backend(where, keras.backend.backend()))
@@ -367,7 +364,7 @@ def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
 
 
 def main() -> None:
-    """Run one request."""
+    """Run one request of the parent process."""
     run_file_request(_profile_file)
 
 
@@ -375,7 +372,7 @@ _WHERE = "profile"
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
-    """Trace a workload here; weights keep their values, and a step that is only traced changes none."""
+    """Trace a workload in this process; weights keep their values, since tracing changes none."""
     check_workload(workload, _WHERE)
     try:
         return trace_workload(workload, Request(name, _WHERE, mode, sizes)).draft.profile()
@@ -386,7 +383,7 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
 
 
 LARGE_NUMEL = 100_000
-"""Weights of this many elements or more get memory that is never written to, which takes none."""
+"""Weights of this many elements or more are allocated but never written, so they take no physical memory."""
 
 
 def weights_without_data() -> AbstractContextManager[None]:

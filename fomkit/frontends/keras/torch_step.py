@@ -1,4 +1,4 @@
-"""One training step or inference of a Keras model on its PyTorch backend, on tensors with a shape and no data."""
+"""Trace one training step or inference of a Keras model on its PyTorch backend, with shapes only and no data."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _byte(variable: Any) -> int:
 def update_lines(
     model: Any, optimizer: Any, rows: Sequence[TracedOp], updated: Sequence[Any], executed: int
 ) -> Iterator[Line]:
-    """Give the lines of an update by lists of tensors; its own tensors are taken to be those of torch.optim's.
+    """Yield the lines of a foreach update; its temporaries are assumed to be those of torch.optim.
 
-    `optimizer`: one with a rule; `rows`: of the update, one for each number format; `updated`: those that got a
+    `optimizer`: one with a rule; `rows`: of the update, one for each number format; `updated`: variables with a
     gradient; `executed`: ops executed before.
     """
     rule = rule_of(optimizer)
@@ -44,7 +44,7 @@ def update_lines(
 
 
 def _run_step(prepared: Prepared, data: Values) -> Any:
-    """Run the step; what it gives back is held until its end, as a training loop holds it."""
+    """Run the step; the caller holds its result until the end, as a training loop does."""
     model = prepared.model
     if prepared.mode == "infer":
         with torch.no_grad():
@@ -64,7 +64,7 @@ def _run_step(prepared: Prepared, data: Values) -> Any:
 
 
 class _Watched:
-    """Tells a recorder of layers, attention and the backward pass."""
+    """Reports layers, attention and the backward pass to a recorder."""
 
     def __init__(self, recorder: Recorder, prepared: Prepared) -> None:
         self._recorder = recorder
@@ -103,7 +103,7 @@ class _Watched:
         """Run the backward pass inside."""
         with self._recorder.backward(outputs):
             yield
-        self._recorder.between = UPDATE  # metrics, as in programs of PyTorch
+        self._recorder.between = UPDATE  # metrics, as in PyTorch programs
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:

@@ -1,1 +1,1 @@
-"""Which kind each framework's op is, and what it costs: rules by the op's name."""
+"""Rules by op name: which kind each framework's op is, and what it costs."""

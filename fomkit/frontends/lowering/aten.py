@@ -1,9 +1,9 @@
-"""The one table from PyTorch's op names to what they cost; to support an op, add its name here.
+"""Table of PyTorch's op names and the rules that price them. To support an op, add its name to `RULES`.
 
-Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
-missing is unsupported and listed, unless PyTorch itself says that it works element by element (its ``pointwise``
-tag), moves nothing (a view) or is made of ops of this table (a composite). Every spelling of a product becomes one
-row, a backward convolution its two gradients.
+A rule is a function that returns the works of a call; ``None`` marks an op that does no work. An op that is
+missing in the table is unsupported and listed, unless PyTorch itself describes the op: as pointwise (its
+``pointwise`` tag), as a view (no traffic), or as a composite of ops of this table. Every spelling of a product
+becomes one row; a backward convolution becomes one row for each of its two gradients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fomkit.frontends.lowering.calls import (
 
 
 def _three(values: Sequence[int], spatial: int, filler: int) -> list[int]:
-    """Fill a per-axis list up to depth, height, width; one value stands for all axes."""
+    """Expand per-axis values to depth, height and width; a single value applies to every axis."""
     given = list(values) * spatial if len(values) == 1 else list(values)
     return [filler] * (3 - spatial) + given
 
@@ -45,18 +45,18 @@ def _layout(values: Array) -> str:
 
 
 def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
-    """Give the dimensions of a convolution's row; ``arguments`` are those of ``aten::convolution``."""
+    """Return the dimensions of a convolution's row; ``arguments`` are those of ``aten::convolution``."""
     spatial, groups = len(weight.shape) - 2, int(arguments["groups"])
     transposed = bool(arguments["transposed"])
-    # A transposed convolution's weight is (in, out/groups, …), the direct one's (out, in/groups, …).
+    # The weight is (in, out/groups, …) in a transposed convolution and (out, in/groups, …) in a direct one.
     out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
     dimensions: Dimensions = {
         "batch": values.shape[0], "in_channels": values.shape[1], "out_channels": out_channels,
     }  # fmt: skip
     dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
-    told = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
+    window = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
             "dilation": arguments["dilation"]}  # fmt: skip
-    for name, given in told.items():
+    for name, given in window.items():
         per_axis = _three(given, spatial, 0 if name == "pad" else 1)
         dimensions.update({f"{name}_{axis}": size for axis, size in zip(calls.AXES, per_axis, strict=True)})
     dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
@@ -67,17 +67,17 @@ def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
 
 
 def convolution(call: Call) -> list[Work]:
-    """Rule of a forward convolution; its bias is added in the same kernel."""
+    """Price a forward convolution; its bias is added in the same kernel."""
     values = call.array("input")
     sizes = conv_dimensions(call.arguments, values, call.array("weight"))
     return [Work("conv", sizes, values.dtype, calls.FORWARD)]
 
 
 def convolution_backward(call: Call) -> list[Work]:
-    """Rule of a backward convolution: the gradients that ``output_mask`` asks for, each a work of its own.
+    """Price a backward convolution: one work for each gradient that ``output_mask`` requests.
 
-    The first layer asks for no input gradient and a frozen layer for no weight gradient. The bias gradient is a
-    sum over all positions.
+    The first layer requests no input gradient, and a frozen layer no weight gradient. The bias gradient sums over
+    positions.
     """
     values, gradient = call.array("input"), call.array("grad_output")
     dimensions = conv_dimensions(call.arguments, values, call.array("weight"))
@@ -96,10 +96,9 @@ def convolution_backward(call: Call) -> list[Work]:
 
 
 def stored_transposed(factor: Array) -> int:
-    """Tell from its strides whether a matrix stands in memory column by column.
+    """Return 1 if a matrix is stored column by column, else 0; the strides decide.
 
-    Shapes alone do not say it: the weight gradient reads its left factor transposed. An axis of length 1 decides
-    nothing, and a matrix that is neither order is copied before the product, hence row by row.
+    An axis of length 1 does not count. A matrix in neither order is copied before the product, hence row by row.
 
     >>> stored_transposed(Array((3, 2), (1, 3), "fp32", 4, storage=1))
     1
@@ -110,17 +109,14 @@ def stored_transposed(factor: Array) -> int:
 
 
 def product(left: Array, right: Array) -> Dimensions:
-    """Give the dimensions of left·right, factors of two axes or of three with the batch first."""
+    """Return the dimensions of left·right, for factors with two axes or with three, the batch first."""
     b, m, k, n = prod(left.shape[:-2]), left.shape[-2], left.shape[-1], right.shape[-1]
     transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
     return {"b": b, "m": m, "n": n, "k": k, **transposed}
 
 
 def gemm_of(left: str, right: str) -> Rule:
-    """Make the rule of an op that multiplies the two named arguments.
-
-    What is added to the product (a bias, a running sum) goes with it: libraries do it in the same kernel.
-    """
+    """Make the rule of a product of two named arguments; libraries add a bias or a sum in the same kernel."""
 
     def rule(call: Call) -> list[Work]:
         first, second = call.array(left), call.array(right)
@@ -130,9 +126,9 @@ def gemm_of(left: str, right: str) -> Rule:
 
 
 def grouped(call: Call) -> list[Work]:
-    """Rule of products of groups of rows, whose ends depend on data: as many equal groups.
+    """Price products of groups of rows whose bounds depend on data, as the same number of equal groups.
 
-    Two factors of two axes are summed over the rows of a group, which is the weights' gradient.
+    If both factors have two axes, the product sums over the rows of a group: a weight gradient.
     """
     left, right = call.array("self"), call.array("mat2")
     groups = (call.array("offs") if call.arguments.get("offs") else left).shape[0]
@@ -141,8 +137,8 @@ def grouped(call: Call) -> list[Work]:
     rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
     if not len(left.shape) == len(right.shape) == 3:
         sizes[rows] = -(-int(sizes[rows]) // groups)
-    turned = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
-    return [Work("gemm", {**sizes, **turned}, left.dtype)]
+    transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
+    return [Work("gemm", {**sizes, **transposed}, left.dtype)]
 
 
 def _as_column(vector: Array) -> Array:
@@ -154,7 +150,7 @@ def _as_row(vector: Array) -> Array:
 
 
 def matrix_vector_of(left: str) -> Rule:
-    """Make the rule of a matrix times ``vec``: n = 1."""
+    """Make the rule of a matrix times ``vec``: a product with n = 1."""
 
     def rule(call: Call) -> list[Work]:
         first = call.array(left)
@@ -164,14 +160,14 @@ def matrix_vector_of(left: str) -> Rule:
 
 
 def dot(call: Call) -> list[Work]:
-    """Rule of the inner product of two vectors: m = n = 1."""
+    """Price the inner product of two vectors: a product with m = n = 1."""
     names = list(call.arguments)
     first, second = call.array(names[0]), call.array(names[1])
     return [Work("gemm", product(_as_row(first), _as_column(second)), first.dtype)]
 
 
 def linear(call: Call) -> list[Work]:
-    """Rule of x·Wᵀ + bias as one op, which is what it stays under ``inference_mode``."""
+    """Price x·Wᵀ + bias as one op, as PyTorch runs it under ``inference_mode``."""
     values, weight = call.array("input"), call.array("weight")
     rows, features = prod(values.shape[:-1]), values.shape[-1]
     sizes: Dimensions = {"b": 1, "m": rows, "n": weight.shape[0], "k": features, "trans_a": 0, "trans_b": 1}
@@ -179,7 +175,7 @@ def linear(call: Call) -> list[Work]:
 
 
 def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensions:
-    """Give two factors with the same axes, of length 1 where one lacks it, as a batched matrix product."""
+    """Return the batched product of two factors with matching axes; an axis that a factor lacks has length 1."""
     sizes = {"b": 1, "m": 1, "n": 1, "k": 1}
     for axis, (first, second) in enumerate(zip(left, right, strict=True)):
         letter = "k" if axis in summed else "b" if first > 1 and second > 1 else "m" if first > 1 else "n"
@@ -188,9 +184,9 @@ def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensi
 
 
 def trilinear(call: Call) -> list[Work]:
-    """Rule of the product of three tensors behind a bilinear layer: the first two, then the third.
+    """Price the product of three tensors in a bilinear layer: first times second, then times third.
 
-    Axes that the third lacks are summed in the first product, the others in the second.
+    The first product sums over the axes that the third tensor lacks; the second product sums over the others.
     """
     arrays = [call.array(name) for name in ("i1", "i2", "i3")]
     expanded = [set(call.arguments[f"expand{number}"]) for number in (1, 2, 3)]
@@ -207,14 +203,14 @@ def trilinear(call: Call) -> list[Work]:
 
 
 def copy_into(call: Call) -> list[Work]:
-    """Rule of ``copy_(self, src)``: what stood in self before is not read."""
+    """Price ``copy_(self, src)``: the old content of self is not read."""
     source = call.arguments.get("src")
     read = [source] if isinstance(source, Array) else []
     return [Work("copy", traffic(calls.most_elements(call.written), read, call.written), call.dtype)]
 
 
 def softmax_along(name: str) -> Rule:
-    """Make the rule of a softmax over axis ``dim`` of the named argument, forward or back."""
+    """Make the rule of a softmax, forward or backward, over axis ``dim`` of the named argument."""
 
     def rule(call: Call) -> list[Work]:
         values = call.array(name)
@@ -224,7 +220,7 @@ def softmax_along(name: str) -> Rule:
 
 
 def batch_norm(call: Call) -> list[Work]:
-    """Rule of batch normalisation: a row is all values of a channel; by stored statistics a scale and a shift."""
+    """Price batch normalisation: a row holds all values of a channel; by stored statistics it is pointwise."""
     values = call.array("input")
     if call.arguments.get("training") is False or call.op.endswith("no_training"):
         return calls.pointwise(call)
@@ -232,30 +228,30 @@ def batch_norm(call: Call) -> list[Work]:
 
 
 def layer_norm(call: Call) -> list[Work]:
-    """Rule of layer and root-mean-square normalisation, forward or back: a row is the normalised shape."""
+    """Price layer or root-mean-square normalisation, forward or backward: a row is the normalised shape."""
     return on_rows("norm", call, call.array("input"), prod(call.arguments["normalized_shape"]))
 
 
 def group_norm(call: Call) -> list[Work]:
-    """Rule of group normalisation, forward or back: a row is the values of one group of one sample."""
+    """Price group normalisation, forward or backward: a row holds the values of one group of one sample."""
     return calls.per_channel(call, call.array("input"), int(call.arguments["N"]) * int(call.arguments["group"]))
 
 
 def weight_norm(call: Call) -> list[Work]:
-    """Rule of weight normalisation, forward or back: a row is the weights that share one length."""
+    """Price weight normalisation, forward or backward: a row holds the weights that share one length."""
     weight = call.array("v" if "v" in call.arguments else "saved_v")
     lengths = call.array("g" if "g" in call.arguments else "saved_g")
     return calls.per_channel(call, weight, lengths.numel)
 
 
 def _pool_reads(call: Call) -> list[Array]:
-    """Leave out the input that a backward call is handed for its shape only."""
+    """Return the arrays read, without the input that a backward call receives for its shape only."""
     backward = "grad_output" in call.arguments
     return [array for array in call.read if not (backward and array == call.array("self"))]
 
 
 def window_pool(call: Call) -> list[Work]:
-    """Rule of pooling with a kernel: each result looks at one window, so numel = results × window."""
+    """Price pooling with a kernel: each result reads one window, so numel = results × window."""
     kernel = list(call.arguments["kernel_size"])
     spatial = 3 if "3d" in call.op else 2
     window = prod(kernel * spatial if len(kernel) == 1 else kernel)
@@ -265,7 +261,7 @@ def window_pool(call: Call) -> list[Work]:
 
 
 def adaptive_pool(call: Call) -> list[Work]:
-    """Rule of pooling to a given size: the windows tile the larger side, which is numel."""
+    """Price pooling to a given size: the windows tile the larger of input and result, whose elements are numel."""
     pooled = call.array("grad_output") if "grad_output" in call.arguments else call.results[0]
     fewer, numel = sorted((call.array("self").numel, pooled.numel))
     found = traffic(numel, _pool_reads(call), call.written, row=numel // max(fewer, 1))
@@ -273,7 +269,7 @@ def adaptive_pool(call: Call) -> list[Work]:
 
 
 def gather_from(table: str, kind: str) -> Rule:
-    """Make the rule of a lookup in the named table: only the elements looked up are read, not the table."""
+    """Make the rule of a lookup in the named table: only the selected elements are read, not the whole table."""
 
     def rule(call: Call) -> list[Work]:
         source, picked = call.array(table), call.results[0]
@@ -283,7 +279,7 @@ def gather_from(table: str, kind: str) -> Rule:
 
 
 def embedding_bag(call: Call) -> list[Work]:
-    """Rule of a lookup that sums its rows: every row looked up is read, one row a bag is written."""
+    """Price a lookup that sums its rows: every selected row is read, one row per bag is written."""
     table, indices = call.array("weight"), call.array("indices")
     width = table.shape[-1]
     bags = replace(call, results=call.results[:1])
@@ -291,13 +287,13 @@ def embedding_bag(call: Call) -> list[Work]:
 
 
 def embedding_backward(call: Call) -> list[Work]:
-    """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
+    """Price a lookup's gradient: the incoming gradient is read, the gradient of the whole table is written."""
     gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
     return on_rows("embedding", call, gradient, gradient.shape[-1])
 
 
 def embedding_bag_backward(call: Call) -> list[Work]:
-    """Rule of that sum's gradient: each row looked up gets its bag's gradient; of maxima, each element its own."""
+    """Price the gradient of `embedding_bag`: per row looked up, or per element of a bag for maxima (mode 2)."""
     gradient, largest = call.array("grad"), int(call.arguments["mode"]) == 2
     names = {0: "indices offset2bag per_sample_weights", 1: "indices offset2bag bag_size", 2: "maximum_indices"}
     read = [
@@ -310,7 +306,7 @@ def embedding_bag_backward(call: Call) -> list[Work]:
 
 
 def scatter(call: Call) -> list[Work]:
-    """Rule of writing values to indexed places; in place only those places are touched, else all is copied."""
+    """Price writing values to indexed places: in place only these places are touched, otherwise all is copied."""
     target = call.array("self")
     read = [array for array in call.read if array != target]
     in_place = any(array.storage == target.storage for array in call.results)
@@ -322,13 +318,13 @@ def scatter(call: Call) -> list[Work]:
 
 
 def picked_loss(call: Call) -> list[Work]:
-    """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
+    """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     numel = call.array("target").numel
     return calls.on_picked("reduction", call, call.array("self"), numel, numel)
 
 
 def picked_loss_backward(call: Call) -> list[Work]:
-    """Rule of its gradient: a whole tensor of zeros with one value per target."""
+    """Price the gradient of `picked_loss`: a whole tensor of zeros with one value per target."""
     probabilities = call.array("self")
     read = [array for array in call.read if array != probabilities]
     return [Work("copy", traffic(probabilities.numel, read, call.written), probabilities.dtype)]
@@ -341,7 +337,7 @@ PRODUCTS: Mapping[str, Rule] = {
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
     "convolution": convolution, "convolution_backward": convolution_backward, "_grouped_mm": grouped,
 }  # fmt: skip
-"""Matrix products and convolutions: their arguments tell the whole work, whatever the result."""
+"""Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 
 RULES: Mapping[str, Rule | None] = {
     **PRODUCTS,
@@ -384,7 +380,7 @@ RULES: Mapping[str, Rule | None] = {
     "nll_loss_forward": picked_loss, "nll_loss2d_forward": picked_loss,
     "nll_loss_backward": picked_loss_backward, "nll_loss2d_backward": picked_loss_backward,
     **each(calls.alignment, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
-    # element by element, without the tag that says so
+    # element by element, but without PyTorch's pointwise tag
     **each(pointwise, """native_dropout _fused_dropout _masked_scale glu glu_backward leaky_relu_backward
         elu_backward softplus_backward softshrink_backward hardshrink_backward hardtanh_backward
         hardsigmoid_backward hardswish hardswish_backward log_sigmoid_forward log_sigmoid_backward _prelu_kernel
@@ -399,7 +395,7 @@ RULES: Mapping[str, Rule | None] = {
         _foreach_reciprocal _foreach_sign _foreach_sqrt _foreach_sub"""),
     **each(for_each("copy"), "_foreach_copy _foreach_zero"),
     **each(for_each("reduction"), "_foreach_norm _foreach_max"),
-    # data that moves unchanged
+    # data moved unchanged
     **each(copy, """clone _to_copy copy cat stack _chunk_cat constant_pad_nd flip roll rot90 repeat tril triu
         diag_embed block_diag pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im slice_backward
         select_backward diagonal_backward unfold_backward slice_scatter select_scatter diagonal_scatter
@@ -412,25 +408,25 @@ RULES: Mapping[str, Rule | None] = {
         new_full scalar_tensor eye arange linspace logspace tril_indices triu_indices rand rand_like randn
         randn_like randint randint_like randperm bernoulli_ uniform_ normal_ random_ exponential_ log_normal_
         geometric_ cauchy_"""),
-    # work with no formula of its own
+    # work without a formula of its own
     **each(other, """sort topk kthvalue median nanmedian mode cumsum cumprod cummax cummin logcumsumexp
         searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
         grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter
         _amp_update_scale"""),
-    # no work: the tensor's description changes, or memory is set aside
+    # no work: only the tensor's description changes, or memory is reserved
     **each(None, """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like empty_strided
         empty_permuted new_empty new_empty_strided is_same_size record_stream _local_scalar_dense
         _sparse_coo_tensor_with_dims_and_tensors _assert_async _functional_assert_async
         _assert_tensor_metadata"""),
 }  # fmt: skip
-"""Op names without ``aten::``. A name that ends in ``_`` and is missing is looked up without it."""
+"""Op names without ``aten::``. A name that ends in ``_`` and is missing is looked up without the ``_``."""
 
 
 def find_rule(op: str) -> tuple[bool, Rule | None]:
-    """Look an op up: whether the table knows it, and its rule (None: it does no work).
+    """Return whether the table knows an op, and the op's rule (None: the op does no work).
 
-    What processes send each other is no work of a device: a layout prices it.
+    Communication between processes is no work of a device: the parallel layout prices it.
 
     >>> find_rule("aten::detach"), find_rule("aten::_cholesky_solve_helper"), find_rule("c10d::allreduce_")
     ((True, None), (False, None), (True, None))

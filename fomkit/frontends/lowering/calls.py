@@ -1,4 +1,8 @@
-"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops."""
+"""Framework-free records that tracers and rules share: arrays, calls, works and traced ops.
+
+A tracer describes each executed op as a `Call`. A rule turns the call into `Work`s: kind, dimensions and number
+format. The functions below are the building blocks of rules; `aten`, `onnx` and `tf` hold the tables of rules.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from fomkit.core.units import default_engine
 Dimensions = dict[str, int | float | str]
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 INPUT_GRADIENT, WEIGHT_GRADIENT = "backward_input", "backward_weight"
-"""Names of the passes; the two gradients are told apart where that is certain."""
+"""Names of the passes; the two gradients have names of their own where the rule is certain which one runs."""
 
 _DTYPES: Mapping[str, str] = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",
@@ -23,7 +27,7 @@ _BY_WIDTH = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 
 def format_name(name: str, item_byte: int) -> str:
-    """Give fomkit's name of a framework's number format; a rare one is named by an integer of its width."""
+    """Return fomkit's name of a framework's number format; a rare format is named as the integer of its width."""
     return _DTYPES.get(name) or _BY_WIDTH[item_byte]
 
 
@@ -40,12 +44,12 @@ class Array:
 
     @property
     def numel(self) -> int:
-        """Elements, a repeated one counted each time."""
+        """Elements; a repeated element counts each time."""
         return prod(self.shape)
 
     @property
     def byte(self) -> int:
-        """Bytes that stand in memory; a broadcast or overlapping element counts once.
+        """Bytes in memory; a broadcast or overlapping element counts once.
 
         >>> Array((5, 4), (0, 1), "fp32", 4, storage=1).byte
         16
@@ -59,7 +63,7 @@ class Array:
 
 
 def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Give the strides of a tensor without gaps, row by row [elements].
+    """Return the strides of a tensor stored row by row without gaps [elements].
 
     >>> packed_strides((2, 3, 4))
     (12, 4, 1)
@@ -69,11 +73,11 @@ def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 AXES = ("d", "h", "w")
 LENGTHS = ("depth", "height", "width")
-"""Axes of a convolution: in the names of its kernel, stride, padding and dilation, and as lengths of its input."""
+"""Axes of a convolution: as suffixes of kernel, stride, padding and dilation; as names of the input's lengths."""
 
 
 def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
-    """Give the arrays among values, lists and tuples of them, in order."""
+    """Yield the arrays among values and in nested lists and tuples, in order."""
     for value in values:
         if isinstance(value, Array):
             yield value
@@ -86,7 +90,7 @@ class Call:
     """One call of a framework's op.
 
     `op`: the framework's name.
-    `arguments`: each argument by the name of the op's schema; tensors as `Array`.
+    `arguments`: by the names of the op's schema; tensors as `Array`.
     `results`: tensors returned, and arguments written in place.
     """
 
@@ -95,7 +99,7 @@ class Call:
     results: tuple[Array, ...]
 
     def array(self, name: str) -> Array:
-        """Give one argument that must be a tensor."""
+        """Return an argument that must be a tensor; raise TypeError if it is not."""
         value = self.arguments[name]
         if not isinstance(value, Array):
             raise TypeError(f"{self.op}: {name} is no tensor")
@@ -113,7 +117,7 @@ class Call:
 
     @property
     def dtype(self) -> str:
-        """Number format of the first floating-point tensor, results before arguments, else of the first tensor."""
+        """Number format of the first floating-point tensor, results before arguments; else of the first tensor."""
         arrays = [*self.results, *arrays_in(self.arguments.values())]
         floating = (array.dtype for array in arrays if array.dtype[:2] in ("fp", "bf"))
         return next(floating, arrays[0].dtype if arrays else "fp32")
@@ -121,10 +125,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a rule makes of a call: a row's kind, dimensions and number format.
-
-    ``pass_name`` is "" unless the rule knows it better than the moment of the call does.
-    """
+    """Kind, dimensions and number format of a row; ``pass_name`` is "" if the time of the call determines it."""
 
     kind: str
     dimensions: Dimensions
@@ -136,19 +137,19 @@ Rule = Callable[[Call], list[Work]]
 
 
 def works_of(call: Call, rule: Rule) -> list[Work]:
-    """Apply a rule; an op on no elements at all does no work."""
+    """Apply a rule; an op on no elements does no work."""
     if not any(array.numel for array in (*call.read, *call.written)):
         return []
     return rule(call)
 
 
 def each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
-    """Give several ops one rule."""
+    """Map each name in a string of names to the same rule."""
     return dict.fromkeys(names.split(), rule)
 
 
 def add_counts(one: int | str, other: int | str) -> int | str:
-    """Add two counts, expressions too.
+    """Add two counts, numbers or expressions.
 
     >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
     (5, 'seq', '1 + seq - 1')
@@ -159,7 +160,7 @@ def add_counts(one: int | str, other: int | str) -> int | str:
 
 
 def add_lines(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    """Add the executions of lines of code.
+    """Add the executions of lines of code, by line.
 
     >>> add_lines({"a.py:1 f": 1}, {"a.py:1 f": 2, "a.py:3 f": 1})
     {'a.py:1 f': 3, 'a.py:3 f': 1}
@@ -169,11 +170,11 @@ def add_lines(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, 
 
 @dataclass(slots=True)
 class TracedOp:
-    """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call.
+    """One executed op with its pass and module; ``parts`` are the ops inside a row that is found at the call.
 
-    ``input_gradient`` is False where the op reads data, whose gradient nobody computes. ``count`` is more than
-    one, or an expression in named sizes, once equal executions are joined. ``lines`` are the lines of the user's
-    code that run it, with the executions of each.
+    ``input_gradient`` is False where the op reads data, whose gradient is not computed. Once equal executions are
+    joined, ``count`` is above 1 or an expression in named sizes. ``lines`` are the lines of the user's code that
+    run the op, with the number of executions of each.
     """
 
     op: str
@@ -194,19 +195,19 @@ class TracedOp:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What two executions must share, besides their dimensions, to be one row."""
+        """What two executions must share, besides their dimensions, to become one row."""
         return (self.op, self.kind, self.dtype, self.engine, self.pass_name, self.module)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is equal of equal executions: identity and dimensions."""
+        """Key by which executions are equal: identity and dimensions."""
         return (self.identity, tuple(self.dimensions.items()))
 
 
 def rnn_sizes(
     cell: str, batch: int, steps: int, widths: Sequence[int], *, layers: int = 1, directions: int = 1
 ) -> Dimensions:
-    """Give the dimensions of a recurrent layer's row; ``widths`` are those of its input and of its state."""
+    """Return the dimensions of a recurrent layer's row; ``widths`` are those of the input and of the state."""
     found: Dimensions = {"cell": cell, "batch": batch, "steps": steps, "input_size": widths[0]}
     return {**found, "hidden_size": widths[1], "layers": layers, "directions": directions}
 
@@ -214,13 +215,12 @@ def rnn_sizes(
 def attention_sizes(
     batch: int, heads: Sequence[int], lengths: Sequence[int], widths: Sequence[int], *, causal: object
 ) -> Dimensions:
-    """Give the dimensions of an attention's row; of each pair, the first is of queries, the second of keys.
+    """Return the dimensions of an attention's row.
 
-    Flop of a row are 4·batch·heads·q_len·kv_len·head_dim forward and twice that backward, causal or not: plain
-    products compute the whole square. Where values are wider or narrower than keys, head_dim is the mean of both,
-    which keeps the flop right.
-
-    `widths`: of keys and of values.
+    `heads`, `lengths`: of queries, then of keys; `widths`: of keys, then of values. The flop of a row are
+    4·batch·heads·q_len·kv_len·head_dim forward and twice that backward, causal or not: plain products compute the
+    whole square. If values are wider or narrower than keys, head_dim is the mean of both, so that the flop are
+    right.
     """
     both = sum(widths)
     found: Dimensions = {"batch": batch, "heads": heads[0], "kv_heads": heads[1], "q_len": lengths[0]}
@@ -231,14 +231,14 @@ def attention_sizes(
 def attention_of_shapes(
     query: Sequence[int], key: Sequence[int], value: Sequence[int], *, causal: object
 ) -> Dimensions:
-    """Give the same of three shapes (…, heads, length, width); one of up to three axes has no heads."""
+    """Return `attention_sizes` for shapes (…, heads, length, width); shapes of up to three axes have no heads."""
     batch = prod(query[:-3] if len(query) > 3 else query[:-2])
     heads = [one[-3] if len(one) > 3 else 1 for one in (query, key)]
     return attention_sizes(batch, heads, (query[-2], key[-2]), (query[-1], value[-1]), causal=causal)
 
 
 def update_rows(op: str, rule: str, impl: str, updated: Iterable[tuple[str, int]]) -> list[TracedOp]:
-    """Describe one update of tensors (number format, elements): a row for each format."""
+    """Return one row per number format for one update of tensors, given as (number format, elements)."""
     numels: dict[str, list[int]] = {}
     for dtype, numel in updated:
         numels.setdefault(dtype, []).append(numel)
@@ -250,14 +250,14 @@ def update_rows(op: str, rule: str, impl: str, updated: Iterable[tuple[str, int]
 
 
 def total_byte(arrays: Iterable[Array]) -> int:
-    """Add up what stands in memory [byte]."""
+    """Sum the bytes in memory of some arrays [byte]."""
     return sum(array.byte for array in arrays)
 
 
 def traffic(
     numel: int, read: Iterable[Array], written: Iterable[Array], *, row: int = 0, extra_byte: int = 0
 ) -> Dimensions:
-    """Give the dimensions of a traffic row; ``extra_byte`` is what is picked out of a larger tensor."""
+    """Return the dimensions of a traffic row; ``extra_byte`` is read from a larger tensor, in part."""
     tensors = list(read)
     dimensions: Dimensions = {"numel": numel, "inputs": len(tensors)}
     if row:
@@ -266,14 +266,14 @@ def traffic(
 
 
 def on_rows(kind: str, call: Call, values: Array, row: int) -> list[Work]:
-    """Give the work of an op on rows of some values: all that it is handed is read, all results are written."""
+    """Price an op on rows of some values: all its arguments are read, all its results are written."""
     return [Work(kind, traffic(values.numel, call.read, call.written, row=row), values.dtype)]
 
 
 def on_picked(
     kind: str, call: Call, source: Array, numel: int, row: int = 0, *, picked: int | None = None, dtype: str = ""
 ) -> list[Work]:
-    """Give the work of an op that reads of one argument only the elements that it picks, ``numel`` if not told."""
+    """Price an op that reads only ``picked`` elements (default: ``numel``) of one argument."""
     read = [array for array in call.read if array != source]
     byte = (numel if picked is None else picked) * source.item_byte
     found = traffic(numel, read, call.written, row=row, extra_byte=byte)
@@ -281,20 +281,20 @@ def on_picked(
 
 
 def per_channel(call: Call, values: Array, channels: int) -> list[Work]:
-    """Give the work of a normalisation whose rows are all values of one channel, or of another such group."""
+    """Price a normalisation whose rows hold all values of one channel, or of another such group."""
     return on_rows("norm", call, values, values.numel // max(channels, 1))
 
 
 def most_elements(arrays: Iterable[Array]) -> int:
-    """Give the elements of the largest array."""
+    """Return the number of elements of the largest array."""
     return max((array.numel for array in arrays), default=0)
 
 
 def _moving(kind: str, *, reads: bool = True, larger_side: bool = False) -> Rule:
     """Make the rule of an op whose arguments are read and whose results are written once each.
 
-    `reads`: whether anything is read; `larger_side`: whether elements are those of the largest argument or result,
-    whichever is larger; else those of the largest result.
+    `reads`: whether the arguments are read. `larger_side`: whether numel is that of the largest argument or
+    result; otherwise numel is that of the largest result.
     """
 
     def rule(call: Call) -> list[Work]:
@@ -307,17 +307,17 @@ def _moving(kind: str, *, reads: bool = True, larger_side: bool = False) -> Rule
 pointwise = _moving("pointwise")
 """Rule of one operation per element."""
 generate = _moving("copy", reads=False)
-"""Rule of fills and random numbers."""
+"""Rule of fills and random numbers: only the result is written."""
 copy = _moving("copy")
 """Rule of data that moves unchanged into new memory."""
 other = _moving("other", larger_side=True)
-"""Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
+"""Rule of work without a formula of its own (sorting, scans): its compulsory traffic only."""
 upsample = _moving("pointwise", larger_side=True)
-"""Rule of interpolation, forward and back: as many operations as elements on the larger side."""
+"""Rule of interpolation, forward and backward: one operation per element of the larger side."""
 
 
 def for_each(kind: str) -> Rule:
-    """Make the rule of an op on a list of tensors, which is one kernel for all of them."""
+    """Make the rule of an op on a list of tensors, which runs as one kernel for all of them."""
 
     def rule(call: Call) -> list[Work]:
         tensors = list(arrays_in([call.arguments["self"]]))
@@ -331,16 +331,16 @@ def for_each(kind: str) -> Rule:
 
 
 def reduction(call: Call) -> list[Work]:
-    """Rule of sums, means, extrema and losses: all elements in, few out."""
+    """Price sums, means, extrema and losses: many elements are read, few are written."""
     numel, results = most_elements(call.read), most_elements(call.written)
     found = traffic(numel, call.read, call.written, row=numel // max(results, 1))
     return [Work("reduction", found, call.dtype)]
 
 
 def alignment_states(targets: Sequence[int], batch: int) -> int:
-    """Count the states of a CTC loss at a time: the labels of a target, with a blank around each.
+    """Count the states of a CTC loss in one frame: the labels of a target, with a blank around each.
 
-    `targets`: shape of the labels, those of a sample in a row, or all after each other: of equal lengths then.
+    `targets`: shape of the labels, one row per sample, or all in one axis, then assumed to be of equal length.
 
     >>> alignment_states((4, 10), 4), alignment_states((40,), 4)
     (21, 21)
@@ -349,12 +349,12 @@ def alignment_states(targets: Sequence[int], batch: int) -> int:
 
 
 def alignment(call: Call) -> list[Work]:
-    """Rule of a CTC loss, forward and back: sums over the paths of a sample's labels through its frames.
+    """Price a CTC loss, forward or backward: sums over the paths of a sample's labels through its frames.
 
-    Each of the T frames needs the sums of the frame before (Graves et al., ICML 2006, eq. 6 and 10), so it is T
-    executions one after the other, of batch × (2·L + 1) states: a probability and a sum read, a sum written.
-    Backward writes the gradient of all scores besides; the loss of cuDNN or MIOpen is both at once. Frames are as
-    long as told, none is padding.
+    Each of the T frames needs the sums of the frame before (Graves et al., ICML 2006, eq. 6 and 10). The work is
+    thus T executions in sequence, each of batch × (2·L + 1) states: a probability and a sum are read, a sum is
+    written. Backward also writes the gradient of all scores. The losses of cuDNN and MIOpen compute both passes in
+    one call. All frames count: none is taken for padding.
     """
     scores = call.array("log_probs")
     frames, batch, _ = scores.shape
@@ -368,7 +368,10 @@ def alignment(call: Call) -> list[Work]:
 
 
 def split_gradients(op: TracedOp) -> list[TracedOp]:
-    """Split a recurrent backward row in two; data needs no gradient, so its product is not in the row's sizes."""
+    """Split a recurrent backward row into input gradient and weight gradient; return other rows unchanged.
+
+    Where the layer reads data, no input gradient is computed: the row of the input gradient then has input_size 0.
+    """
     if op.kind != "rnn" or op.pass_name != BACKWARD:
         return [op]
     rows = []

@@ -1,7 +1,7 @@
-"""The one table from ONNX's op names to what they cost; to support an op, add its name here.
+"""Table of ONNX's op names and the rules that price them. To support an op, add its name to `RULES`.
 
-Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
-missing is unsupported and listed. What an op's gradient costs is in `onnx_gradients`.
+A rule is a function that returns the works of a call; ``None`` marks an op that does no work. An op that is
+missing in the table is unsupported and listed. `onnx_gradients` prices the gradients.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ def _factors(call: Call) -> tuple[Array, Array]:
 
 
 def sizes_of(call: Call) -> Dimensions:
-    """Give the dimensions of a convolution's row.
+    """Return the dimensions of a convolution's row.
 
-    Padding that differs on both sides of an axis is no one number: where no such number gives the output's length,
-    the input is taken with its padding, as for TensorFlow.
+    Padding that differs between the two sides of an axis is not one number. If no single number gives the output's
+    length, the padding is added to the input's length, as for TensorFlow.
     """
     values, weight = _factors(call)
-    told, spatial = call.arguments, len(weight.shape) - 2
+    attributes, spatial = call.arguments, len(weight.shape) - 2
     transposed = call.op == "ConvTranspose"
-    groups = int(told.get("group", 1))
-    into = weight.shape[0] if transposed else weight.shape[1] * groups
-    if spatial < 1 or len(values.shape) != spatial + 2 or into != values.shape[1]:
+    groups = int(attributes.get("group", 1))
+    in_channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    if spatial < 1 or len(values.shape) != spatial + 2 or in_channels != values.shape[1]:
         raise ValueError(f"{call.op} takes {values.shape} with a weight of {weight.shape} in {groups} groups")
     if spatial > 3:
         raise ValueError(f"{call.op} has {spatial} axes of space")
     ones, zeros = [1] * spatial, [0] * spatial
     arguments: dict[str, Any] = {
-        "groups": groups, "transposed": transposed, "stride": told.get("strides") or ones,
-        "dilation": told.get("dilations") or ones, "padding": zeros, "output_padding": zeros,
+        "groups": groups, "transposed": transposed, "stride": attributes.get("strides") or ones,
+        "dilation": attributes.get("dilations") or ones, "padding": zeros, "output_padding": zeros,
     }  # fmt: skip
     found = conv_dimensions(arguments, values, weight)
     results = call.results[0].shape[2:]
@@ -53,34 +53,34 @@ def sizes_of(call: Call) -> Dimensions:
 
 
 def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) -> None:
-    """Put the padding of one axis in, counted from the last."""
+    """Set the padding of one axis; ``at`` counts from the last axis."""
     axis, length = calls.AXES[at], calls.LENGTHS[at]
-    reach = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
+    extent = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
     stride, given = int(found[f"stride_{axis}"]), int(found[length])
     pads = list(call.arguments.get("pads") or ())
     spatial = len(pads) // 2
     before, after = (pads[at + spatial], pads[at + 2 * spatial]) if pads else (0, 0)
     automatic = call.arguments.get("auto_pad", "NOTSET") not in ("NOTSET", "")
     if transposed:
-        found[f"pad_{axis}"], more = cut(given, out, reach, stride)
-        if more:
+        found[f"pad_{axis}"], output_pad = cut(given, out, extent, stride)
+        if output_pad:
             for one in calls.AXES:
                 found.setdefault(f"output_pad_{one}", 0)
-            found[f"output_pad_{axis}"] = more
+            found[f"output_pad_{axis}"] = output_pad
     elif before == after and not automatic:
         found[f"pad_{axis}"] = before
     else:
-        found[f"pad_{axis}"], found[length] = padded(given, out, reach, stride)
+        found[f"pad_{axis}"], found[length] = padded(given, out, extent, stride)
 
 
 def convolution(call: Call) -> list[Work]:
-    """Rule of Conv, ConvTranspose, ConvInteger and QLinearConv; a bias is added in the same kernel."""
+    """Price Conv, ConvTranspose, ConvInteger and QLinearConv; a bias is added in the same kernel."""
     values, _ = _factors(call)
     return [Work("conv", sizes_of(call), _of_integers(values.dtype), calls.FORWARD)]
 
 
 class NoRule(ValueError):  # noqa: N818 - a verdict, not a fault
-    """A spelling of an op has no rule; the message is for the list of unsupported ops."""
+    """A use of an op has no rule; the message is an entry of the list of unsupported ops."""
 
 
 def _of_integers(dtype: str) -> str:
@@ -88,19 +88,19 @@ def _of_integers(dtype: str) -> str:
 
 
 def as_matrix(array: Array, *, on_left: bool) -> Array:
-    """Give a vector the axis of length 1 that a product adds to it."""
+    """Add to a vector the axis of length 1 that a product gives it."""
     if len(array.shape) > 1:
         return array
     return reshaped(array, (1, *array.shape) if on_left else (*array.shape, 1))
 
 
 def flat_rows(array: Array) -> Array:
-    """Describe a stack of matrices as one, all rows below each other; it must stand row by row."""
+    """Describe a stack of matrices, stored row by row, as one matrix with all rows below each other."""
     return reshaped(array, (prod(array.shape[:-1]), array.shape[-1]))
 
 
 def factors(call: Call) -> tuple[Array, Array]:
-    """Give the left and the right factor of Gemm, MatMul and their integer spellings, as they are multiplied."""
+    """Return the left and the right factor of Gemm, MatMul and their integer spellings, as they are multiplied."""
     arrays = [argument for argument in call.arguments.values() if isinstance(argument, Array)]
     named = call.arguments.get("b" if "b" in call.arguments else "B")
     second = named if isinstance(named, Array) else arrays[-1]
@@ -114,14 +114,14 @@ def factors(call: Call) -> tuple[Array, Array]:
 
 
 def is_row_by_row(array: Array) -> bool:
-    """Tell whether a tensor stands in memory without gaps, last axis fastest."""
+    """Return whether a tensor is stored without gaps, last axis fastest."""
     return array.stride == reshaped(array, array.shape).stride
 
 
 def multiplied(left: Array, right: Array) -> Dimensions:
-    """Give the dimensions of a product; stacks are stretched to each other.
+    """Return the dimensions of a product; stacks are broadcast against each other.
 
-    One right factor for all of a stack is one product, whose rows are all rows of the stack.
+    One right factor for a whole stack makes one product, whose rows are all rows of the stack.
     """
     if prod(right.shape[:-2]) == 1 and is_row_by_row(left):
         return product(flat_rows(left), reshape_last(right))
@@ -130,25 +130,25 @@ def multiplied(left: Array, right: Array) -> Dimensions:
 
 
 def reshape_last(array: Array) -> Array:
-    """Give the last matrix of a stack."""
+    """Return one matrix of a stack."""
     return Array(array.shape[-2:], array.stride[-2:], array.dtype, array.item_byte, array.storage)
 
 
 def stretched(left: Array, right: Array) -> tuple[int, ...]:
-    """Give the lengths of two stacks, all axes but the last two, stretched to each other."""
+    """Return the lengths of two stacks (all axes but the last two), broadcast against each other."""
     longest = max(len(left.shape), len(right.shape)) - 2
     stacks = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
     return tuple(map(max, *stacks))
 
 
 def matrix_product(call: Call) -> list[Work]:
-    """Rule of Gemm, MatMul, MatMulInteger and QLinearMatMul; a bias is added in the same kernel."""
+    """Price Gemm, MatMul, MatMulInteger and QLinearMatMul; a bias is added in the same kernel."""
     left, right = factors(call)
     return [Work("gemm", multiplied(left, right), _of_integers(left.dtype))]
 
 
 def equation_of(call: Call) -> str:
-    """Write an Einsum's equation with its result, which it may leave out."""
+    """Return an Einsum's equation with its result, which the file may leave out."""
     equation = str(call.arguments["equation"]).replace(" ", "")
     if "->" in equation:
         return equation
@@ -163,7 +163,7 @@ def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array,
 
 
 def einsum(call: Call) -> list[Work]:
-    """Rule of Einsum of one or two tensors."""
+    """Price Einsum of one or two tensors; raise NoRule for more."""
     given: Any = call.arguments["Inputs"]
     arrays = [given] if isinstance(given, Array) else list(given)
     if len(arrays) > 2:
@@ -172,90 +172,90 @@ def einsum(call: Call) -> list[Work]:
 
 
 def picked(call: Call) -> list[Work]:
-    """Rule of data that is cut or picked out of a tensor: only what is taken is read of it."""
+    """Price data that is cut or picked out of a tensor: only the selected elements are read."""
     numel, taken = calls.most_elements(call.written), sum(array.numel for array in call.written)
     return calls.on_picked("copy", call, call.read[0], numel, picked=taken, dtype=call.dtype)
 
 
 def gather(call: Call) -> list[Work]:
-    """Rule of a lookup along an axis; in a table of rows, which is the first axis, it is an embedding."""
+    """Price a lookup along an axis; a lookup along the first axis of a matrix is an embedding."""
     works, source = picked(call), call.read[0]
     if int(call.arguments.get("axis", 0)) % max(len(source.shape), 1) or len(source.shape) != 2:
         return works
-    # A row that is told by a number is cut out; rows that other data tell are looked up.
+    # A row selected by a fixed number is a cut; rows selected by a tensor of indices are looked up.
     if not isinstance(call.arguments.get("indices"), Array):
         return works
     return [Work("embedding", {**one.dimensions, "row": source.shape[-1]}, one.dtype) for one in works]
 
 
 def put(call: Call) -> list[Work]:
-    """Rule of values written to indexed places of a copy."""
+    """Price writing values to indexed places of a copy."""
     values = call.read[-1]
     return [Work("copy", traffic(values.numel, call.read, call.written), call.dtype)]
 
 
 def batch_norm(call: Call) -> list[Work]:
-    """Rule of batch normalisation: a row is all values of one channel."""
+    """Price batch normalisation: a row is all values of one channel."""
     values = call.read[0]
     return calls.per_channel(call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
 def group_norm(call: Call) -> list[Work]:
-    """Rule of group and instance normalisation: a row is one group of channels, or one channel, of one sample."""
+    """Price group or instance normalisation: a row is one group of channels, or one channel, of one sample."""
     values = call.read[0]
     groups = values.shape[1] if call.op == "InstanceNormalization" else int(call.arguments.get("num_groups", 1))
     return calls.per_channel(call, values, groups * values.shape[0])
 
 
 def layer_norm(call: Call) -> list[Work]:
-    """Rule of layer and root-mean-square normalisation: a row is all from ``axis`` on."""
+    """Price layer or root-mean-square normalisation: a row spans all axes from ``axis`` on."""
     values = call.read[0]
     axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
     return on_rows("norm", call, values, prod(values.shape[axis:]))
 
 
 def axis_norm(call: Call) -> list[Work]:
-    """Rule of scaling to length 1 along one axis, or to mean 0 over some."""
+    """Price scaling to length 1 along one axis, or to mean 0 over several."""
     values = call.read[0]
     axes = call.arguments.get("axes") or [call.arguments.get("axis", -1)]
     return on_rows("norm", call, values, prod(values.shape[int(axis)] for axis in axes))
 
 
 def softmax(call: Call) -> list[Work]:
-    """Rule of a softmax over one axis; before version 13 of the ops, over all from ``axis`` on."""
+    """Price a softmax over one axis; before version 13 of the ops, over all axes from ``axis`` on."""
     values = call.read[0]
     axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
     return on_rows("softmax", call, values, values.shape[axis] if values.shape else 1)
 
 
 def window_pool(call: Call) -> list[Work]:
-    """Rule of pooling with a kernel: each result looks at one window, so numel = results × window."""
+    """Price pooling with a kernel: each result reads one window, so numel = results × window."""
     window = prod(int(one) for one in call.arguments["kernel_shape"])
     found = traffic(call.results[0].numel * window, call.read, call.written, row=window)
     return [Work("pool", found, call.dtype)]
 
 
 def global_pool(call: Call) -> list[Work]:
-    """Rule of pooling everything into one."""
+    """Price pooling over all positions."""
     values = call.read[0]
     row = values.numel // max(call.results[0].numel, 1)
     return [Work("pool", traffic(values.numel, call.read, call.written, row=row), call.dtype)]
 
 
 def picked_loss(call: Call) -> list[Work]:
-    """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
+    """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     source, target = call.read[:2]
     return calls.on_picked("reduction", call, source, target.numel, target.numel)
 
 
 def softmax_loss(call: Call) -> list[Work]:
-    """Rule of a softmax and the loss of it in one op: all scores are read."""
+    """Price a softmax with its loss in one op: all scores are read."""
     values = call.read[0]
     return on_rows("softmax", call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
 def names(text: str) -> frozenset[str]:
-    """Read a list of names."""
+    """Split a string of names."""
     return frozenset(text.split())
 
 
@@ -303,13 +303,13 @@ RULES: Mapping[str, Rule | None] = {
     **each(put, "Scatter ScatterElements ScatterND TensorScatter"),
     **each(calls.generate, """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot
         RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
-    # work with no formula of its own
+    # work without a formula of its own
     **each(calls.other, """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero
         RoiAlign TopK Unique"""),
-    # no work: a description changes, or a shape is worked out
+    # no work: only a description changes, or a shape is computed
     **each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),
 }  # fmt: skip
-"""Op types as graphs spell them, of ONNX's own set."""
+"""Op types as graphs spell them, from ONNX's own set."""
 
 SAME_SHAPE = POINTWISE | NORMS | {"Softmax", "LogSoftmax", "Hardmax", "LRN"}
-"""Ops whose first result has the shape of their first input, where nothing else says so."""
+"""Ops whose first result has the shape of their first input, used where the file states no shape."""

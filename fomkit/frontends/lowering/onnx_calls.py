@@ -1,4 +1,7 @@
-"""ONNX's side of a call: tensors as arrays, number formats, and the ops that are one row with parts."""
+"""ONNX's side of a call: tensors as arrays, number formats, and ops that are one row with parts.
+
+These are recurrent layers and attention: `recurrent` and `attention` price them, `parts_of` lists the parts.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,23 @@ _DTYPES: Mapping[int, str] = {
     11: "fp64", 12: "int32", 13: "int64", 14: "complex64", 15: "complex128", 16: "bf16", 17: "fp8", 18: "fp8",
     19: "fp8", 20: "fp8",
 }  # fmt: skip
-"""fomkit's names by ONNX's numbers of element types; unsigned ones by the integer of their width."""
+"""fomkit's names by ONNX's element type numbers; unsigned integers are named as the integer of their width."""
 
 _storages = count(1)
 
 
 def is_float(array: Array) -> bool:
-    """Tell whether an array can have a gradient."""
+    """Return whether an array can have a gradient."""
     return array.dtype[:2] in ("fp", "bf")
 
 
 def dtype_of(elem_type: int) -> str | None:
-    """Give fomkit's name of an element type; ``None`` for text and formats below one byte."""
+    """Return fomkit's name of an element type; ``None`` for text and formats below one byte."""
     return _DTYPES.get(elem_type)
 
 
 def new_array(shape: tuple[int, ...], dtype: str) -> Array:
-    """Describe a tensor in memory of its own, row by row.
+    """Describe a new tensor, stored row by row in memory of its own.
 
     >>> new_array((2, 3), "fp32").stride
     (3, 1)
@@ -41,7 +44,7 @@ def new_array(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def reshaped(array: Array, shape: tuple[int, ...]) -> Array:
-    """Describe the same memory in another shape."""
+    """Describe the same memory with another shape."""
     return Array(shape, calls.packed_strides(shape), array.dtype, array.item_byte, array.storage)
 
 
@@ -65,10 +68,10 @@ def swapped(array: Array) -> Array:
 class Executed:
     """One op that runs in the forward pass.
 
-    `inputs`: by position; ``None`` where one is left out, or is a number that the op is told.
+    `inputs`: by position; ``None`` where an input is left out or is a number known to the op.
     `names`, `results`: names of its inputs and of its outputs in the file; "" where one is left out.
     `call`: the same for the rules: arguments by the names of the op's definition, with its attributes.
-    `saved_for_backward`: what it keeps for its backward pass besides; put in once its rule is known to hold.
+    `saved_for_backward`: further arrays kept for its backward pass; added once the rule is known to apply.
     """
 
     op: str
@@ -88,10 +91,10 @@ class Executed:
 
 @dataclass
 class Walked:
-    """A graph at given sizes.
+    """A graph evaluated at given sizes.
 
     `ran`: ops with work, in order.
-    `arrays`: the array of each tensor by its name in the file, those of views in the memory of their source.
+    `arrays`: the array of each tensor by its name in the file; views share the memory of their source.
     `views`: for each view the name of its source.
     `layouts`: memory that holds weights in some order, each with the memory of the weights that it holds.
     """
@@ -106,11 +109,11 @@ class Walked:
 
 
 class Cell(NamedTuple):
-    """What one kind of recurrent layer is made of.
+    """The work of one kind of recurrent layer.
 
-    `forward`, `backward` (op, times, inputs): work element by element of one time step, on as many elements as the
-      hidden state has.
-    `saved_for_backward`: values of each element of the hidden state and step that the backward pass needs.
+    `forward`, `backward` (op, times, inputs): pointwise work of one time step, on the elements of the hidden
+      state.
+    `saved_for_backward`: values that the backward pass needs per element of the hidden state and step.
     """
 
     name: str
@@ -131,18 +134,18 @@ CELLS: Mapping[str, Cell] = {
     ),
     "RNN": Cell("vanilla", 1, (("Add", 1, 2), ("Tanh", 1, 1)), (("TanhGrad", 1, 2), ("Add", 1, 2)), 0),
 }  # fmt: skip
-"""As PyTorch takes these cells apart, step by step."""
+"""The cells as PyTorch decomposes them, step by step."""
 
 
 def _lengths(call: Call) -> tuple[int, int, int]:
-    """Give steps, batch and input size."""
+    """Return steps, batch and input size."""
     values = call.array("X")
     first, second, features = values.shape
     return (second, first, features) if call.arguments.get("layout") else (first, second, features)
 
 
 def recurrent(call: Call) -> list[Work]:
-    """Rule of LSTM, GRU and RNN."""
+    """Price LSTM, GRU and RNN."""
     steps, batch, features = _lengths(call)
     state = call.array("R")
     directions, hidden = state.shape[0], state.shape[-1]
@@ -153,14 +156,14 @@ def recurrent(call: Call) -> list[Work]:
 
 
 def saved_byte(call: Call) -> int:
-    """Give what a recurrent layer keeps for its backward pass beside its input and output [byte]."""
+    """Return the bytes that a recurrent layer keeps for its backward pass besides its input and output [byte]."""
     steps, batch, _ = _lengths(call)
     directions, _, hidden = call.array("R").shape
     return CELLS[call.op].saved_for_backward * steps * batch * directions * hidden * call.array("X").item_byte
 
 
 def attention_sizes(call: Call) -> Dimensions:
-    """Give the dimensions of an attention's row; its tensors have heads as an axis, or side by side."""
+    """Return the dimensions of an attention's row; the tensors have heads as an axis or side by side."""
     query, key, value = (call.array(name) for name in "QKV")
     heads, kv_heads = int(call.arguments.get("q_num_heads", 1)), int(call.arguments.get("kv_num_heads", 1))
     if len(query.shape) == 4:
@@ -174,7 +177,7 @@ def attention_sizes(call: Call) -> Dimensions:
 
 
 def attention(call: Call) -> list[Work]:
-    """Rule of Attention; values that are wider or narrower than keys count by the mean of both."""
+    """Price Attention; if values are wider or narrower than keys, the mean of both widths counts."""
     return [Work("attention", attention_sizes(call), call.array("Q").dtype)]
 
 
@@ -241,7 +244,7 @@ def _attention_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
 def parts_of(
     call: Call, dtype: str, module: str, *, backward: bool, input_gradient: bool = True
 ) -> list[TracedOp]:
-    """Give the parts of a row that is one op; the gradient of data, which nobody computes, has none."""
+    """Return the parts of a row that is one op, without the gradient of data, which is not computed."""
     made = (_attention_parts if call.op == "Attention" else _recurrent_parts)(call, backward)
     if backward and not input_gradient and call.op != "Attention":
         made = made[1:]

@@ -1,4 +1,7 @@
-"""What the gradient of each ONNX op costs, by rule: a file has a forward pass only."""
+"""Rules that price the gradient of each ONNX op, since a file describes the forward pass only.
+
+`derive_gradient` applies the rule of an op from `GRADIENTS`; the rule adds its steps to a `Backward`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from fomkit.frontends.lowering.onnx_calls import Executed, is_float, new_array, 
 
 @dataclass(frozen=True)
 class Derived:
-    """One step of the backward pass: its rows, and the tensors that it reads and makes."""
+    """One step of the backward pass: its rows, and the tensors that it reads and writes."""
 
     rows: list[TracedOp]
     read: tuple[Array, ...]
@@ -23,9 +26,9 @@ class Derived:
 
 @dataclass
 class Backward:
-    """The gradient of one op under way.
+    """The gradient of one op while it is derived.
 
-    `gradients`: of its outputs, those that somebody gives a gradient.
+    `gradients`: of its outputs; ``None`` where no gradient arrives.
     `wanted`: positions of the inputs that get a gradient.
     `of_weights`: positions of all inputs that are weights.
     `found`: the gradients made, by position of the input.
@@ -44,19 +47,19 @@ class Backward:
         return next(gradient for gradient in self.gradients if gradient is not None)
 
     def input(self, at: int) -> Array:
-        """Give an input that is a tensor."""
+        """Return an input that must be a tensor; raise NoRule if it is not."""
         array = self.one.inputs[at]
         if array is None:
             raise NoRule(f"{self.one.op}Grad")
         return array
 
     def saved(self, places: Iterable[int]) -> list[Array]:
-        """Give the inputs at some positions that are tensors."""
+        """Return those inputs at some positions that are tensors."""
         arrays = (self.one.inputs[at] for at in places if at < len(self.one.inputs))
         return [array for array in arrays if array is not None]
 
     def product_pass(self, at: int) -> str:
-        """Name the pass of a product: of two tensors that are no weights, neither gradient is a weight's."""
+        """Return the pass of a product; BACKWARD if neither factor is a weight."""
         return calls.WEIGHT_GRADIENT if at in self.of_weights else INPUT_GRADIENT if self.of_weights else BACKWARD
 
     def run(
@@ -67,18 +70,18 @@ class Backward:
         written: Sequence[Array],
         pass_name: str = BACKWARD,
     ) -> None:
-        """Note one step of one row."""
+        """Add one step with one row."""
         row = TracedOp(f"{self.one.op}Grad", kind, sizes, written[0].dtype, pass_name, self.one.module)
         self.steps.append(Derived([row], tuple(read), tuple(written)))
 
     def make(self, at: int) -> Array:
-        """Set memory aside for the gradient of an input."""
+        """Reserve memory for the gradient of an input."""
         like = self.input(at)
         self.found[at] = new_array(like.shape, like.dtype)
         return self.found[at]
 
     def fold(self, at: int, gradient: Array) -> None:
-        """Take a gradient of stretched shape as an input's, summed up where the input was stretched."""
+        """Use a gradient of broadcast shape for an input, summed where the input was broadcast."""
         like = self.input(at)
         if gradient.numel == like.numel:
             self.found[at] = reshaped(gradient, like.shape)
@@ -86,7 +89,7 @@ class Backward:
             self.sum_up(at, gradient)
 
     def sum_up(self, at: int, gradient: Array) -> None:
-        """Note the sum of a gradient that is an input's."""
+        """Add the sum of a gradient to the shape of an input."""
         made = self.make(at)
         row = gradient.numel // max(made.numel, 1)
         self.run("reduction", traffic(gradient.numel, [gradient], [made], row=row), [gradient], [made])
@@ -96,7 +99,7 @@ Rule = Callable[[Backward], None]
 
 
 def _forward_work(one: Executed) -> Work:
-    """Give the one work of an op in the forward pass."""
+    """Return the single work of an op in the forward pass."""
     rule = onnx.RULES[one.op]
     if rule is None:
         raise NoRule(f"{one.op}Grad")
@@ -105,12 +108,12 @@ def _forward_work(one: Executed) -> Work:
 
 
 _OF_RESULT = names("Relu Sigmoid Tanh Exp Sqrt Softmax LogSoftmax Reciprocal Elu Selu ThresholdedRelu")
-"""Ops whose gradient is worked out of their result; that of others, of what they read."""
+"""Ops whose gradient is computed from their result; for other ops it is computed from their inputs."""
 
 _SAVED: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "Mul": ((1,), (0,)), "Div": ((1,), (0, 1)), "Where": ((), (0,), (0,)), "Sub": ((), ()),
 }  # fmt: skip
-"""By op and place, the inputs that the gradient of an input needs; of other ops, all."""
+"""By op and position of an input: the inputs that its gradient needs. Gradients of other ops need all inputs."""
 
 
 def _pointwise_back(back: Backward) -> None:
@@ -148,7 +151,7 @@ def _product_back(back: Backward) -> None:
             sizes = multiplied(swapped(columns), rows) if of_right else multiplied(swapped(rows), columns)
         else:
             sizes = multiplied(swapped(left), given)
-        # Where the input was one for a whole stack, its products are summed up.
+        # Where one input served a whole stack, its products are summed.
         like, numel = back.input(at), prod(int(sizes[one]) for one in "bmn")
         made = new_array(like.shape if numel == like.numel else (numel,), like.dtype)
         back.run("gemm", sizes, (given, right if at == 0 else left), [made], back.product_pass(at))
@@ -163,11 +166,11 @@ def _einsum(back: Backward) -> None:
         _moved(back)
         return
     for at in back.wanted:
-        mine, other = terms[at], terms[1 - at]
-        if set(mine) - set(other) - set(out) or len(set(mine)) < len(mine.replace("...", ".")):
+        own_term, other_term = terms[at], terms[1 - at]
+        if set(own_term) - set(other_term) - set(out) or len(set(own_term)) < len(own_term.replace("...", ".")):
             raise NoRule(f"EinsumGrad of {equation}"[:60])
         read = [given, back.input(1 - at)]
-        (work,) = onnx.summed_product(f"{out},{other}->{mine}", read, (back.input(at),))
+        (work,) = onnx.summed_product(f"{out},{other_term}->{own_term}", read, (back.input(at),))
         made = back.make(at)
         back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
 
@@ -182,7 +185,7 @@ def _convolution(back: Backward) -> None:
 
 
 def _row_back(back: Backward) -> None:
-    """Note the gradient of an op that is one row with parts."""
+    """Add the gradient of an op that is one row with parts."""
     one, recurrent = back.one, back.one.op != "Attention"
     work, to_input = _forward_work(one), 0 in back.wanted
     parts = parts_of(one.call, work.dtype, one.module, backward=True, input_gradient=to_input)
@@ -196,7 +199,7 @@ def _row_back(back: Backward) -> None:
 
 
 def _same_kind(*places: int, with_result: bool = False) -> Rule:
-    """Make the rule of a gradient that costs the same kind of work as the op, reading some of its inputs."""
+    """Make the rule of a gradient that costs the same kind of work as the op and reads some of its inputs."""
 
     def rule(back: Backward) -> None:
         work = _forward_work(back.one)
@@ -209,7 +212,7 @@ def _same_kind(*places: int, with_result: bool = False) -> Rule:
 
 
 def _moved(back: Backward) -> None:
-    """Note gradients that are moved back where they came from."""
+    """Add gradients that are moved back to the places they came from."""
     one, given = back.one, [array for array in back.gradients if array is not None]
     total = sum(array.numel for array in given)
     for at in back.wanted:
@@ -244,7 +247,7 @@ GRADIENTS: Mapping[str, Rule] = {
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved), "Gather": _same_kind(1),
     **dict.fromkeys(onnx.REDUCTIONS, _reduced_back),
 }  # fmt: skip
-"""By op, the rule of its gradient; the gradient of an op that is missing is unsupported and listed."""
+"""The rule of each op's gradient; the gradient of an op that is missing is unsupported and listed."""
 
 WITHOUT_GRADIENT = names(
     """ArgMax ArgMin And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Equal Floor Greater
@@ -252,7 +255,7 @@ WITHOUT_GRADIENT = names(
     NonMaxSuppression ConstantOfShape EyeLike Range Bernoulli Multinomial RandomNormal RandomNormalLike
     RandomUniform RandomUniformLike BlackmanWindow HammingWindow HannWindow"""
 )
-"""Ops whose results do not change with a small change of what they read."""
+"""Ops whose results do not change with a small change of their inputs."""
 
 _NO_INPUT: Mapping[str, tuple[int, ...]] = {
     "BatchNormalization": (3, 4), "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "Resize": (1, 2, 3),
@@ -262,7 +265,7 @@ _NO_INPUT: Mapping[str, tuple[int, ...]] = {
 
 
 def takes_gradient(executed: Executed) -> list[int]:
-    """Give the positions of an op's inputs that could get a gradient."""
+    """Return the positions of an op's inputs that could get a gradient."""
     never = _NO_INPUT.get(executed.op, ())
     inputs = enumerate(executed.inputs)
     return [at for at, array in inputs if array is not None and is_float(array) and at not in never]

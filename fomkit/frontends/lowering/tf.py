@@ -1,8 +1,9 @@
-"""The one table from TensorFlow's op names to what they cost; to support an op, add its name here.
+"""Table of TensorFlow's op names and the rules that price them. To support an op, add its name to `RULES`.
 
-Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
-missing is unsupported and listed. A transposed convolution has no op of its own: it runs as another's input
-gradient. The walker of the graph says by ``in_backward`` and ``of_transposed`` what a call stands for.
+A rule is a function that returns the works of a call; ``None`` marks an op that does no work. An op that is
+missing in the table is unsupported and listed. TensorFlow has no op for a transposed convolution: it runs as the
+input gradient of a direct convolution. The graph walker marks the difference in the arguments ``in_backward`` and
+``of_transposed`` of a call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def _channels_first(call: Call) -> bool:
 
 
 def _spatial(call: Call, values: Sequence[int]) -> list[int]:
-    """Pick the values of the spatial axes out of one per axis, filled up to depth, height and width."""
+    """Return the values of the spatial axes, padded with 1 to depth, height and width, from one value per axis."""
     inner = values[2:] if _channels_first(call) else values[1:-1]
     return [1] * (3 - len(inner)) + list(inner)
 
@@ -29,10 +30,10 @@ def _channel_count(call: Call, values: Array) -> int:
 
 
 def padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
-    """Give the padding of each side, and the length it is added to, that give the output length.
+    """Return the padding of each side, and the input length that it applies to, for an output length.
 
-    TensorFlow may pad one side more than the other, which one number per axis cannot say: where no such number
-    gives the output length, the length itself is taken with its padding.
+    TensorFlow may pad one side more than the other, which one number per axis cannot express. If no single number
+    gives the output length, the padding is 0 and the input length includes it.
     """
     total = max((out - 1) * stride + reach - length, 0)
     for pad in (total // 2, -(-total // 2)):
@@ -42,43 +43,43 @@ def padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
 
 
 def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
-    """Give the padding and the output padding of a transposed convolution."""
+    """Return the padding and the output padding of a transposed convolution."""
     less = (length - 1) * stride + reach - out
     pad = max(-(-less // 2), 0)
     return pad, 2 * pad - less
 
 
 def _conv_sizes(call: Call, small: Array, large: Array, kernel: Sequence[int], *, transposed: bool) -> Dimensions:
-    """Describe a convolution by its two sides: ``large`` has the positions that the kernel slides over."""
+    """Return the dimensions of a convolution; the kernel slides over the positions of ``large``."""
     depthwise = "Depthwise" in call.op
-    *lengths, into, _ = kernel
+    *lengths, in_channels, _ = kernel
     large_channels, small_channels = _channel_count(call, large), _channel_count(call, small)
-    groups = large_channels if depthwise else large_channels // max(into, 1)
+    groups = large_channels if depthwise else large_channels // max(in_channels, 1)
     lengths = [1] * (3 - len(lengths)) + list(lengths)
     strides = _spatial(call, call.arguments["strides"])
     dilations = _spatial(call, call.arguments.get("dilations") or [1] * len(large.shape))
     small_at, large_at = _spatial(call, small.shape), _spatial(call, large.shape)
     first, second = (small_channels, large_channels) if transposed else (large_channels, small_channels)
     found: Dimensions = {"batch": large.shape[0], "in_channels": first, "out_channels": second, "groups": groups}
-    added = []
+    output_pads = []
     for axis, name, at in zip(calls.AXES, calls.LENGTHS, range(3), strict=True):
-        reach = dilations[at] * (lengths[at] - 1) + 1
+        extent = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
-            found[f"pad_{axis}"], more = cut(small_at[at], large_at[at], reach, strides[at])
-            added.append(more)
+            found[f"pad_{axis}"], output_pad = cut(small_at[at], large_at[at], extent, strides[at])
+            output_pads.append(output_pad)
         else:
-            found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], reach, strides[at])
+            found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], extent, strides[at])
         found |= {f"kernel_{axis}": lengths[at], f"stride_{axis}": strides[at], f"dilation_{axis}": dilations[at]}
-    if any(added):
-        found.update({f"output_pad_{axis}": more for axis, more in zip(calls.AXES, added, strict=True)})
+    if any(output_pads):
+        found.update({f"output_pad_{axis}": pad for axis, pad in zip(calls.AXES, output_pads, strict=True)})
     first_axes = "dhw" if len(large.shape) == 5 else "hw"
     layout = f"nc{first_axes}" if _channels_first(call) else f"n{first_axes}c"
     return {**found, "layout": layout, "transposed": int(transposed)}
 
 
 def convolution(call: Call) -> list[Work]:
-    """Rule of Conv2D, Conv3D and DepthwiseConv2dNative; when backward, a transposed one's input gradient."""
+    """Price Conv2D, Conv3D and DepthwiseConv2dNative; when backward, as a transposed one's input gradient."""
     large, small, weight = call.array("input"), call.results[0], call.array("filter")
     backward = bool(call.arguments["in_backward"])
     dimensions = _conv_sizes(call, small, large, weight.shape, transposed=backward)
@@ -86,7 +87,7 @@ def convolution(call: Call) -> list[Work]:
 
 
 def input_gradient(call: Call) -> list[Work]:
-    """Rule of the input gradient; in the forward pass, a transposed convolution."""
+    """Price an input gradient; in the forward pass this op is a transposed convolution."""
     large, small, weight = call.results[0], call.array("out_backprop"), call.array("filter")
     forward = not call.arguments["in_backward"]
     dimensions = _conv_sizes(call, small, large, weight.shape, transposed=forward)
@@ -94,7 +95,7 @@ def input_gradient(call: Call) -> list[Work]:
 
 
 def weight_gradient(call: Call) -> list[Work]:
-    """Rule of the weight gradient of a convolution, direct or transposed."""
+    """Price the weight gradient of a convolution, direct or transposed."""
     large, small, weight = call.array("input"), call.array("out_backprop"), call.results[0]
     transposed = bool(call.arguments["of_transposed"])
     dimensions = _conv_sizes(call, small, large, weight.shape, transposed=transposed)
@@ -106,9 +107,9 @@ def _flag(call: Call, *names: str) -> int:
 
 
 def matrix_product(call: Call) -> list[Work]:
-    """Rule of MatMul and BatchMatMul; their switches say which factor is stored transposed.
+    """Price MatMul and BatchMatMul; their flags say which factor is stored transposed.
 
-    A right factor without a batch of its own is one matrix for all: the batch then stands in the rows.
+    If the right factor has no batch, one matrix serves all, and the batch is folded into the rows.
     """
     names = ("a", "b") if "a" in call.arguments else ("x", "y")
     left, right = (call.array(name) for name in names)
@@ -124,7 +125,7 @@ def matrix_product(call: Call) -> list[Work]:
 
 
 def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[str], str]:
-    """Give the letters of each factor and of the result; an ellipsis becomes capital letters."""
+    """Return the letters of each factor and of the result; capital letters replace an ellipsis."""
     given, _, out = equation.replace(" ", "").partition("->")
     factors = given.split(",")
     spare = "ZYXWVUTSRQPONM"
@@ -135,10 +136,10 @@ def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[st
 
 
 def einsum(call: Call) -> list[Work]:
-    """Rule of a sum over products of two tensors, by the letters of its equation; of one tensor it is a copy.
+    """Price a sum over products of two tensors by the letters of its equation; of one tensor it is a copy.
 
-    Letters of both factors and the result make b, those that only the left one shares with the result m, the right
-    one's n, and summed ones k.
+    Letters in both factors and the result make b. Letters that only the left factor shares with the result make m,
+    those of the right one n. Summed letters make k.
     """
     arrays = [one for one in call.arguments["inputs"] if isinstance(one, Array)]
     if len(arrays) != 2:
@@ -156,32 +157,32 @@ def einsum(call: Call) -> list[Work]:
 
 
 def _before(letters: str, first: str, then: str) -> int:
-    """Tell whether the last axis of one group stands before the last of another, as in a transposed factor."""
+    """Return 1 if the last axis of one group precedes the last axis of another, as in a transposed factor."""
     if not first or not then:
         return 0
     return int(max(map(letters.find, first)) < max(map(letters.find, then)))
 
 
 def sum_of_rows(call: Call) -> list[Work]:
-    """Rule of reductions; one over no axis, or over axes of length 1, changes nothing and is pruned."""
+    """Price a reduction; over no axis, or over axes of length 1, it changes nothing and is pruned."""
     values = next(arrays_in(call.arguments.values()))
     return [] if values.numel == call.results[0].numel else calls.reduction(call)
 
 
 def softmax(call: Call) -> list[Work]:
-    """Rule of softmax and of the cross-entropies with one inside: a row is the last axis."""
+    """Price softmax and the cross-entropies that contain one: a row is the last axis."""
     values = next(arrays_in(call.arguments.values()))
     return on_rows("softmax", call, values, values.shape[-1] if values.shape else 1)
 
 
 def batch_norm(call: Call) -> list[Work]:
-    """Rule of fused batch normalisation, forward or back: a row is all values of one channel."""
+    """Price fused batch normalisation, forward or backward: a row holds all values of one channel."""
     values = call.array("x")
     return calls.per_channel(call, values, _channel_count(call, values))
 
 
 def pool(call: Call) -> list[Work]:
-    """Rule of pooling with a kernel, forward or back: each pooled value looks at one window."""
+    """Price pooling with a kernel, forward or backward: each pooled value reads one window."""
     window = prod(call.arguments["ksize"])
     gradient = call.arguments.get("grad")
     pooled = gradient if isinstance(gradient, Array) else call.results[0]
@@ -190,7 +191,7 @@ def pool(call: Call) -> list[Work]:
 
 
 def gather_from(table: str) -> Rule:
-    """Make the rule of a lookup in the named table: only the elements looked up are read, not the table."""
+    """Make the rule of a lookup in the named table: only the selected elements are read, not the whole table."""
 
     def rule(call: Call) -> list[Work]:
         picked = call.results[0]
@@ -204,7 +205,7 @@ def gather_from(table: str) -> Rule:
 
 
 def add_by_index(call: Call) -> list[Work]:
-    """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
+    """Price a lookup's gradient: the incoming gradient is read, the gradient of the whole table is written."""
     values = call.array("data" if "data" in call.arguments else "updates")
     return on_rows("embedding", call, values, values.shape[-1] if values.shape else 1)
 
@@ -228,7 +229,7 @@ RULES: Mapping[str, Rule | None] = {
         ResourceScatterUpdate ScatterNd TensorScatterAdd TensorScatterUpdate"""),
     **each(sum_of_rows, """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad
         InTopKV2"""),
-    # element by element, their gradients too
+    # element by element, gradients included
     **each(calls.pointwise, """Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd
         BitwiseOr BitwiseXor Cast Ceil ClipByValue Complex Conj Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf
         Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Igamma Imag Inv InvGrad IsFinite IsInf
@@ -239,7 +240,7 @@ RULES: Mapping[str, Rule | None] = {
         SquaredDifference Sub Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
         AssignAddVariableOp AssignSubVariableOp ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
         ResizeNearestNeighborGrad ResizeBicubic ResizeBicubicGrad"""),
-    # data that moves unchanged
+    # data moved unchanged
     **each(calls.copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
         InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad PadV2
         Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth Split SplitV StridedSlice StridedSliceGrad Tile
@@ -248,10 +249,10 @@ RULES: Mapping[str, Rule | None] = {
         RandomStandardNormal RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal
         StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
         StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),
-    # work with no formula of its own
+    # work without a formula of its own
     **each(calls.other, """Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2
         Where"""),
-    # no work: a description changes, a buffer changes hands, or a shape is worked out
+    # no work: only a description changes, a buffer changes its owner, or a shape is computed
     **each(None, """Assert AssignVariableOp BroadcastArgs BroadcastGradientArgs CheckNumerics Const ConcatOffset
         Empty EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp Placeholder PreventGradient Rank
         ReadVariableOp Reshape Shape ShapeN Size Snapshot Squeeze StatelessRandomGetKeyCounter

@@ -1,1 +1,1 @@
-"""ONNX files, walked and derived."""
+"""Read ONNX files, walk their graphs and derive their training step."""

@@ -1,6 +1,6 @@
-"""An ONNX file, read without trusting it: its graph in running order, its named sizes, and its weights.
+"""Read an ONNX file without trusting it: its graph in running order, its named sizes, and its weights.
 
-The file does not say which stored tensors are weights, so a rule does.
+The file does not state which stored tensors are weights; `find_weights` decides it by a rule.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Node = Any
 """ONNX's own messages; the library has types for its version only."""
 
 MOST_BYTE = 2**31
-"""A single message of this format cannot be longer [byte]."""
+"""Largest size of a single message of this format [byte]."""
 MOST_NODES = 200_000
 _GRAPH = 7
 _FIELDS = frozenset([1, 2, 3, 4, 5, 6, _GRAPH, 8, 14, 20, 25, 26])
-"""Numbers of the fields of a model, by ONNX's published message format."""
+"""Numbers of the fields of a model, from ONNX's published message format."""
 _VERSION, _VARINT, _LENGTH = 0x08, 0, 2
 _HIGHEST_VERSION = 99
 _HIGHEST_OPSET = 999
-"""Far above those that ONNX or a vendor has; the library takes no number of any size."""
+"""Far above the versions that ONNX or vendors use; the library does not accept arbitrarily large numbers."""
 _NEWEST = "Export the model anew, for example with torch.onnx.export."
 
 
@@ -51,7 +51,7 @@ def _varint(stream: IO[bytes]) -> int | None:
 
 
 def _numbers(stream: IO[bytes]) -> Iterator[int]:
-    """Give the numbers of a file's outermost fields, as long as they could be those of a model."""
+    """Yield the numbers of a file's outermost fields, as long as they could be those of a model."""
     while (tag := _varint(stream)) is not None and tag >> 3 in _FIELDS and tag & 7 in (_VARINT, _LENGTH):
         yield tag >> 3
         value = _varint(stream)
@@ -62,7 +62,7 @@ def _numbers(stream: IO[bytes]) -> Iterator[int]:
 
 
 def recognise_onnx(path: Path) -> bool:
-    """Tell by its outermost fields whether a file is an ONNX model: a version, and later a graph."""
+    """Return whether the outermost fields of a file are those of an ONNX model: a version, and later a graph."""
     try:
         with open_file(path) as stream:
             head = stream.read(2)
@@ -74,7 +74,7 @@ def recognise_onnx(path: Path) -> bool:
 
 
 def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
-    """Read a model and its graph, own functions put in place; files that it names beside itself stay shut."""
+    """Read a model and its graph, with local functions inlined; external files that it names are not opened."""
     import onnx
     import onnx.inliner
 
@@ -90,14 +90,14 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
         )
     try:
         model = onnx.load(str(path), load_external_data=False, format="protobuf")
-    except Exception as error:  # the library raises what it likes
+    except Exception as error:  # the library may raise anything
         raise FomkitError(where, f"is a damaged or truncated ONNX file. {_NEWEST}") from error
     if not model.HasField("graph") or not model.graph.node:
         raise FomkitError(where, f"has no graph with ops. {_NEWEST}")
     if model.functions:
         try:
             model = onnx.inliner.inline_local_functions(model)
-        except Exception as error:  # the library raises what it likes
+        except Exception as error:  # the library may raise anything
             message = str(error).strip().split("\n")[0]
             what = f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
             raise FomkitError(where, what) from error
@@ -113,7 +113,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
 
 
 def _names_in(graph: Graph) -> Iterator[str]:
-    """Give the names in a graph; the library hands damaged ones over as bytes."""
+    """Yield the names in a graph; the library returns damaged names as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
@@ -124,7 +124,7 @@ def _names_in(graph: Graph) -> Iterator[str]:
 
 
 def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
-    """Sort the ops so that each comes after those it reads, and check that this can be done."""
+    """Sort the ops so that each follows those it reads; raise if this is impossible."""
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):
         for name in filter(None, node.output):
@@ -138,16 +138,16 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
             message = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which nothing makes"
             raise FomkitError(where, f"{message}. {_NEWEST}")
         sorter.add(at, *{makers[name] for name in names})
-    with suppress(CycleError):  # what a cycle leaves out is told below
+    with suppress(CycleError):  # ops in a cycle are reported below
         sorter.prepare()
     order: list[int] = []
     while ready := sorter.get_ready():
         order += ready
         sorter.done(*ready)
     if len(order) < len(graph.node):
-        stuck = graph.node[min(set(range(len(graph.node))) - set(order))]
-        raise FomkitError(where, f"has a cycle: a {stuck.op_type:.40} needs its own result. {_NEWEST}")
-    # Where the file's own order holds, it is kept.
+        cyclic = graph.node[min(set(range(len(graph.node))) - set(order))]
+        raise FomkitError(where, f"has a cycle: a {cyclic.op_type:.40} needs its own result. {_NEWEST}")
+    # If the file's own order is valid, it is kept.
     reads = ((at, name) for at, node in enumerate(graph.node) for name in node.input if name in makers)
     holds = all(makers[name] < at for at, name in reads)
     return list(graph.node) if holds else [graph.node[at] for at in order]
@@ -169,13 +169,13 @@ class Input:
     lengths: tuple[int | str, ...]
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        """Give its shape at the given sizes."""
+        """Return its shape at the given sizes."""
         return tuple(sizes[length] if isinstance(length, str) else length for length in self.lengths)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a graph is given.
+    """The inputs of a graph.
 
     `sizes`: values of the named sizes; the batch comes first.
     `open_names`: the size of each dimension name that the file uses.
@@ -188,7 +188,7 @@ class Inputs:
 
 
 def _word(text: str, taken: set[str]) -> str:
-    """Make a size's name of a dimension's, which may be any text."""
+    """Return a valid size name for a dimension's name, which may be any text."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:40]
     name = plain if _WORD.fullmatch(plain) else f"size_{plain}".rstrip("_")
     while name in taken:
@@ -218,7 +218,7 @@ def _graph_inputs(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
 
 
 def _batch_axis(graph: Any, name: str) -> int:
-    """Tell the axis of samples of an input: a recurrent op takes steps first unless it says otherwise."""
+    """Return the axis of samples of an input: a recurrent op has steps first unless its layout differs."""
     for node in graph.node:
         if node.op_type in _RECURRENT and node.input and node.input[0] == name:
             return int(not any(one.name == "layout" and one.i for one in node.attribute))
@@ -226,7 +226,7 @@ def _batch_axis(graph: Any, name: str) -> int:
 
 
 def _batch_name(given: Sequence[tuple[str, int, list[Any]]], first_axis: int) -> str:
-    """Find the name that the file has for the batch; "" where that is a number."""
+    """Return the file's name of the batch; "" if the batch is a number."""
     named = [dim.dim_param for _, _, dims in given for dim in dims if dim.dim_param]
     sample_name = next((one for one in named if _SAMPLES.fullmatch(one)), "")
     dims = given[0][2]
@@ -234,12 +234,12 @@ def _batch_name(given: Sequence[tuple[str, int, list[Any]]], first_axis: int) ->
 
 
 def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
-    """Give the inputs of a graph and its named sizes.
+    """Return the inputs of a graph and its named sizes.
 
-    The batch is the dimension that is called so, else the first of the first input (the second where a recurrent
-    layer reads it, steps first), and may be a number in the file.
+    The batch is the dimension with such a name, else the first of the first input (the second where a recurrent
+    layer reads it, steps first). It may be a number in the file.
 
-    `wanted`: values that were asked for.
+    `wanted`: requested values.
     """
     given = _graph_inputs(graph, where)
     axis = _batch_axis(graph, given[0][0])
@@ -295,7 +295,7 @@ _NO_WEIGHT: Mapping[str, tuple[int, ...]] = {
     "QLinearMatMul": (1, 4, 6), "Range": (0, 1, 2), "OneHot": (1, 2), "RoiAlign": (1, 2), "TopK": (1,),
     "NonMaxSuppression": (3, 4), "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "Attention": (3, 4, 5),
 }  # fmt: skip
-"""By op, the inputs that are told to it or kept by it, and never trained."""
+"""By op, the inputs that are settings or running state, and never trained."""
 
 _LAYERS = names(
     """Conv ConvTranspose DeformConv Gemm MatMul Einsum LSTM GRU RNN BatchNormalization InstanceNormalization
@@ -314,8 +314,7 @@ _VIEWS = frozenset(["Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", 
 class Weights:
     """The stored tensors of a graph.
 
-    `trainable`, `quantised`, `others`: names of those that are weights in a floating-point format, weights in
-      integers, and all others.
+    `trainable`, `quantised`, `others`: names of floating-point weights, integer weights, and all other tensors.
     `external`: how many have their values in other files.
     """
 
@@ -340,8 +339,8 @@ def _final_uses(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> li
 
 
 def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
-    """Sort a graph's stored tensors by what they are."""
-    # For each tensor the ops that read it, each with the input that it is and its first result.
+    """Classify a graph's stored tensors."""
+    # For each tensor the ops that read it, each with the input position and its first result.
     uses: dict[str, list[tuple[str, int, str]]] = {}
     for node in nodes:
         for at, name in enumerate(node.input):

@@ -1,6 +1,6 @@
-"""An ONNX file's step, its backward pass and update derived, and the draft of its profile.
+"""Make a step from an ONNX file, derive its backward pass and update, and draft its profile.
 
-It runs in a child process: the file may crash the library or take all memory.
+This runs in a child process, because the file may crash the library or exhaust the memory.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from fomkit.frontends.step import Draft, Piece, Step, lines_of_op, order_line
 class BackwardPass:
     """The derived backward pass.
 
-    `steps`: in order; the first have no rows: a loss hands its gradients in.
-    `gradients`: finished gradients of weights, by the memory that these are read from.
+    `steps`: in order; the first have no rows: they are the loss, which supplies the output gradients.
+    `gradients`: finished gradients of weights, by the memory that the weights are read from.
     `trained`: the memory of the weights that get a gradient.
     """
 
@@ -48,28 +48,28 @@ class BackwardPass:
 
 
 def _reached(walked: Walked, weights: set[int]) -> tuple[set[int], set[int]]:
-    """Find the memory that depends on a weight, and that which is made of weights alone."""
-    touched, only = set(weights), set(weights)
+    """Return the memory that depends on a weight, and the memory made of weights alone."""
+    dependent, only = set(weights), set(weights)
     for one in walked.ran:
         if one.op in WITHOUT_GRADIENT:
             continue
         sources = [array.storage for at in takes_gradient(one) if (array := one.inputs[at]) is not None]
         made = {array.storage for array in one.outputs if array is not None and is_float(array)}
-        if touched & set(sources):
-            touched |= made
+        if dependent & set(sources):
+            dependent |= made
         if {array.storage for array in one.inputs if array is not None} <= only:
             only |= made
-    return touched, only
+    return dependent, only
 
 
 def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
     """Derive the backward pass from the graph's outputs, which a loss reads."""
     own = set(walked.layouts)
-    touched, of_weights = _reached(walked, own)
+    dependent, of_weights = _reached(walked, own)
     found = BackwardPass()
     pending: dict[int, list[Array]] = {}
     for array in results:
-        if is_float(array) and array.storage in touched and array.storage not in own:
+        if is_float(array) and array.storage in dependent and array.storage not in own:
             gradient = new_array(array.shape, array.dtype)
             pending.setdefault(array.storage, []).append(gradient)
             found.steps.append(Derived([], (), (gradient,)))
@@ -79,12 +79,12 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
         )
         if all(gradient is None for gradient in given) or one.op in WITHOUT_GRADIENT:
             continue
-        wanted = tuple(at for at in takes_gradient(one) if _storage(one, at) in touched)
+        wanted = tuple(at for at in takes_gradient(one) if _storage(one, at) in dependent)
         if not wanted:
             continue
-        weighty = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
+        weight_inputs = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
         try:
-            back = derive_gradient(one, given, wanted, weighty)
+            back = derive_gradient(one, given, wanted, weight_inputs)
         except NoRule as missing:
             found.unsupported.append(str(missing))
             continue
@@ -105,13 +105,13 @@ def _storage(executed: Executed, at: int) -> int:
 def _output_gradient(
     array: Array, executed: Executed, pending: dict[int, list[Array]], found: BackwardPass
 ) -> Array | None:
-    """Give the gradient of an output: all its readers' together."""
+    """Return the gradient of an output, summed over its readers."""
     parts = pending.pop(array.storage, None)
     return None if parts is None else reshaped(_summed(parts, executed.module, found), array.shape)
 
 
 def _summed(parts: list[Array], module: str, found: BackwardPass) -> Array:
-    """Add up the gradients that several readers give one tensor."""
+    """Sum the gradients of one tensor from its readers."""
     total = parts[0]
     for part in parts[1:]:
         made = new_array(total.shape, total.dtype)
@@ -125,7 +125,7 @@ def _summed(parts: list[Array], module: str, found: BackwardPass) -> Array:
 
 @dataclass(frozen=True)
 class Memory:
-    """What stands in memory before a step, and what stays until its end.
+    """The memory that exists before a step or stays until its end.
 
     `weights`: array and module of each weight by name.
     `others`: stored tensors that are no weights.
@@ -143,7 +143,7 @@ class Memory:
 def order_of(
     memory: Memory, forward: Sequence[Derived], backward: BackwardPass, update: Sequence[TracedOp]
 ) -> list[TracedOp]:
-    """Give the lines of the order; the rows of the update come last."""
+    """Return the lines of the order; the rows of the update come last."""
     steps = [*forward, *backward.steps]
     firsts, number = [], 1
     for step in steps:
@@ -169,7 +169,7 @@ def order_of(
             (one.byte, None, "gradient") if one.storage in stays else (one.byte, last[one.storage], "")
             for one in made
         ]
-        # What runs and has no row is the loss, which hands its gradients in.
+        # The only steps without rows are those of the loss.
         lines += lines_of_op(first, range(row, row + len(step.rows)), pieces, end_of_forward, BACKWARD)
         row += len(step.rows)
     return [*lines, *_update_lines(memory, backward, update, executed, row)]
@@ -191,7 +191,7 @@ def _update_lines(
 
 
 IMPL = "foreach"
-"""How the update is taken to run: PyTorch's default on accelerators."""
+"""The assumed implementation of the update: PyTorch's default on accelerators."""
 
 
 @dataclass(frozen=True)
@@ -277,12 +277,12 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
 
 
 _FOLDED = "onnx::Conv_"
-"""How PyTorch's exporter names the weight of a convolution that it has changed."""
+"""Prefix by which PyTorch's exporter names the weight of a convolution that it has changed."""
 _LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 
 
 def _weight_modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
-    """Give the module of each weight: what its own name says of it, else the op that reads it."""
+    """Return the module of each weight: from the weight's name, else from the op that reads it."""
     readers = {name: module_of(node) for node in reversed(nodes) for name in node.input}
     own = {name: printable(name.rpartition(".")[0])[:200] for name in names if "." in name and "::" not in name}
     return {name: own.get(name, readers.get(name, "")) for name in names}
@@ -313,7 +313,7 @@ def _derived_notes(
 
 
 def _folded(nodes: Sequence[Any]) -> int:
-    """Count the convolutions that hold a batch normalisation."""
+    """Count the convolutions that include a folded batch normalisation."""
     if any(node.op_type == "BatchNormalization" for node in nodes):
         return 0
     convolutions = [node for node in nodes if node.op_type == "Conv"]
@@ -321,7 +321,7 @@ def _folded(nodes: Sequence[Any]) -> int:
 
 
 def _as_derived(draft: Draft, nodes: Sequence[Any], rule: str) -> Draft:
-    """Mark the passes of a training step that the file does not hold, and name the work that nobody can derive."""
+    """Mark the passes of a training step that are derived, and name the work that cannot be derived."""
     loss = [] if any(node.op_type in _LOSSES for node in nodes) else ["loss"]
     folded = ["batch normalisation"] if _folded(nodes) else []
     derived = [BACKWARD, *([UPDATE] if rule else [])]
@@ -339,7 +339,7 @@ def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[s
 
 
 def _of_unsupported(unsupported: Iterable[str], weights: Weights, mode: str) -> Iterator[str]:
-    """Say what an op without a rule, or of unknown shape, keeps from being known."""
+    """Yield notes on the consequences of unsupported ops and unknown shapes."""
     missing = list(unsupported)
     if missing and mode == "train":
         yield "partial: no gradient goes through an op that is unsupported, so those before it may lack theirs"
@@ -353,8 +353,8 @@ def _of_unsupported(unsupported: Iterable[str], weights: Weights, mode: str) -> 
 def _sized(prepared: Prepared, sizes: Sizes) -> SizedStep:
     """Walk the graph at several sizes.
 
-    One sample needs no sum over samples, so its step is not that of a batch. The ops of two are taken for it where
-    the graph holds for any batch.
+    One sample needs no sum over samples, so its step differs from that of a batch. If the graph is valid for any
+    batch, the ops of two samples are used.
     """
     if sizes.get(BATCH) == 1:
         with suppress(NotAtTheseSizes):
@@ -365,10 +365,10 @@ def _sized(prepared: Prepared, sizes: Sizes) -> SizedStep:
 
 
 def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict[str, int | None]) -> Draft:
-    """Walk a file's graph.
+    """Walk a file's graph and draft its profile.
 
-    `optimizer`: rule of the update, ``none`` for none; default: sgd, and a note says so; `run`: ``train_samples``
-    and ``epochs``, where they are known.
+    `optimizer`: rule of the update, ``none`` for none; default: sgd, which is noted; `run`: ``train_samples`` and
+    ``epochs``, if known.
     """
     where = request.where
     model, graph = read_graph(path, where)
@@ -407,5 +407,5 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
 
 
 def main() -> None:
-    """Run one request."""
+    """Run one request of the parent process."""
     run_file_request(lambda *request, **more: {"draft": asdict(draft_profile(*request, **more))})

@@ -1,8 +1,7 @@
-"""A graph walked at given sizes: the shape of every tensor, one op at a time, and the ops that have work.
+"""Walk a graph at given sizes: find the shape of every tensor, op by op, and the ops that have work.
 
-The library's own inference of a whole graph believes the shapes that the file stores, which may be those of
-another batch. One op at a time, with the small values that Reshape, Slice and Expand are told, nothing stored is
-needed.
+The library's shape inference of a whole graph trusts the shapes stored in the file, which may be those of another
+batch. Inference op by op, with the small values that Reshape, Slice and Expand read, needs no stored shape.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from fomkit.frontends.sizes import Sizes
 Value = np.ndarray[Any, Any]
 
 MOST_ELEMENTS = 4096
-"""Larger values are not worked out; their shapes are still known."""
+"""Larger values are not computed; their shapes are still known."""
 
 Attributes = Mapping[str, Any]
 NumpyRule = Callable[[Sequence[Any], Attributes], Any]
 
 
 def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
-    """Give the axes, which were an attribute before they became an input."""
+    """Return the axes, an attribute in older ops and an input in newer ones."""
     if len(values) > 1 and values[1] is not None:
         return tuple(int(one) for one in values[1].ravel())
     stated = attributes.get("axes")
@@ -52,7 +51,7 @@ def _reduced(name: str) -> NumpyRule:
 
 
 def _numpy(name: str, count: int) -> NumpyRule:
-    """Make the rule of a function of numpy on the first values."""
+    """Make the rule that applies a numpy function to the first values."""
     return lambda values, _: getattr(np, name)(*values[:count])
 
 
@@ -73,7 +72,7 @@ def _slice(values: Sequence[Any], attributes: Attributes) -> Any:
     where = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         first, last = int(start), int(end)
-        # Backwards, an end far below zero means the beginning, which Python writes as None.
+        # Going backwards, an end far below zero means the beginning, which Python writes as None.
         where[int(axis)] = slice(first, None if step < 0 and last < -data.shape[int(axis)] else last, int(step))
     return data[tuple(where)]
 
@@ -129,11 +128,11 @@ NUMPY: Mapping[str, NumpyRule] = {
         ("ReduceProd", "prod"), ("ReduceSum", "sum"), ("ReduceMax", "max"), ("ReduceMin", "min"),
     )},
 }  # fmt: skip
-"""Ops whose results are worked out where all that they read is known and small."""
+"""Ops whose results are computed if all their inputs are known and small."""
 
 
 def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) -> Value | None:
-    """Give the result of an op on known values; ``None`` where it is none of these, too large, or cannot be.
+    """Return an op's result on known values; ``None`` if it is not in `NUMPY`, too large, or cannot be computed.
 
     >>> import numpy as np
     >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
@@ -154,10 +153,10 @@ CONTROL: Mapping[str, str] = {
     "If": "a branch that depends on data", "Loop": "a loop whose trips are not counted",
     "Scan": "a loop whose trips are not counted", "SequenceMap": "a loop whose trips are not counted",
 }  # fmt: skip
-"""What stands in the list of unsupported ops for control flow, with all that it runs; it may read any tensor."""
+"""Entries of the list of unsupported ops for control flow, with all ops inside; it may read any tensor."""
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
 _LAYOUTS = VIEWS | {"Concat", "Slice", "Split", "Transpose"}
-"""What exporters do to weights to store them in ONNX's order. A library stores them as it needs them."""
+"""Ops by which exporters bring weights into ONNX's order; a library stores weights in the order it needs."""
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 _MOST_BYTE = 1e15
 
@@ -167,12 +166,12 @@ class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """Give an op's attributes as plain values; a graph inside stays what it is."""
+    """Return an op's attributes as plain values; a subgraph is left as it is."""
     found = {}
     for one in node.attribute:
         try:
             value = onnx.helper.get_attribute_value(one)
-        except ValueError:  # of no kind at all
+        except ValueError:  # an attribute without a type
             continue
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
@@ -183,12 +182,12 @@ def attributes_of(node: Any) -> dict[str, Any]:
 
 
 def _small_value(tensor: Any) -> Any:
-    """Read a stored tensor that is small and in the file itself."""
+    """Read a small stored tensor from the file itself; None for others."""
     if tensor.data_location == tensor.EXTERNAL or not 0 <= np.prod(tensor.dims, dtype=float) <= MOST_ELEMENTS:
         return None
     try:
         return onnx.numpy_helper.to_array(tensor)
-    except Exception:  # a damaged one; the library raises what it likes
+    except Exception:  # damaged; the library may raise anything
         return None
 
 
@@ -201,11 +200,11 @@ def _schema(op: str, domain: str, version: int) -> Any:
 
 
 class Walker:
-    """Walks one graph, at any sizes.
+    """Walks one graph at any sizes.
 
     `model`, `nodes`: the model, and the ops of its graph in running order.
     `weights`: names of the stored tensors that are weights.
-    `training`: whether they change from step to step, and dropout drops.
+    `training`: whether weights change from step to step and dropout is active.
     """
 
     def __init__(
@@ -221,7 +220,7 @@ class Walker:
         }
 
     def walk(self, sizes: Sizes) -> Walked:
-        """Give the ops that run."""
+        """Return the ops that run."""
         self._sizes = sizes
         self._walked = walked = Walked()
         self._values: dict[str, Any] = {}
@@ -251,7 +250,7 @@ class Walker:
         self._walked.arrays[name] = array
 
     def _run(self, node: Any, attributes: Mapping[str, Any]) -> None:
-        """Run one op: work its value out, see its outputs' shapes, and note it."""
+        """Run one op: compute its value, infer its outputs' shapes, and add it to the walk."""
         op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
         names = [name for name in node.input if name]
         if self._constant(node, attributes):
@@ -274,7 +273,7 @@ class Walker:
             self._note(node, op, attributes)
 
     def _constant(self, node: Any, attributes: Mapping[str, Any]) -> bool:
-        """Work out a value that depends on shapes only; tell whether there is one."""
+        """Compute a value that depends on shapes only; return whether there is one."""
         found = None
         arrays = self._walked.arrays
         if node.op_type == "Constant":
@@ -297,7 +296,7 @@ class Walker:
         return dtype is not None
 
     def _infer(self, node: Any, op: str) -> None:
-        """Find the shapes of an op's outputs."""
+        """Infer the shapes of an op's outputs."""
         arrays, make = self._walked.arrays, onnx.helper.make_tensor_type_proto
         known = {name: arrays[name] for name in node.input if name and name in arrays}
         types = {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
@@ -310,7 +309,7 @@ class Walker:
                 found = onnx.shape_inference.infer_node_outputs(
                     schema, node, types, data, opset_imports=list(self._model.opset_import)
                 )
-            except Exception as error:  # the library raises what it likes
+            except Exception as error:  # the library may raise anything
                 message = _TAG.sub("", str(error).strip().split("\n")[0]).rstrip(". ")
                 made = repr(node.output[0]) if node.output else "nothing"
                 raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {message:.160}") from error
@@ -324,7 +323,7 @@ class Walker:
                 self._add(name, array)
 
     def _as_stated(self, name: str) -> Array | None:
-        """Take a shape from the file where every name in it is known and none of it may be of another batch."""
+        """Return a shape stated in the file if all its names are known and so it cannot be of another batch."""
         stated, open_names = self._stated.get(name), self._inputs.open_names
         if stated is None or not stated.HasField("shape") or not open_names:
             return None
@@ -335,7 +334,7 @@ class Walker:
         return None if dtype is None or any(one < 0 for one in shape) else new_array(tuple(shape), dtype)
 
     def _view(self, node: Any, op: str, attributes: Mapping[str, Any]) -> bool:
-        """Let the output of an op that only describes anew stand in its input's memory."""
+        """If an op only changes the description of its input, let its output share the input's memory."""
         arrays = self._walked.arrays
         source = node.input[0] if node.input else ""
         if source not in arrays or not node.output or node.output[0] not in arrays:
@@ -345,7 +344,7 @@ class Walker:
         of_weight = self._source(source) in self._weights
         same = op == "Cast" and arrays[name].dtype == array.dtype
         if op in VIEWS and arrays[name].numel != array.numel:
-            # An exporter may have written one size as a number; the library's inference does not see it.
+            # An exporter may have written one size as a number, which the library's inference does not detect.
             message = f"{array.numel} elements do not make {arrays[name].shape}"
             raise NotAtTheseSizes(f"{op} that makes {name!r:.80} cannot run: {message}")
         if op in VIEWS or same or (op == "Dropout" and not self._training):
@@ -358,12 +357,12 @@ class Walker:
         return True
 
     def _is_lost(self, node: Any) -> bool:
-        """Tell whether an op only describes anew what is known, and nobody knows how: its gradient is lost."""
+        """Return whether an op is a view of unknown shape of a known tensor, so that its gradient is lost."""
         source = self._walked.arrays.get(node.input[0]) if node.input else None
         return source is not None and is_float(source) and not self._walked.arrays.keys() >= {*node.output[:1]}
 
     def _layout(self, node: Any, op: str) -> bool:
-        """Tell whether an op only puts weights in another order, and note which its outputs hold."""
+        """Return whether an op only reorders weights; record which weights its outputs hold."""
         walked = self._walked
         arrays = [walked.arrays[name] for name in node.input if name in walked.arrays and name not in self._static]
         if op not in _LAYOUTS or not arrays or any(array.storage not in walked.layouts for array in arrays):
@@ -408,12 +407,12 @@ class Walker:
 
 
 _TAG = re.compile(r"^\[\w+\] ?")
-"""What the library puts before its messages."""
+"""Prefix of the library's messages."""
 _PARAMETERS = names(
     """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
     constant_value"""
 )
-"""Inputs that an op is told, and does not compute with."""
+"""Inputs that set up an op and are not computed with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
 
 
@@ -426,7 +425,7 @@ def _array(stated: Any) -> Array | None:
 
 
 def module_of(node: Any) -> str:
-    """Name the place of an op by its own name, which exporters make of the path of the module that runs it.
+    """Return the module of an op from its name, which exporters derive from the path of the module that runs it.
 
     >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
     'layer1.0.conv1'

@@ -1,1 +1,1 @@
-"""A user's training program, run until one of its steps is recorded."""
+"""Run a user's training program until one of its steps is recorded."""

@@ -1,4 +1,8 @@
-"""Running a user's training program in the child until one of its steps is taken, whatever framework it uses."""
+"""Run a user's training program in the child process until one of its steps is captured, in any framework.
+
+`run_script` serves one request. A framework supplies a `FrameworkCapture`: a `Watch` that records the program's
+steps, and a function that makes the draft.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +23,24 @@ from fomkit.frontends.model_file import explain_exception, is_user_file
 from fomkit.frontends.step import Draft
 
 WANTED_ROUND = 3
-"""The step that is taken; the first sets optimizers up, the second may still fill caches."""
+"""The step that is captured; the first sets optimizers up, the second may still fill caches."""
 _TIDY_S = 10.0
-"""Time [s] that a program has for its ``finally`` blocks once it is stopped."""
+"""Time [s] that a stopped program has for its ``finally`` blocks."""
 
 T = TypeVar("T")
 
 
 class Stop(BaseException):
-    """Ends the user's program; no ``except Exception`` of its own catches it."""
+    """Ends the user's program; an ``except Exception`` in it does not catch this."""
 
 
 class Watch(Protocol[T]):
-    """Follows a program's training.
+    """Records a program's training.
 
-    `rounds`: steps that were seen.
-    `seen`: what else was seen of a program that made no step, as the end of a sentence; "" for nothing.
+    `rounds`: steps seen.
+    `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
     `taken`: the best step so far.
-    `is_over`: whether a step was taken for good.
+    `is_over`: whether the final step was captured.
     """
 
     rounds: int
@@ -45,21 +49,20 @@ class Watch(Protocol[T]):
 
     @property
     def seen(self) -> str:
-        """See above."""
+        """Part of a message; see the class."""
 
     def watch(self) -> AbstractContextManager[None]:
-        """Follow what runs inside the block."""
+        """Record the code that runs inside the block."""
 
 
 @dataclass(frozen=True)
 class FrameworkCapture(Generic[T]):
-    """How one framework's programs are taken.
+    """How programs of one framework are captured.
 
-    `around`: what a program of that path runs in.
-
-    `watch`: the test tells the user's own source from libraries'.
-    `draft`: the last one is "" where it did not.
-    `trains`: what a program is expected to train by, for messages.
+    `watch`: makes the watch from a test for the user's own source files and the function to call on capture.
+    `draft`: makes the draft; its last argument says why the program ended early, "" if it did not.
+    `trains`: the expected ways of training, for messages.
+    `around`: makes the context in which a program at that path runs.
     """
 
     watch: Callable[[Callable[[str], bool], Callable[..., None]], Watch[T]]
@@ -74,7 +77,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     if spec is None or spec.loader is None:
         raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
     program = importlib.util.module_from_spec(spec)
-    # As for any program; with a spec, processes that it spawns would not find it.
+    # As for any program; if it had a spec, processes that it spawns would not find it.
     program.__spec__ = None
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
@@ -82,19 +85,19 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     spec.loader.exec_module(program)
 
 
-def _failed(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
-    """Give the answer of a child that failed; whether it ``quotes`` what the program printed."""
+def _failure(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
+    """Return the answer of a failed child; ``quotes``: whether to quote the program's output."""
     return {**told_error(error), "quotes": quotes}
 
 
 def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
-    """Leave what is taken; where that is all, end the program: else it may fail without harm."""
+    """Return the function called on capture: it leaves the draft and ends the program unless more is to follow."""
 
     def on_taken(taken: T, is_all: bool = True) -> None:
         try:
             answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
-        except Exception as error:  # else the user's code might swallow it and train on
-            answer.leave(_failed(explain_exception(error, request["where"], Path(request["path"]))))
+        except Exception as error:  # otherwise the user's code might swallow the error and train on
+            answer.leave(_failure(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
         if not is_all:
             return
@@ -106,10 +109,10 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
     return on_taken
 
 
-def _ended(
+def _no_step_error(
     error: BaseException | None, watch: Watch[Any], framework: FrameworkCapture[Any], request: dict[str, Any]
 ) -> FomkitError:
-    """Say how a program ended that no step could be taken from."""
+    """Return the error for a program from which no step could be captured."""
     where, path = request["where"], Path(request["path"])
     when = f"before its {'second' if watch.rounds else 'first'} training step"
     if error is not None and not isinstance(error, SystemExit):
@@ -135,8 +138,8 @@ def _ended(
     return FomkitError(where, f"ended without a step of an optimizer in this process{watch.seen}. {expected}")
 
 
-def _partial(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
-    """Say why fewer steps ran than were wanted; "" where that is not so."""
+def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
+    """Return why fewer steps ran than wanted; "" if enough ran."""
     if watch.rounds >= WANTED_ROUND and error is None:
         return ""
     ended = "ended" if error is None else explain_exception(error, request["where"], Path(request["path"])).what
@@ -147,21 +150,21 @@ def _partial(error: BaseException | None, watch: Watch[Any], request: dict[str, 
 
 
 def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCapture[T]) -> Mapping[str, object]:
-    """Run the program, and tell of one that was not stopped."""
+    """Run the program; return the answer if it was not stopped."""
     error, path = None, Path(request["path"])
     try:
         with framework.around(path), watch.watch():
             run_program(path, request["arguments"])
-    except BaseException as raised:  # the program may raise anything, SystemExit too; the parent tells it
+    except BaseException as raised:  # the program may raise anything, even SystemExit; the parent reports it
         error = raised
     if watch.taken is None:
-        return _failed(_ended(error, watch, framework, request), quotes=isinstance(error, SystemExit))
+        return _failure(_no_step_error(error, watch, framework, request), quotes=isinstance(error, SystemExit))
     if watch.is_over:
-        return {}  # the answer was left when it was stopped
+        return {}  # the answer was left when the program was stopped
     try:
-        return {"draft": asdict(framework.draft(watch.taken, request, _partial(error, watch, request)))}
-    except Exception as raised:  # the user's own step may fail where only its shapes are known
-        return _failed(explain_exception(raised, request["where"], path))
+        return {"draft": asdict(framework.draft(watch.taken, request, _why_fewer(error, watch, request)))}
+    except Exception as raised:  # the user's step may fail where only its shapes are known
+        return _failure(explain_exception(raised, request["where"], path))
 
 
 def run_script(framework: FrameworkCapture[T]) -> None:

@@ -1,4 +1,4 @@
-"""A Keras program whose training was followed: what its data are, and its draft of a profile."""
+"""Make the draft of a profile from a Keras program whose training was recorded; find its samples and epochs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fomkit.frontends.step import Draft
 
 
 class Epoch(NamedTuple):
-    """Samples of one epoch, None where unknown, what becomes of the last batch, and where that was read."""
+    """Samples of one epoch (None if unknown), what happens to the last batch, and how this is known."""
 
     samples: int | None
     last_batch: LastBatch
@@ -41,14 +41,14 @@ def _cardinality(dataset: Any) -> int | None:
 
 
 def _batching(dataset: Any) -> Any:
-    """Find where a dataset's samples are put into batches; None where nothing does."""
+    """Return the dataset that puts samples into batches; None if there is none."""
     while dataset is not None and not hasattr(dataset, "_drop_remainder"):
         dataset = getattr(dataset, "_input_dataset", None)
     return dataset
 
 
 def _unbatched(dataset: Any, batch: int) -> Epoch | None:
-    """Count the samples that were put into batches of this size; None where more was done with batches."""
+    """Count the samples put into batches of this size; None if the batches were changed further."""
     at = _batching(dataset)
     if at is None or _cardinality(at) != _cardinality(dataset):
         return None
@@ -70,7 +70,7 @@ def _of_dataset(dataset: Any, batch: int) -> Epoch:
 
 
 def epoch_of(iterator: Any, batch: int) -> Epoch:
-    """Read an epoch of training from what ``fit`` made of its data."""
+    """Return an epoch of training from the iterator that ``fit`` made of its data."""
     adapter, steps = iterator.data_adapter, iterator.steps_per_epoch
     if steps:
         return Epoch(steps * batch, "drop", f"has {steps:,} steps (steps_per_epoch)")
@@ -92,7 +92,7 @@ def epoch_of(iterator: Any, batch: int) -> Epoch:
 
 
 def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch: int) -> int | None:
-    """Count the samples that ``fit`` validates with after an epoch; None where they are not known."""
+    """Count the samples that ``fit`` validates with after an epoch; None if unknown."""
     given, share = arguments.get("validation_data"), arguments.get("validation_split")
     if given is None:
         total = first_axis(arguments.get("x")) if share else None
@@ -101,7 +101,7 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
     if arguments.get("validation_steps"):
         return int(arguments["validation_steps"]) * int(size)
     if callable(getattr(given, "cardinality", None)):
-        # Its batches may have any size.
+        # Validation batches may have any size.
         at, own = _batching(given), first_axis(given.element_spec) or batch
         exact = None if at is None else _unbatched(given, int(at._batch_size))
         return (exact or _of_dataset(given, own)).samples
@@ -116,7 +116,7 @@ def _epochs(training: Training) -> int | None:
 
 
 def _further_fits(training: Training) -> list[int]:
-    """Find other lines of the same file that call a ``fit``."""
+    """Return the later lines of the same file that call a ``fit``."""
     tree = source_tree(Path(training.file))
     calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
     fits = (node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
@@ -166,7 +166,7 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
     prepared = _prepared(training, batch)
     try:
         return trace_sizes(partial(step_tracer(), prepared), {"batch": batch})
-    except Exception as error:  # the program's own step ran, but may not where there are shapes only
+    except Exception as error:  # the program's step ran, but may fail where only shapes are known
         explained = explain_exception(error, request["where"], Path(request["path"]))
         raise FomkitError(
             explained.where,
@@ -178,8 +178,8 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
 def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "") -> Draft:
     """Make the draft.
 
-    `request`: with the ``name`` of the profile, the ``path`` of the program, and ``where`` it stands for people;
-    `partial_because`: why the program ended before the wanted step; "" where it did not.
+    `request`: with the ``name`` of the profile, the ``path`` of the program, and ``where``, its name in messages;
+    `partial_because`: why the program ended before the wanted step; "" if it did not.
     """
     training, where = taken.training, request["where"]
     model, own = training.model, training.own
@@ -208,7 +208,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
 
 
 def main() -> None:
-    """Run one request."""
+    """Run one request of the parent process."""
     with watch_made_layers():
         trains = "Model.fit, train_on_batch or a step under @tf.function"
         run_script(FrameworkCapture(FitWatch, draft_script, trains))

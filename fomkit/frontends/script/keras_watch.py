@@ -1,4 +1,4 @@
-"""Following a running Keras program: its calls of ``fit``, and functions of its own that update weights."""
+"""Record a running Keras program: its calls of ``fit``, and its own functions that update weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fomkit.frontends.script.child import WANTED_ROUND
 
 
 def first_axis(values: Any) -> int | None:
-    """Give how many samples some tensors hold."""
+    """Return the number of samples in some tensors."""
     for leaf in keras.tree.flatten(values):
         shape = getattr(leaf, "shape", None)
         if shape is not None and len(shape):
@@ -37,17 +37,17 @@ FIT, BATCHES = "Model.fit", "train_on_batch"
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A function of TensorFlow that a program calls in a loop of its own, and that updates weights."""
+    """A TensorFlow function that a program calls in its own loop and that updates weights."""
 
     function: Any
     optimizer: Any
 
     def tensors(self, arguments: Any) -> list[Any]:
-        """Give the tensors and arrays among its arguments."""
+        """Return the tensors and arrays among its arguments."""
         return [leaf for leaf in keras.tree.flatten(arguments) if hasattr(leaf, "shape")]
 
     def on(self, arguments: Any) -> Callable[[Any], Any]:
-        """Give it as a step on tensors alone; its other arguments stay those of one call."""
+        """Return the function as a step on tensors alone; its other arguments are those of one call."""
         leaves = keras.tree.flatten(arguments)
 
         def step(data: Any) -> Any:
@@ -60,7 +60,7 @@ class OwnStep:
 
     @property
     def model(self) -> Any:
-        """The least model that has all weights which the optimizer updates; None where there is none."""
+        """The smallest model that has all weights the optimizer updates; None if there is none."""
         updated = {id(one) for one in self.optimizer._trainable_variables}
         models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
         whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
@@ -69,15 +69,15 @@ class OwnStep:
 
 @dataclass
 class Training:
-    """One call of ``fit``, or all of ``train_on_batch`` on one model.
+    """One call of ``fit``, or all calls of ``train_on_batch`` on one model.
 
     `way`: how it trains, in Keras's words.
     `file`, `line`: where the program calls it.
-    `arguments`: of ``fit``, by name, defaults too.
+    `arguments`: of ``fit``, by name, with defaults.
     `iterator`: what ``fit`` made of its data.
-    `own`: the program's own step, where it is no method of the model's.
-    `steps`: those seen.
-    `batch`: the fullest batch seen, as a training step takes it; of an own step its arguments.
+    `own`: the program's own step, if it is not a method of the model.
+    `steps`: number of steps seen.
+    `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     """
 
     model: Any
@@ -92,11 +92,11 @@ class Training:
 
     @property
     def place(self) -> str:
-        """Where it is called, for people."""
+        """File and line of the call, for messages."""
         return f"{Path(self.file).name}:{self.line}"
 
     def step(self, batch: Any) -> None:
-        """Note a step on a batch."""
+        """Count a step on a batch."""
         self.steps += 1
         if self.batch is None or (first_axis(batch) or 0) >= (first_axis(self.batch) or 0):
             self.batch = batch
@@ -104,21 +104,21 @@ class Training:
 
 @dataclass(frozen=True)
 class Taken:
-    """A training whose step is taken, and the others that were seen before it."""
+    """A training whose step is captured, and the others seen before it."""
 
     training: Training
     others: list[Training]
 
 
 class FitWatch:
-    """Follows a program's training by Keras until a step can be taken.
+    """Records a program's training by Keras until a step can be captured.
 
-    `is_user_file`: tells the user's own source from libraries'.
+    `is_user_file`: whether a source file is the user's own, not a library's.
     `on_taken`: called once; it may raise what ends the program.
 
     `rounds`: steps of the training seen last.
-    `taken`: the best so far.
-    `is_over`: whether a step was taken for good.
+    `taken`: the best step so far.
+    `is_over`: whether the final step was captured.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
@@ -135,17 +135,17 @@ class FitWatch:
 
     @property
     def seen(self) -> str:
-        """Say what was seen of a program that never trained by Keras's own means."""
+        """What was seen of a program that never trained by Keras's own means."""
         return ", though it updates weights in a loop of its own" if self._updates else ""
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Follow what runs inside the block."""
+        """Record the code that runs inside the block."""
         trainer = import_module(f"keras.src.backend.{keras.backend.backend()}.trainer")
         name_of_trainer, name_of_iterator = _NAMES[keras.backend.backend()]
         kind = getattr(trainer, name_of_trainer)
         with ExitStack() as stack:
-            # Without its own frames, Keras's errors would seem to come from here.
+            # With its frames filtered out, Keras's errors would seem to come from this file.
             if keras.config.is_traceback_filtering_enabled():
                 keras.config.disable_traceback_filtering()
                 stack.callback(keras.config.enable_traceback_filtering)
@@ -200,11 +200,11 @@ class FitWatch:
         return model.train_function
 
     def _by_batches(self, model: Any, run: Any) -> Any:
-        """Take the batches out of a program's data, so that their shapes are seen, and train on them."""
+        """Replace the iterator by its batches, so that their shapes are seen, and train on them."""
 
         def train(iterator: Any) -> Any:
             if self.is_over:
-                os._exit(0)  # a program that would not be stopped
+                os._exit(0)  # a program that does not stop
             batches = list(islice(iterator, model.steps_per_execution))
             if not batches:
                 raise StopIteration
@@ -225,13 +225,13 @@ class FitWatch:
         return run(optimizer, *args, **kwargs)
 
     def _function(self, run: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Follow the functions that the program itself calls; one that updates weights when made is a step."""
+        """Record the functions that the program itself calls; one that updates weights when traced is a step."""
         import tensorflow as tf
 
         if self._in_step or tf.inside_function():
             return run(function, *args, **kwargs)
         if self.is_over:
-            os._exit(0)  # a program that would not be stopped
+            os._exit(0)  # a program that does not stop
         before = self._updates
         result = run(function, *args, **kwargs)
         if self._updates > before and id(function) not in self._own:

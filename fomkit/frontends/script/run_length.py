@@ -1,7 +1,7 @@
-"""How long a running program trains: what its trainer says, else the loops that stand around its steps.
+"""Find how long a running program trains: from its trainer, else from the loops around its steps.
 
-A trainer is an object of a library that has the loop. Its figures are read from the object that is training, which
-the frames of the call have, so that no library is imported for it.
+A trainer is an object of a library that contains the loop. Its figures are read from the object that is training,
+found in the frames of the call, so that no library is imported for it.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 _WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
-"""Calls that hand on, one by one, what their first argument gives."""
+"""Calls that yield the items of their first argument one by one."""
 _RANGES = frozenset({"range", "trange"})
 _INSIDE = ("iterable", "base_dataloader", "_dataloader")
-"""Where progress bars, and what accelerate and Lightning Fabric make of a loader, keep what they go over."""
+"""Attributes by which progress bars, and loaders of accelerate and Lightning Fabric, hold their source."""
 
 
 class Unknown(Exception):  # noqa: N818 - a verdict, not a fault
-    """The source does not say."""
+    """The source does not determine the value."""
 
 
 @dataclass(frozen=True)
 class RunLength:
-    """How long a program trains; None where nothing says it.
+    """How long a program trains; None where it is unknown.
 
-    `epochs`, `origin`: how many, and where that was read or why it is not known.
-    `train_samples`, `validation_samples`: of one epoch, where a trainer says them; else they are the loader's.
-    `steps`: of the optimizer in the whole run, where they and no epochs end it.
-    `accumulates`: backward passes to one step of the optimizer, as the trainer was told.
-    `remarks`: what else a trainer says of the run.
+    `epochs`, `origin`: their number, and how it is known or why it is not.
+    `train_samples`, `validation_samples`: of one epoch, if a trainer states them; otherwise the loader's are used.
+    `steps`: of the optimizer in the whole run, if the run is limited by steps, not by epochs.
+    `accumulates`: backward passes per step of the optimizer, as set in the trainer.
+    `remarks`: further notes from the trainer.
     """
 
     epochs: int | None
@@ -72,7 +72,7 @@ def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
 
 
 def _loops_around(frame: FrameType) -> list[_Loop]:
-    """Give the loops of a frame's own function whose body runs now, the outermost first."""
+    """Return the loops of a frame's own function whose body runs now, the outermost first."""
     line, code = frame.f_lineno, frame.f_code
     if line is None:
         return []
@@ -81,8 +81,8 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
 
 
-def _looked_up(node: ast.expr, frame: FrameType) -> Any:
-    """Look a plain expression up in a frame: names, attributes, items and arithmetic; nothing is called."""
+def _evaluated(node: ast.expr, frame: FrameType) -> Any:
+    """Evaluate a plain expression in a frame: names, attributes, items and arithmetic; only ``int`` is called."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -90,57 +90,57 @@ def _looked_up(node: ast.expr, frame: FrameType) -> Any:
             if node.id in names:
                 return names[node.id]
     if isinstance(node, ast.Attribute):
-        return getattr(_looked_up(node.value, frame), node.attr)
+        return getattr(_evaluated(node.value, frame), node.attr)
     if isinstance(node, ast.Subscript):
-        return _looked_up(node.value, frame)[_looked_up(node.slice, frame)]
+        return _evaluated(node.value, frame)[_evaluated(node.slice, frame)]
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_looked_up(node.left, frame), _looked_up(node.right, frame))
-    if isinstance(node, ast.Call) and _called(node) == "int" and len(node.args) == 1:
-        return int(_looked_up(node.args[0], frame))
+        return _ARITHMETIC[type(node.op)](_evaluated(node.left, frame), _evaluated(node.right, frame))
+    if isinstance(node, ast.Call) and _called_name(node) == "int" and len(node.args) == 1:
+        return int(_evaluated(node.args[0], frame))
     raise Unknown
 
 
-def _looked_up_or_none(node: ast.expr, frame: FrameType) -> Any:
+def _evaluated_or_none(node: ast.expr, frame: FrameType) -> Any:
     try:
-        return _looked_up(node, frame)
-    except Exception:  # whatever the user's objects raise when they are looked at
+        return _evaluated(node, frame)
+    except Exception:  # the user's objects may raise anything
         return None
 
 
-def _is_over(node: ast.expr, frame: FrameType, loader: Any) -> bool:
-    """Tell whether an expression is a loader, or what goes over it in its place."""
-    value = _looked_up_or_none(node, frame)
+def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
+    """Return whether an expression is the loader, or an object that wraps it."""
+    value = _evaluated_or_none(node, frame)
     return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
 def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
-    """Give what a loop goes over: the expression, and where it is only wrapped, what is inside."""
+    """Yield the expression that a loop iterates over, then, if it is a known wrapper, what is inside."""
     yield node
-    if isinstance(node, ast.Call) and _called(node) in _WRAPPERS:
+    if isinstance(node, ast.Call) and _called_name(node) in _WRAPPERS:
         for argument in node.args:
             yield from _unwrapped(argument)
 
 
 def _rounds(loop: _Loop) -> int | None:
-    """Give how often a ``for … in range(…)`` runs."""
+    """Return the number of rounds of a ``for … in range(…)``."""
     if not isinstance(loop.node, ast.For):
         return None
     for node in _unwrapped(loop.node.iter):
-        if isinstance(node, ast.Call) and _called(node) in _RANGES and 1 <= len(node.args) <= 3:
-            bounds = [_looked_up_or_none(argument, loop.frame) for argument in node.args]
+        if isinstance(node, ast.Call) and _called_name(node) in _RANGES and 1 <= len(node.args) <= 3:
+            bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
             return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
     return None
 
 
 def _by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
-    """Find the epochs: the rounds of the ``range`` loop right outside of the loop over the training data.
+    """Find the epochs: the rounds of the ``range`` loop directly outside the loop over the training data.
 
-    `frame`: the innermost of the program's frames; `is_user_file`: tells the user's own source from libraries';
-    `loader`: what the training data comes from; None where there is none.
+    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
+    `loader`: source of the training data; None if there is none.
     """
     if loader is None:
         return RunLength(None, "no loop over a DataLoader was found")
@@ -150,13 +150,13 @@ def _by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], load
             loops = _loops_around(frame) + loops
         frame = frame.f_back
     for place, loop in enumerate(loops):
-        over = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
-        if any(_is_over(node, loop.frame, loader) for node in over):
-            return _outside(loops[:place], loop)
+        iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        if any(_is_loader(node, loop.frame, loader) for node in iterated):
+            return _epochs_outside(loops[:place], loop)
     return RunLength(None, "the loop over the DataLoader is not one that can be read")
 
 
-def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
+def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     if not loops:
         return RunLength(None, f"no loop stands around the one over the data at {data.place}")
     rounds = _rounds(loops[-1])
@@ -166,7 +166,7 @@ def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
 
 
 def _whole_count(value: Any) -> int | None:
-    """Give a count that is a whole number; None for streams without an end, and for what is not set."""
+    """Return a count that is a whole number; None for endless streams and values that are not set."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if value >= 1 and value == int(value) else None
@@ -178,7 +178,7 @@ def _stops_early(callbacks: Any) -> list[str]:
 
 
 def _hugging_face(trainer: Any, _loader: Any) -> RunLength:
-    """Read transformers.Trainer: whole epochs, else the steps that it works out of them itself."""
+    """Read transformers.Trainer: whole epochs, else the number of steps that it computes itself."""
     arguments, remarks = trainer.args, _stops_early(trainer.callback_handler.callbacks)
     by_steps = arguments.max_steps > 0
     epochs = None if by_steps else _whole_count(arguments.num_train_epochs)
@@ -194,7 +194,7 @@ def _hugging_face(trainer: Any, _loader: Any) -> RunLength:
 
 
 def _lightning(trainer: Any, loader: Any) -> RunLength:
-    """Read Lightning's Trainer: its epochs, or its steps where they end the run first."""
+    """Read Lightning's Trainer: its epochs, or its steps if they end the run first."""
     batches, every = _whole_count(trainer.num_training_batches), _whole_count(trainer.accumulate_grad_batches)
     epochs, steps = _whole_count(trainer.max_epochs), _whole_count(trainer.max_steps)
     if epochs and steps:
@@ -205,18 +205,18 @@ def _lightning(trainer: Any, loader: Any) -> RunLength:
         remarks.append("max_time may end the run before its last epoch")
     return RunLength(
         epochs, f"{'max_epochs' if epochs or not steps else 'max_steps'} of Lightning's Trainer",
-        _cut(batches, loader), validated, steps, every, (*remarks, *_stops_early(trainer.callbacks)),
+        _limited_samples(batches, loader), validated, steps, every, (*remarks, *_stops_early(trainer.callbacks)),
     )  # fmt: skip
 
 
-def _cut(batches: int | None, loader: Any) -> int | None:
-    """Give the samples of an epoch that ends after so many batches; None where it ends with the loader."""
+def _limited_samples(batches: int | None, loader: Any) -> int | None:
+    """Return the samples of an epoch limited to some batches; None if the epoch ends with the loader."""
     batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, length_of(loader))
     return batches * batch if batches and batch and (whole is None or batches < whole) else None
 
 
 def _validated_by_lightning(trainer: Any) -> tuple[int | None, list[str]]:
-    """Give the samples that are validated after each epoch, and what is to be said of them."""
+    """Return the samples validated after each epoch, and notes on them."""
     if not trainer.enable_validation:
         return 0, []
     if trainer.check_val_every_n_epoch != 1 or trainer.val_check_interval not in (None, 1.0):
@@ -237,11 +237,11 @@ def _validated_by_lightning(trainer: Any) -> tuple[int | None, list[str]]:
 _TRAINERS: Mapping[str, Callable[[Any, Any], RunLength]] = {
     "transformers": _hugging_face, "lightning": _lightning, "pytorch_lightning": _lightning,
 }  # fmt: skip
-"""By the package that defines the class ``Trainer``; programs may train by one derived from it."""
+"""By the package that defines the class ``Trainer``; programs may train by a subclass of it."""
 
 
 def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]] | None:
-    """Give the trainer whose method a frame runs, and what reads it."""
+    """Return the trainer whose method a frame runs, and the function that reads it."""
     owner = frame.f_locals.get("self")
     for kind in type(owner).__mro__:
         reader = _TRAINERS.get(kind.__module__.partition(".")[0])
@@ -251,10 +251,10 @@ def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]]
 
 
 def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
-    """Find how long a program trains: by the trainer that is at work, else by the loops around the data.
+    """Find how long a program trains: from the running trainer, else from the loops around the data.
 
-    `frame`: the innermost of the program's frames; `is_user_file`: tells the user's own source from libraries';
-    `loader`: what the training data comes from; None where there is none.
+    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
+    `loader`: source of the training data; None if there is none.
     """
     outer = frame
     while outer is not None:
@@ -262,7 +262,7 @@ def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loa
             trainer, reader = found
             try:
                 return reader(trainer, loader)
-            except Exception as error:  # another version of the library may say it elsewhere
+            except Exception as error:  # another version of the library may differ
                 name = type(trainer).__name__
                 return RunLength(None, f"{name} does not tell it as known versions do ({type(error).__name__})")
         outer = outer.f_back

@@ -1,4 +1,4 @@
-"""From a recorded step of a running program to the draft of a profile: its batch, its epochs, what to know."""
+"""Make the draft of a profile from a recorded step of a running program: its batch, its epochs, its notes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _samples_in(batch: Fetched) -> int | None:
 
 
 def _batch(taken: Taken) -> tuple[int | None, str]:
-    """Find the samples of the step, and say where that was read."""
+    """Return the samples of the step, and how they are known."""
     if taken.seen.batches:
         loader = taken.seen.batches[0].loader
         parts = [_samples_in(batch) for batch in taken.seen.batches if batch.loader is loader]
@@ -49,7 +49,7 @@ def _batch(taken: Taken) -> tuple[int | None, str]:
 
 
 def _doubt(taken: Taken) -> str:
-    """Say where the axis of samples is open: tensors that the batch was read from begin with different lengths."""
+    """Return a note if the axis of samples is open: tensors of the batch begin with different lengths."""
     shapes = taken.seen.called_with
     if taken.seen.batches:
         first = taken.seen.batches[0]
@@ -63,7 +63,7 @@ def _accumulates(taken: Taken) -> bool:
 
 
 def _ops_by_batch(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
-    """Give the ops with the batch as a name, and what is to be said of it after the number of samples."""
+    """Return the ops with the batch as a name, and the text that follows the number of samples in a note."""
     others, ops = taken.others, taken.step.ops
     if isinstance(others, str):
         return ops, others and f": {others}"
@@ -128,7 +128,7 @@ def _length_notes(taken: Taken) -> Iterator[str]:
 
 
 def _in_epochs(length: RunLength, facts: LoaderFacts, batch: int | None) -> tuple[RunLength, list[str]]:
-    """Give the length of a run in epochs, with a note where its steps end in the middle of one."""
+    """Return the length of a run in epochs, with a note if its steps end in the middle of one."""
     samples = facts.samples if length.train_samples is None else length.train_samples
     if length.steps is None or batch is None:
         return replace(length, train_samples=samples), []
@@ -177,5 +177,5 @@ def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Dr
 
 
 def main() -> None:
-    """Run one request."""
+    """Run one request of the parent process."""
     run_script(FrameworkCapture(StepWatch, draft_script, "a torch.optim optimizer", one_process))

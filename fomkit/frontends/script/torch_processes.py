@@ -1,9 +1,9 @@
-"""A program that is started once for each device, run as the only process, on the CPU.
+"""Run a program that expects one process per device as the only process, on the CPU.
 
-It says which device is its own, and does not ask whether there is one. So what it moves to CUDA stays, and what
-processes agree on goes over gloo; what the devices send each other a layout prices, not the step of one.
-
-A library's trainer that is told of accelerators, of many devices or of sharing parameters takes one CPU instead.
+Such a program names its device without checking that there is one. So tensors that it moves to CUDA stay on the
+CPU, and its communication between processes uses gloo. The parallel layout prices what devices send each other,
+not the step of one process. A library's trainer that is configured for accelerators, many devices or shared
+parameters gets one CPU instead.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from fomkit.frontends.drafting import replaced, watched
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
           "MASTER_PORT": "0"}  # fmt: skip
 _ASKS = re.compile(r"\b(?:LOCAL_RANK|WORLD_SIZE|init_process_group|init_device_mesh)\b")
-"""What a program's text has where it expects to be started as one of several processes."""
+"""Words in the text of a program that expects to be started as one of several processes."""
 
 
 class Whole(torch.nn.Module):
-    """Stands for FullyShardedDataParallel, which only accelerators run: one process holds all parameters."""
+    """Replaces FullyShardedDataParallel, which only accelerators run: one process holds all parameters."""
 
     def __init__(self, module: torch.nn.Module, *_args: Any, **_kwargs: Any) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run what it wraps."""
+        """Run the wrapped module."""
         return self.module(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Give its own attribute, else that of what it wraps."""
+        """Return its own attribute, else that of the wrapped module."""
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
     def __getitem__(self, place: Any) -> Any:
-        """Give a part of what it wraps."""
+        """Return a part of the wrapped module."""
         whole: Any = self.module
         return whole[place]
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Clip the gradients, all of which are here."""
+        """Clip the gradients, all of which are in this process."""
         return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
 
@@ -66,7 +66,7 @@ _CPU = torch.device("cpu")
 
 
 def _on_cpu(place: Any) -> Any:
-    """Give the CPU for a CUDA device, whether by name, as a device or by its number; else what was given."""
+    """Return the CPU for a CUDA device, by name, as a device or by number; return anything else unchanged."""
     is_number = isinstance(place, int) and not isinstance(place, bool)
     is_named = isinstance(place, str) and place.startswith("cuda")
     is_device = isinstance(place, torch.device) and place.type == "cuda"
@@ -74,12 +74,12 @@ def _on_cpu(place: Any) -> Any:
 
 
 class StayOnCpu(TorchFunctionMode):
-    """Makes on the CPU, and leaves there, what a program makes on CUDA or moves to it."""
+    """Keeps on the CPU what a program creates on CUDA or moves to it."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run a call with the CPU for its device."""
+        """Run a call with the CPU as its device."""
         if func is torch.Tensor.cuda:
             return args[0]
         named = dict(kwargs or {})
@@ -92,7 +92,7 @@ class StayOnCpu(TorchFunctionMode):
 
 @contextmanager
 def without_cuda() -> Iterator[None]:
-    """Let a program take its CUDA device for granted inside the block, where there is none."""
+    """Let a program without an accelerator use CUDA devices by name inside the block."""
 
     def moved(move: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         named = {name: _on_cpu(one) if name == "device" else one for name, one in kwargs.items()}
@@ -103,7 +103,7 @@ def without_cuda() -> Iterator[None]:
         wrap(whole, module, **{name: one for name, one in kwargs.items() if name not in devices})
 
     with ExitStack() as stack:
-        # PyTorch's compiler wants each of its functions to be an object of its own.
+        # PyTorch's compiler requires each of its functions to be a separate object.
         stack.enter_context(replaced(torch.cuda, set_device=lambda *_: None, synchronize=lambda *_: None))
         stack.enter_context(replaced(torch.cuda, current_device=lambda: 0, device_count=lambda: 1))
         stack.enter_context(watched(DistributedDataParallel, __init__=wrapped))
@@ -119,7 +119,7 @@ _SPREADS = frozenset({"ddp_spawn", "ddp_fork", "ddp_notebook"})
 
 
 def _lightning_here(kind: Any, note: Callable[[str], object]) -> None:
-    """Have Lightning's Trainer or Fabric take one device, the CPU where there is no accelerator."""
+    """Make Lightning's Trainer or Fabric use one device, the CPU if there is no accelerator."""
     make = kind.__init__
 
     @wraps(make)
@@ -138,7 +138,7 @@ def _lightning_here(kind: Any, note: Callable[[str], object]) -> None:
 
 
 def _hugging_face_here(kind: Any, note: Callable[[str], object]) -> None:
-    """Have transformers' TrainingArguments take the CPU where there is no accelerator, and whole parameters."""
+    """Make transformers' TrainingArguments use unshared parameters, and the CPU if there is no accelerator."""
     check = kind.__post_init__
 
     @wraps(check)
@@ -162,16 +162,16 @@ _TRAINERS: Mapping[str, tuple[str, Callable[[Any, Callable[[str], object]], None
     ),
     **dict.fromkeys(("lightning.fabric.fabric", "lightning_fabric.fabric"), ("Fabric", _lightning_here)),
 }
-"""By module, the class that is told what there is to train on, and what changes it."""
+"""By module: the class that configures the devices of a training, and the function that changes it."""
 _SHARED: list[str] = []
-"""Ways of sharing parameters that trainers were told, and left out."""
+"""Ways of sharing parameters that trainers were configured with; they are ignored."""
 
 
 class _TrainersHere(MetaPathFinder):
-    """Changes the classes of trainers when their module is imported, so that none is imported for it."""
+    """Changes the classes of trainers when their module is imported, so that no trainer is imported for it."""
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find a trainer's module, and have its class changed once it has run."""
+        """Find a trainer's module, and arrange that its class is changed once the module has run."""
         spec = PathFinder.find_spec(name, path, target) if name in _TRAINERS else None
         if spec is None or spec.loader is None:
             return None
@@ -190,7 +190,7 @@ class _TrainersHere(MetaPathFinder):
 
 @contextmanager
 def one_process(path: Path) -> Iterator[None]:
-    """Let a program that is started once for each device run as the only one, as ``torchrun`` with one would."""
+    """Let a program that expects one process per device run as the only one, as under ``torchrun`` with one."""
     asks = bool(_ASKS.search(path.read_text(encoding="utf-8", errors="replace")))
     if asks or "WORLD_SIZE" in os.environ:
         os.environ.update(_ALONE)
@@ -202,7 +202,7 @@ def one_process(path: Path) -> Iterator[None]:
     def alone(begin: Any, *_args: Any, **kwargs: Any) -> Any:
         os.environ.update(_ALONE)
         kept = {name: value for name, value in kwargs.items() if name == "timeout"}
-        return begin("gloo", **kept)  # there is no accelerator here, whatever it asked for
+        return begin("gloo", **kept)  # there is no accelerator here, whatever backend was requested
 
     with ExitStack() as stack:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
@@ -216,19 +216,19 @@ _SHARDED: Any = getattr(fsdp, "FSDPModule", Whole)
 
 
 def class_name(model: torch.nn.Module) -> str:
-    """Name the class of a program's model, that of what is wrapped for many devices.
+    """Return the class name of a program's model, without wrappers for many devices.
 
     >>> class_name(Whole(torch.nn.Linear(2, 3)))
     'Linear'
     """
     while isinstance(model, Whole | DistributedDataParallel):
         model = model.module
-    # What is sharded in place is of a class made for it, which derives from its own.
+    # FSDP gives a model that is sharded in place a new class, derived from the model's own.
     return next(kind.__name__ for kind in type(model).__mro__ if not issubclass(kind, _SHARDED))
 
 
 def parallel_notes(models: Iterable[torch.nn.Module]) -> list[str]:
-    """Say how a program's devices share the training, and what to ask for to have it on many."""
+    """Return notes on how a program's devices share the training, and on options to estimate many devices."""
     parts = [part for model in models for part in model.modules()]
     names = dict.fromkeys(["FSDP"] * any(isinstance(part, Whole | _SHARDED) for part in parts) + _SHARED)
     copied = any(isinstance(part, DistributedDataParallel) for part in parts)

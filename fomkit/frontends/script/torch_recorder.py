@@ -1,4 +1,7 @@
-"""Recording one step of a running program, on its real tensors, from one step of its optimizer to the next."""
+"""Record one step of a running program, on its real tensors, from one optimizer step to the next.
+
+`Recording` holds the step; the functions before it observe models, autocast, compilation and DataLoaders.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ from fomkit.frontends.torch.recorder import Recorder
 
 
 class OuterCalls:
-    """Finds the program's models: modules with parameters that are called while no other one is running.
+    """Finds the program's models: modules with parameters that are called while no other module is running.
 
     `on_begin`: called before each outermost call of a module with parameters.
-    `on_end`: called after it, with what it was called with, by place and by name.
+    `on_end`: called after it with the arguments of the call, by position and by name.
     """
 
     def __init__(
@@ -58,16 +61,16 @@ class OuterCalls:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Follow all modules inside the block."""
+        """Watch all modules inside the block."""
         with ExitStack() as handles:
             handles.callback(hooks.register_module_forward_pre_hook(self._before).remove)
-            # One that is called after errors, too, is given no named arguments there.
+            # A hook that is called after errors, too, gets no named arguments then.
             handles.callback(hooks.register_module_forward_hook(self._given, with_kwargs=True).remove)
             handles.callback(hooks.register_module_forward_hook(self._after, always_call=True).remove)
             yield
 
     def models(self) -> dict[str, torch.nn.Module]:
-        """Name the outermost modules: "" for a single one, else by their classes; parts of another are none."""
+        """Return the outermost modules by name: "" for a single one, else by class; inner ones are left out."""
         inside = {id(part) for root in self.found.values() for part in list(root.modules())[1:]}
         roots = [root for key, root in self.found.items() if key not in inside]
         if len(roots) == 1:
@@ -82,7 +85,7 @@ class OuterCalls:
 
 @contextmanager
 def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
-    """Have a note left of what autocast regions made inside the block do here."""
+    """Note the effect of autocast regions that are made inside the block."""
     kind: Any = torch.amp.autocast_mode.autocast
     make = kind.__init__
 
@@ -101,7 +104,7 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
 
 
 def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Have a note left where the program compiles, inside the block."""
+    """Add a note if the program compiles inside the block."""
 
     def compile_nothing(run: Any, *args: Any, **kwargs: Any) -> Any:
         note("compilation is switched off; the eager ops are traced")
@@ -111,7 +114,7 @@ def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
 
 
 def length_of(values: Any) -> int | None:
-    """Give the samples of a dataset, or of several by name; None for none, and for a stream without an end."""
+    """Return the samples of a dataset, or of several by name; None if there is no length, as for streams."""
     try:
         return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
     except (TypeError, NotImplementedError):
@@ -120,7 +123,7 @@ def length_of(values: Any) -> int | None:
 
 @dataclass(frozen=True)
 class LoaderFacts:
-    """What a loader says of itself; None where it does not."""
+    """Facts about a loader; None where unknown."""
 
     batch: int | None
     samples: int | None
@@ -128,7 +131,7 @@ class LoaderFacts:
 
 
 def loader_facts(loader: Any) -> LoaderFacts:
-    """Read batch size, samples per epoch and what becomes of the last batch."""
+    """Read batch size, samples per epoch and treatment of the last batch."""
     by_batch = getattr(loader, "batch_sampler", None)
     batch = loader.batch_size or getattr(by_batch, "batch_size", None)
     streams = isinstance(loader.dataset, data.IterableDataset)
@@ -139,7 +142,7 @@ def loader_facts(loader: Any) -> LoaderFacts:
 
 @dataclass(frozen=True)
 class Fetched:
-    """One batch that the program took."""
+    """One batch that the program fetched."""
 
     loader: Any
     values: Any
@@ -150,10 +153,10 @@ class Fetched:
 def watch_loaders(
     on_start: Callable[[], None], on_batch: Callable[[Fetched], Any], quietly: Callable[[], Any]
 ) -> Iterator[None]:
-    """Follow every DataLoader of this process inside the block.
+    """Watch every DataLoader of this process inside the block.
 
-    `on_start`: called before a loader is gone through anew; `on_batch`: gives what the program gets of a batch;
-    `quietly`: in which batches are made: that is the host's work, and no op of the step.
+    `on_start`: called before an iteration over a loader begins; `on_batch`: returns the values that the program
+    gets of a batch; `quietly`: context in which batches are made: this is the host's work, and no op of the step.
     """
     loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -182,7 +185,7 @@ Models = Mapping[str, torch.nn.Module]
 
 
 class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
-    """A recorder that can look away, and that knows what follows a backward pass as part of the update."""
+    """A recorder that can pause, and that assigns ops after a backward pass to the update."""
 
     is_paused = False
 
@@ -200,8 +203,8 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
 
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:
-    """Give the shapes of the tensors among some values, those of single numbers left out."""
-    values = {**values} if isinstance(values, Mapping) else values  # a dict of one's own is one to torch, too
+    """Return the shapes of the tensors among some values, without those of single numbers."""
+    values = {**values} if isinstance(values, Mapping) else values  # torch needs a plain dict
     return [tuple(tensor.shape) for tensor in tensors_of(values) if tensor.dim()]
 
 
@@ -211,12 +214,12 @@ class Recording:
     `models`: the program's models by name, "" for a single one.
     `trained`: the parameters that its optimizers hold.
 
-    `is_clean`: whether the step stood alone: no epoch ended in it, no evaluation ran, its batch was full.
+    `is_clean`: whether the step is undisturbed: no epoch ended in it, no evaluation ran, its batch was full.
     `has_begun`: whether anything of the training step itself has run.
-    `backwards`, `closures`: backward passes, and calls of a function given to the optimizer's step.
-    `batches`: what the program took from its loaders.
-    `called_with`: shapes of the tensors that a model was first called with, by place or by name.
-    `called_lengths`: the first axis of what models were called with, call by call.
+    `backwards`, `closures`: backward passes, and calls of a function passed to the optimizer's step.
+    `batches`: what the program fetched from its loaders.
+    `called_with`: shapes of the tensors in the first call of a model, by position or by name.
+    `called_lengths`: the first axis of the arguments of models, call by call.
     """
 
     def __init__(self, models: Models, trained: Sequence[torch.Tensor]) -> None:
@@ -253,11 +256,11 @@ class Recording:
         enter(self._watcher)
 
     def note(self, text: str) -> None:
-        """Keep a remark for the profile."""
+        """Add a remark for the profile."""
         self._recorder.note(text)
 
     def forget(self) -> None:
-        """Leave out what ran so far, unless the training step has begun: an evaluation, or the end of an epoch."""
+        """Drop the records so far (an evaluation, or the end of an epoch), unless the training step has begun."""
         if self.has_begun or len(self._recorder.stack.running) > 1:
             return
         self.is_clean = False
@@ -267,7 +270,7 @@ class Recording:
         self._begin()
 
     def model_begins(self, model: torch.nn.Module) -> None:
-        """Take note of an outermost call of a module."""
+        """Handle the begin of an outermost call of a module."""
         if self._is_stale:
             self.forget()
         self._recorder.layers = self._logs.get(id(model))
@@ -278,16 +281,16 @@ class Recording:
             self._is_stale = not self.has_begun
 
     def model_ends(self, given: tuple[Any, Mapping[str, Any]]) -> None:
-        """Take note of what an outermost call of a module was given."""
+        """Record the arguments of an outermost call of a module."""
         shapes = shapes_in(given) if torch.is_grad_enabled() else []
         self.called_with = self.called_with or shapes
         self.called_lengths += [shape[0] for shape in shapes[:1]]
 
     @contextmanager
     def backward(self, outputs: Any, fills: bool) -> Iterator[None]:
-        """Run a backward pass inside, which ``fills`` the parameters' gradients or only gives some back."""
+        """Run a backward pass inside; ``fills``: whether it fills the parameters' gradients or returns some."""
         recorder = self._recorder
-        if recorder.is_paused or recorder.in_backward:  # the latter: a pass inside one, as checkpointing runs
+        if recorder.is_paused or recorder.in_backward:  # in_backward: a pass inside a pass, as checkpointing runs
             yield
             return
         self.has_begun = True
@@ -298,18 +301,18 @@ class Recording:
 
     @contextmanager
     def watched_engine(self) -> Iterator[None]:
-        """Watch calls inside: Tensor.backward runs without the mode, and with it what checkpointing runs again."""
+        """Watch calls inside: Tensor.backward runs without the mode, and so would repeats by checkpointing."""
         modes: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         with nullcontext() if self._watcher in modes else self._watcher:
             yield
 
     def pause(self, is_paused: bool) -> bool:
-        """Look away, or look again; give what was before."""
+        """Pause or resume; return the previous state."""
         before, self._recorder.is_paused = self._recorder.is_paused, is_paused
         return before
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take note of a step that an optimizer just made; one without a formula was recorded as it ran."""
+        """Record a step that an optimizer has just made; without a formula, its ops were recorded as they ran."""
         update = trace_update(optimizer, {})
         if not has_formula(optimizer):
             name = type(optimizer).__name__
@@ -321,7 +324,7 @@ class Recording:
         self.updated_by[id(optimizer)] += 1
 
     def close(self) -> Step:
-        """End it and give the step."""
+        """End the recording and return the step."""
         self._open.close()
         recorder = self._recorder
         step = recorder.finish([*recorder.notes, *recorder.checkpoint_notes])
@@ -343,7 +346,7 @@ class Recording:
 
 @contextmanager
 def _recurrent_layers_apart(model: torch.nn.Module) -> Iterator[None]:
-    """Have recurrent layers taken apart, for which a CPU has one kernel that shows no sizes."""
+    """Decompose recurrent layers inside the block, for which a CPU has one kernel that shows no sizes."""
     getter: Any = torch._C._get_mkldnn_enabled
     setter: Any = torch._C._set_mkldnn_enabled
     before: bool = getter()

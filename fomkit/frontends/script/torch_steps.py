@@ -1,7 +1,7 @@
-"""Which step of a running program is taken, and the same step at other batches.
+"""Choose the step of a running program to capture, and run the same step at other batches.
 
-It is one later than the first, after every optimizer has had its turn. For other batches what the loader gives is
-cut or repeated, and the program's own code runs, so that the sizes of the step get a name.
+The chosen step comes after the first one, when every optimizer has stepped once. For other batches, the loader's
+batch is cut or repeated and the program's own code runs, so that sizes can be expressed by the batch.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from fomkit.frontends.torch.order import has_formula
 from fomkit.frontends.torch.profile import watch_backward
 
 _TRIES = 5
-"""Steps that are waited for one at another batch: trainers fetch batches ahead, and epochs end."""
+"""Most steps to wait for a usable one at another batch: trainers prefetch batches, and epochs end."""
 
 
 def other_batches(batch: int) -> tuple[int, ...]:
-    """Give the batches to train at besides the program's own: smaller ones, that take less, where it has many.
+    """Return the batches to train at besides the program's own; for large batches, smaller and so cheaper ones.
 
-    A batch of 1 is often a case of its own, so it is named from three others.
+    A batch of 1 is often a special case, so it is expressed from three others.
 
     >>> other_batches(32), other_batches(4), other_batches(1)
     ((17, 12), (8, 12), (2, 3, 5))
@@ -56,9 +56,9 @@ def other_batches(batch: int) -> tuple[int, ...]:
 
 
 def with_samples(values: Any, before: int, now: int) -> Any:
-    """Give a batch with another number of samples: what begins with ``before`` of them is cut, or repeated.
+    """Return a batch with another number of samples: values of length ``before`` are cut or repeated.
 
-    Lists of texts or numbers count as much as tensors; what is none of these stays as it is.
+    Lists of texts or numbers are changed like tensors; other values stay as they are.
     """
     if isinstance(values, torch.Tensor):
         is_batched = values.dim() and values.shape[0] == before
@@ -79,11 +79,11 @@ def with_samples(values: Any, before: int, now: int) -> Any:
 
 @dataclass
 class OtherBatches:
-    """Has a program train at other batches, and keeps the ops of its steps there.
+    """Makes a program train at other batches, and keeps the ops of its steps there.
 
     `given`: the batch of the recorded step, whose samples are used again.
-    `samples`: in it; of a step of several batches, in each.
-    `lengths`: first axes of what models were called with, call by call.
+    `samples`: in this batch, which may be one of several of the step.
+    `lengths`: first axes of the arguments of models, call by call.
     `found`: the ops at each other batch, so far.
     """
 
@@ -99,15 +99,15 @@ class OtherBatches:
         return next((one for one in other_batches(self.samples) if one not in self.found), None)
 
     def instead_of(self, batch: Fetched) -> Any:
-        """Give what the program gets in place of a batch; other loaders' stay as they are."""
+        """Return the values that the program gets for a batch; batches of other loaders stay as they are."""
         if batch.loader is not self.given.loader or self._wanted is None:
             return batch.values
         return with_samples(self.given.values, self.samples, self._wanted)
 
     def ends(self, seen: Recording, ops: list[TracedOp]) -> bool:
-        """Take note of a step; tell whether no further one is wanted.
+        """Record a step; return whether no further step is wanted.
 
-        It begins where the step before it was updated, with what is left to do for that: both have the batch.
+        A recording begins with the rest of the step before, so both steps must have the wanted batch.
         """
         wanted, before = self._wanted, self._last
         self._last = seen.called_lengths
@@ -122,9 +122,9 @@ class OtherBatches:
 
 
 def at_other_batches(seen: Recording, recent: Sequence[Fetched]) -> OtherBatches | str:
-    """Prepare to train at other batches than that of a recorded step, or say why that cannot be.
+    """Prepare to train at other batches than that of a recorded step, or return why this is impossible.
 
-    `recent`: what the program took from its loaders last; trainers take batches ahead of the step that uses them.
+    `recent`: the batches fetched last; trainers fetch batches ahead of the step that uses them.
     """
     if len({id(batch.loader) for batch in seen.batches}) != 1:
         return "the batch comes from several DataLoaders" if seen.batches else ""
@@ -144,7 +144,7 @@ def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> lis
     """Write the sizes of a step as expressions in the batch.
 
     `ops`: those of the recorded step; `batch`: samples of the whole step, a multiple of those of each batch.
-    Raises NoExpression when the step is another one at other batches, or nobody saw it there.
+    Raises NoExpression when the step differs at other batches, or was not seen there.
     """
     if len(others.found) < len(other_batches(others.samples)):
         raise NoExpression("the program took no step of its own at another batch")
@@ -158,28 +158,28 @@ def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> lis
     if others.samples == 1:
         with suppress(NoExpression):
             return named()
-        del steps[1]  # a batch of 1 is left out: its ops are often others
+        del steps[1]  # a batch of 1 is left out: its ops often differ
     return named()
 
 
 FURTHER_ROUNDS = 4
-"""Steps that are waited for one that stands alone: in the middle of an epoch, with a full batch."""
+"""Most further steps to wait for an undisturbed one: in the middle of an epoch, with a full batch."""
 _RECENT = 8
 """Batches that are remembered, to find the one that a step used."""
 PATIENCE = 50
-"""Steps of optimizers after which one that never took any is left out."""
+"""Steps after which an optimizer that has not stepped is ignored."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A recorded step and what was seen around it.
+    """A recorded step and its context.
 
     `seen`: what the program did in it.
-    `place`: which step of the program it is, from 1.
-    `steps_by`: how often each optimizer stepped in it, by class name and order.
+    `place`: number of the step in the program, from 1.
+    `steps_by`: steps of each optimizer in it, by class name and order.
     `idle`: optimizers that were made and never stepped.
     `remarks`: on the program as a whole.
-    `works`: rough work of each recorded step that is like this one, this one among them (`step_spread`).
+    `works`: rough work of all recorded steps of the same kind, this one included (`step_spread`).
     `others`: the step at other batches, or why there is none.
     """
 
@@ -196,17 +196,17 @@ class Taken:
 
 
 class StepWatch:
-    """Follows a program's optimizers and records its steps until one can be taken.
+    """Watches a program's optimizers and records its steps until one can be captured.
 
-    A step ends where the optimizer steps. Of several optimizers, one round of all is a step: from one step of the
-    optimizer that came last to its next one. Once one is taken for good, the program trains on at other batches.
+    A step ends where the optimizer steps. With several optimizers, a step is one round of all: from one step of
+    the last optimizer to its next one. After the final capture, the program trains on at other batches.
 
-    `is_user_file`: tells the user's own source from libraries'.
-    `on_taken`: called with what is taken for good, and whether that is all; it then raises what ends the program.
+    `is_user_file`: whether a source file is the user's own, not a library's.
+    `on_taken`: called with the final capture, and whether it is complete; then it raises what ends the program.
 
-    `rounds`, `backwards`: steps and backward passes that were seen.
+    `rounds`, `backwards`: steps and backward passes seen.
     `taken`: the best step so far.
-    `is_over`: whether a step was taken for good.
+    `is_over`: whether the final step was captured.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken, bool], None]) -> None:
@@ -218,7 +218,7 @@ class StepWatch:
         self._steps = self._depth = 0
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._calls = OuterCalls(self._told(Recording.model_begins), self._told(Recording.model_ends))
+        self._calls = OuterCalls(self._relayed(Recording.model_begins), self._relayed(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
@@ -226,17 +226,17 @@ class StepWatch:
 
     @property
     def seen(self) -> str:
-        """Say what was seen of a program that never updated anything."""
+        """What was seen of a program that never updated anything."""
         return f", with {self.backwards} backward passes" if self.backwards else ""
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Follow what runs inside the block."""
+        """Record the code that runs inside the block."""
         with ExitStack() as stack:
             stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
-            stack.enter_context(watch_loaders(self._told(Recording.forget), self._batch, self._quietly))
+            stack.enter_context(watch_loaders(self._relayed(Recording.forget), self._batch, self._quietly))
             stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
             stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
@@ -248,8 +248,8 @@ class StepWatch:
                 if self._now:
                     self._now.close()
 
-    def _told(self, note: Callable[..., None]) -> Callable[..., None]:
-        """Give what tells the recording that is under way, if any is."""
+    def _relayed(self, note: Callable[..., None]) -> Callable[..., None]:
+        """Return a function that passes its arguments to the current recording, if there is one."""
 
         def tell(*seen: Any) -> None:
             if self._now:
@@ -287,7 +287,7 @@ class StepWatch:
                 now.pause(before)
 
     def _skipped(self) -> None:
-        """Record anew where loss scaling leaves a step out."""
+        """Start a new recording where loss scaling skips a step."""
         if self._now:
             self._now.close()
             self._now = self._record()
@@ -317,7 +317,7 @@ class StepWatch:
         if self._depth or os.getpid() != self._process:
             return
         if self._is_stopped:
-            os._exit(0)  # a program that would not be stopped
+            os._exit(0)  # a program that does not stop
         self._steps += 1
         if self._now:
             self._now.pause(False)
@@ -368,7 +368,7 @@ class StepWatch:
             self._on_taken(self.taken, self._is_stopped)
 
     def _other_ends(self, recording: Recording) -> None:
-        """End a step at another batch, which a program that fails there need not end: the answer is left."""
+        """End a step at another batch. The answer is left already, so the program may fail here."""
         self._now, ops = None, recording.close().ops
         others = self.taken.others if self.taken else ""
         if self.taken and not isinstance(others, str) and others.ends(recording, ops):
@@ -389,7 +389,7 @@ class StepWatch:
 
 
 def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:
-    """Tell of steps that loss scaling leaves out, because a gradient overflowed, inside the block."""
+    """Call ``on_skip`` inside the block for each step that loss scaling skips because a gradient overflowed."""
 
     def may_step(step: Any, scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         if any(float(found) for found in state["found_inf_per_device"].values()):

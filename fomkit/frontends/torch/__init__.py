@@ -1,1 +1,1 @@
-"""PyTorch models, traced without data."""
+"""Trace PyTorch models without data."""

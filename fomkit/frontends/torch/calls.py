@@ -1,4 +1,8 @@
-"""PyTorch's side of a call: tensors as arrays, storages, what is known of an op, and inputs with no data."""
+"""PyTorch's side of a call: tensors as arrays, storages, facts about ops, and inputs without data.
+
+`describe_call` makes a framework-free `Call`, `facts_of` says how to treat an op, `shape_only` lets the user's
+code run on tensors without data, and `inputs_and_sizes` makes the inputs.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +34,22 @@ _NUMBER = "_fomkit_number"
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:
-    """Give the tensors in nested lists, tuples and mappings."""
+    """Return the tensors in nested lists, tuples and mappings."""
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Give what a tensor holds in memory: of a sparse gradient its values, the rows looked up."""
+    """Return the tensor that holds the memory: for a sparse gradient its values, the rows looked up."""
     return tensor if tensor.layout is torch.strided else tensor._values()
 
 
 def storage_of(tensor: torch.Tensor) -> Any:
-    """Give the memory that a tensor lies in; views share it."""
+    """Return the storage of a tensor; views share it."""
     return held_tensor(tensor).untyped_storage()
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Give the number of the memory that a tensor lies in; views share it, and no number comes back."""
+    """Return the number of a tensor's storage; views share it, and a number is never used again."""
     storage = storage_of(tensor)
     number = getattr(storage, _NUMBER, None)
     if number is None:
@@ -55,17 +59,14 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 class FreedWatch:
-    """Tells when storages are freed.
-
-    `on_freed`: called with the number of each watched storage that is gone.
-    """
+    """Calls ``on_freed`` with the number of each watched storage that is freed."""
 
     def __init__(self, on_freed: Callable[[int], None]) -> None:
         self._on_freed = on_freed
         self._watched: dict[int, weakref.ref[Any]] = {}
 
     def new_ones(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
-        """Watch those storages of some tensors that are not watched yet; give number and size [byte] of each."""
+        """Watch those storages of some tensors that are not watched yet; yield number and size [byte] of each."""
         for tensor in tensors:
             number = storage_id(tensor)
             if number not in self._watched:
@@ -77,13 +78,13 @@ class FreedWatch:
         self._on_freed(number)
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._watched.clear()
 
 
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """Give fomkit's name of a number format."""
+    """Return fomkit's name of a number format."""
     return format_name(str(dtype).removeprefix("torch."), dtype.itemsize)
 
 
@@ -107,8 +108,7 @@ class OpFacts:
     """What is known of an op before it is called.
 
     `name`: with its library: ``aten::mm``.
-    `state`: priced, zero_work, unsupported, composite (to be taken apart) or framework (its own questions, not
-      work).
+    `state`: priced, zero_work, unsupported, composite (to be decomposed) or framework (PyTorch's own, no work).
     `rule`: of a priced op.
     `parameters`: names of the arguments in order.
     `written`: arguments that the op writes in place.
@@ -124,7 +124,7 @@ class OpFacts:
 def _is_pointwise(op: Any) -> bool:
     if torch.Tag.pointwise in op.tags:
         return True
-    # In-place spellings do not all carry the tag of the op they are a spelling of.
+    # Not every in-place spelling carries the tag of its out-of-place op.
     library, _, name = op._schema.name.partition("::")
     if not name.endswith("_"):
         return False
@@ -147,7 +147,7 @@ def _state(op: Any, name: str) -> tuple[str, Rule | None]:
 
 @cache
 def facts_of(op: Any) -> OpFacts:
-    """Find out once what is to be done with an op."""
+    """Return how an op is treated; determined once per op."""
     schema = getattr(op, "_schema", None)
     if schema is None:
         return OpFacts(str(op), "unsupported", None, (), ())
@@ -162,11 +162,11 @@ _MAY_BE_HEAVY = re.compile(
     r"mm|mv|conv|attention|linalg|rnn|lstm|gru|linear|einsum|cholesky|svd|solve|inverse|qr|eig|lu_|ormqr|triangular|"
     r"det|cdist|pdist|ctc|sparse|spgemm|quantized|matrix|bag|expm"
 )
-"""In a name, that its op may do more arithmetic than its bytes tell, or wait for itself step by step."""
+"""Words in an op's name: it may do more arithmetic than its bytes suggest, or run many dependent steps."""
 
 
 def has_bound(name: str) -> bool:
-    """Tell whether an op without a rule takes little more than its traffic; of other libraries nobody knows.
+    """Return whether an op without a rule takes little more than its traffic; unknown for other libraries.
 
     >>> has_bound("aten::unique_dim"), has_bound("aten::_cudnn_ctc_loss"), has_bound("mine::anything")
     (True, False, False)
@@ -176,7 +176,7 @@ def has_bound(name: str) -> bool:
 
 
 def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Call:
-    """Put a call into framework-free words."""
+    """Describe a call without the framework."""
     arguments = {name: _described(value) for name, value in zip(facts.parameters, args, strict=False)}
     arguments.update((name, _described(value)) for name, value in kwargs.items())
     returned = results if isinstance(results, list | tuple) else (results,)
@@ -189,13 +189,13 @@ _MOVES = ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
 _KEEP = {getattr(torch.Tensor, name) for name in _MOVES if hasattr(torch.Tensor, name)}
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
 CONSTANT_NUMEL = 4096
-"""Elements up to which a constant may keep its values."""
+"""Largest number of elements for which a constant may keep its values."""
 
 
 class StayShapeOnly(TorchFunctionMode):
     """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data.
 
-    `keep_constants`: whether small constants are made with their values, which models read back as plain numbers.
+    `keep_constants`: whether small constants get their values, because models read them back as plain numbers.
     """
 
     def __init__(self, *, keep_constants: bool) -> None:
@@ -220,7 +220,7 @@ class StayShapeOnly(TorchFunctionMode):
 
 
 def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Do of ``tensor.to(…)`` all but the change of device."""
+    """Apply all changes of ``tensor.to(…)`` except the change of device."""
     changes = {name: value for name, value in kwargs.items() if name != "non_blocking" and value is not None}
     for move in (*moves, changes.pop("other", None)):
         if isinstance(move, torch.dtype | torch.Tensor):
@@ -229,7 +229,10 @@ def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-    """Give a tensor of the same shape, strides and dtype without data; one without is given back unless again."""
+    """Return a tensor with the same shape, strides and dtype, but without data.
+
+    A tensor that has no data already is returned itself, unless ``again``.
+    """
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
     if is_lazy(tensor):
@@ -243,21 +246,20 @@ def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
 
 
 def tree_without_data(values: Any) -> Any:
-    """Take the data out of every tensor in nested lists, tuples and mappings."""
+    """Replace every tensor in nested lists, tuples and mappings by one without data."""
     nested = dict(values) if isinstance(values, Mapping) else values
     return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
 
 
 def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
-    """Take the data out of a model.
+    """Return a model without data, and its stand-in for the ``id`` of each given parameter and buffer.
 
-    `own`: whether the model may be changed itself, or must be copied and stay as it is. Gives a tuple: the model
-    without data, and for the ``id`` of each given parameter its stand-in.
+    `own`: whether the model itself may be changed; otherwise it is copied and stays as it is.
     """
     tensors = [*model.parameters(), *model.buffers()]
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
-        # Shared parameters stay shared, because deepcopy looks every tensor up here first.
+        # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.
         memo: dict[int, Any] = dict(stand_ins)
         return copy.deepcopy(model, memo), stand_ins
     for module in model.modules():
@@ -269,7 +271,7 @@ def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.M
 
 @contextmanager
 def _run_without_data() -> Iterator[None]:
-    """Have ops that PyTorch runs on data alone run without inside the block; what it had comes back."""
+    """Let CTC losses, which PyTorch runs on data only, run without data inside the block."""
     make: Any = torch.library.Library
     library = make("aten", "IMPL", "Meta")
 
@@ -291,10 +293,11 @@ def _run_without_data() -> Iterator[None]:
 
 @contextmanager
 def shape_only(route: Route) -> Iterator[None]:
-    """Create tensors without data inside the block, and leave PyTorch's global settings as they were."""
+    """Create tensors without data inside the block, and restore PyTorch's global settings at its end."""
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
     with ExitStack() as stack:
-        # Real constants count like any tensor. Making this mode, unused too, takes seconds: it loads the compiler.
+        # Real constants count like any tensor. Creating FakeTensorMode, even unused, takes seconds: it loads the
+        # compiler.
         stack.enter_context(
             FakeTensorMode(allow_non_fake_inputs=True) if route == "fake" else torch.device("meta")
         )
@@ -345,12 +348,11 @@ def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInp
 def inputs_and_sizes(
     workload: Workload, wanted: Sizes, where: str, *, real: bool = False
 ) -> tuple[MakeInputs, dict[str, int]]:
-    """Give the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
+    """Return the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
 
-    `wanted`: what was asked for. Else the batch is the workload's own, the default of the inputs function or the
-    first dimension of the first input, and other sizes are the defaults of the inputs function; `where`: the
-    user's file, for messages; `real`: whether the inputs keep their data; given tensors are then repeated for a
-    larger batch.
+    `wanted`: the sizes requested. By default the batch is the workload's own, the default of the inputs function
+    or the first dimension of the first input; other sizes are the defaults of the inputs function. `where`: the
+    user's file, for messages. `real`: whether inputs keep their data; a larger batch repeats given tensors.
     """
     given = workload.batch_size
     if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):

@@ -1,4 +1,8 @@
-"""The modes that a model runs under on tensors without data: calls that are one row each, and autocast's casts."""
+"""Modes and hooks that a model runs under without data: calls that are one row each, and autocast's casts.
+
+One row each are recurrent layers (`rnn_row`), attention (`CallWatcher`) and the exchanges of SyncBatchNorm
+(`watch_sync_norms`); `follow_autocast` makes a GPU's casts act on meta tensors.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from fomkit.frontends.torch.recorder import Recorder, tensors_in
 
 _KEY: Any = getattr(torch._C.DispatchKey, "AutocastIPU")  # noqa: B009 - not in the stubs
 _CARRIER = "cpu"
-"""Device whose autocast state stands for all: checkpointing saves and restores it, and meta tensors ignore it."""
+"""Device whose autocast state is used for all: checkpointing saves and restores it, and meta tensors ignore it."""
 
 _LOWER = """_convolution _convolution.deprecated convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
     conv_transpose2d.input conv_transpose3d.input prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear
@@ -42,11 +46,11 @@ WIDEST = frozenset(_WIDEST.split())
 """Ops that run in the widest format of their arguments; all others that autocast casts run in fp32."""
 
 _CASTS: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-"""Parameters and their casts by ``id``, made once in a region and everything inside it."""
+"""Parameters and their casts by ``id``, cast once per outermost autocast region."""
 
 
 def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Cast a floating tensor; doubles stay."""
+    """Cast a floating-point tensor, except fp64; the cast of a parameter is cached."""
     if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
         return tensor
     if not (tensor.requires_grad and tensor.is_leaf and torch.is_autocast_cache_enabled()):
@@ -81,9 +85,9 @@ def _kernel(op: Any, name: str) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if sums:
-                # Read narrow, added up and written wide, in one kernel.
-                asked = args[place] if len(args) > place else kwargs.get("dtype")
-                return op(*args[:place], **{**kwargs, "dtype": asked or _dtype_for(name, args)})
+                # Read narrow, summed and written wide, in one kernel.
+                requested = args[place] if len(args) > place else kwargs.get("dtype")
+                return op(*args[:place], **{**kwargs, "dtype": requested or _dtype_for(name, args)})
             with torch._C.DisableTorchFunction():
                 dtype = _dtype_for(name, args)
                 cast = [_cast_all(value, dtype) for value in args]
@@ -95,7 +99,7 @@ def _kernel(op: Any, name: str) -> Callable[..., Any]:
 
 @cache
 def _library() -> Any:
-    """Register the casts, once: of every op that a GPU's autocast casts, as PyTorch itself lists them."""
+    """Register the casts, once, for every op that a GPU's autocast casts according to PyTorch's own list."""
     make: Any = torch.library.Library
     library, fallback = make("aten", "IMPL", _KEY.name), make("_", "IMPL", _KEY.name)
     fallback.fallback(torch.library.fallthrough_kernel)
@@ -109,7 +113,7 @@ def _library() -> Any:
 
 
 def _switch() -> None:
-    """Let the casts follow the carrier's state."""
+    """Switch the casts on or off with the carrier's autocast state."""
     enabled = torch.is_autocast_enabled(_CARRIER)
     torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
     torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, not enabled)
@@ -118,17 +122,17 @@ def _switch() -> None:
 
 
 def running_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """Give the number format in which a recurrent layer or an attention runs here."""
+    """Return the number format in which a recurrent layer or an attention runs here."""
     casts = torch.is_autocast_enabled(_CARRIER) and tensor.is_floating_point() and tensor.dtype != torch.float64
     return torch.get_autocast_dtype(_CARRIER) if casts else tensor.dtype
 
 
 @contextmanager
 def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
-    """Have autocast regions act inside the block, whatever device they name.
+    """Apply autocast regions inside the block, whatever device they name.
 
-    `recorder`: is told which rules are followed; `on_meta`: whether tensors are on the meta device; fake ones
-    follow PyTorch's own autocast of a CPU.
+    `recorder`: gets a note of the rules used; `on_meta`: whether tensors are on the meta device; fake tensors
+    follow PyTorch's own autocast for a CPU.
     """
     kind: Any = torch.amp.autocast_mode.autocast
     make = kind.__init__
@@ -161,15 +165,16 @@ _UNKNOWN = (
 
 
 def _tier_of(ranks: int) -> tuple[str, bool]:
-    """Name the tier that the ranks span, as torchrun tells it, and whether that is only assumed."""
+    """Return the tier that the ranks span, from torchrun's environment, and whether it is only assumed."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
     return ("system", False) if local.isdigit() and ranks > int(local) else ("node", not local.isdigit())
 
 
 def _exchanges(channels: int, ranks: int, path: str) -> Iterator[TracedOp]:
-    """Describe what torch.nn.modules._functions.SyncBatchNorm sends, in fp32 whatever the data's format.
+    """Yield the exchanges of torch.nn.modules._functions.SyncBatchNorm, in fp32 whatever the data's format.
 
-    Forward every rank gathers mean, inverse deviation and count; back two sums are added up.
+    In the forward pass every rank gathers mean, inverse standard deviation and count; backward, two sums are
+    reduced.
     """
     shared: Dimensions = {"ranks": ranks, "link": _tier_of(ranks)[0]}
     forward: Dimensions = {"collective": "all_gather", "message_byte": 4 * (2 * channels + 1), **shared}
@@ -195,7 +200,7 @@ def _note_exchange(module: Any, recorder: Recorder) -> None:
 
 
 def watch_sync_norms(recorder: Recorder) -> AbstractContextManager[None]:
-    """Run SyncBatchNorm as a batch norm inside the block, its exchanges as rows of their own."""
+    """Run SyncBatchNorm as a batch norm inside the block, with its exchanges as separate rows."""
 
     def alone(forward: Any, norm: Any, values: torch.Tensor) -> Any:
         if norm.training or not norm.track_running_stats:
@@ -209,11 +214,11 @@ def watch_sync_norms(recorder: Recorder) -> AbstractContextManager[None]:
 def pack_without_data(
     recorder: Recorder, values: torch.Tensor, lengths: torch.Tensor, batch_first: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stand for ``aten::_pack_padded_sequence``, which reads the lengths.
+    """Replace ``aten::_pack_padded_sequence``, which reads the lengths.
 
     `values`: padded sequences, shape (steps, batch, …), or (batch, steps, …) with ``batch_first``; `lengths`:
-    shape (batch,); descending where they have data. Gives a tuple: the packed values, copied, and the samples in
-    each step, which have data.
+    shape (batch,); descending if they have data. Returns the packed values, copied, and the samples in each step,
+    with data.
     """
     by_step = values.transpose(0, 1) if batch_first else values
     steps, batch = by_step.shape[:2]
@@ -228,7 +233,7 @@ def pack_without_data(
 
 
 def _known_lengths(lengths: torch.Tensor) -> list[int] | None:
-    """Give the values of lengths that have any."""
+    """Return the values of lengths, None if they have no data."""
     if type(lengths) is not torch.Tensor or lengths.is_meta:
         return None
     with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -240,7 +245,7 @@ _CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH
 
 
 def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
-    """Describe one forward call of a recurrent layer; None for what `rnn_without_row` names."""
+    """Return the row of one forward call of a recurrent layer; None for calls that `rnn_without_row` explains."""
     if not isinstance(module, torch.nn.RNNBase) or module.mode not in _CELLS:
         return None
     lengths = _steps_and_batch(module, values)
@@ -255,7 +260,7 @@ def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
 
 
 def rnn_without_row(module: torch.nn.Module, values: Any) -> str:
-    """Say why a recurrent layer's call is no row: what the table's columns cannot say; "" where it is one."""
+    """Return why a recurrent layer's call has no row: the table cannot express it; "" if it has one."""
     if not isinstance(module, torch.nn.RNNBase):
         return ""
     why = "projections" if module.proj_size else "" if _steps_and_batch(module, values) else "unequal sequences"
@@ -263,7 +268,7 @@ def rnn_without_row(module: torch.nn.Module, values: Any) -> str:
 
 
 def _steps_and_batch(module: torch.nn.RNNBase, values: Any) -> tuple[int, int] | None:
-    if isinstance(values, PackedSequence):  # None where its sequences differ in length
+    if isinstance(values, PackedSequence):  # None if its sequences differ in length
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             samples = [int(size) for size in values.batch_sizes]
         return (len(samples), samples[0]) if samples[0] == samples[-1] else None
@@ -276,12 +281,10 @@ def _steps_and_batch(module: torch.nn.RNNBase, values: Any) -> tuple[int, int] |
 
 
 def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
-    """Make a recurrent layer's backward pass walk all steps, as a library's does.
+    """Return first states with which a recurrent layer's backward pass covers all steps, as a library's does.
 
-    Library calls give the gradient of the first state whether or not anybody wants it. Taken apart, the layer
-    would skip that product, and the parts would fall short of the row.
-
-    Gives a tensor, tuple or None: the first states to call the layer with.
+    Library calls compute the gradient of the first state even if it is not used. The decomposed layer would skip
+    that product, and the parts would sum to less than the row. Returns a tensor, a tuple or None.
     """
     data = values.data if isinstance(values, PackedSequence) else values
     wanted = any(tensor.requires_grad for tensor in (data, *module.parameters()))
@@ -297,7 +300,7 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
 
 
 class CallWatcher(TorchFunctionMode):
-    """Finds attention at its call, and runs dropout as the one op that it is on an accelerator."""
+    """Finds attention at its call, and runs dropout as one op, as an accelerator does."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -314,7 +317,8 @@ class CallWatcher(TorchFunctionMode):
         if func is functional.dropout:
             return self._dropout(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
-            # A function that was overridden runs with the override switched off, so its inner call is led here.
+            # PyTorch runs an overridden function with this mode off, so the inner attention call is replaced
+            # directly.
             with replaced(functional, scaled_dot_product_attention=self.attention):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
@@ -343,7 +347,7 @@ _MADE: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
 
 
 def watch_made_modules() -> AbstractContextManager[None]:
-    """Note where the modules are made that are made inside the block."""
+    """Record the line of code that makes each module inside the block."""
     return watch_made(torch.nn.Module, _MADE.__setitem__)
 
 
@@ -369,7 +373,7 @@ def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handle
 
 @contextmanager
 def watch_modules(model: torch.nn.Module, recorder: Recorder, prefix: str = "") -> Iterator[None]:
-    """Follow every module call of a model inside the block; ``prefix`` names it among several."""
+    """Watch every module call of a model inside the block; ``prefix`` names the model among several."""
     with ExitStack() as handles:
         for path, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):

@@ -1,7 +1,7 @@
-"""The order of a step: every executed op, the memory that it makes, and the op after which that is free again.
+"""The order of a step: every executed op, the memory that it makes, and the op after which that memory is free.
 
-Its update is described, none is run: one row per parameter group, by the optimizer's class and switches, and its
-memory.
+The update is described without running it: one row per parameter group, from the optimizer's class and options,
+with its memory. The layers of the forward pass are recorded here too (`watch_layers`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fomkit.frontends.torch.calls import FreedWatch, as_array, dtype_name, stora
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """One executed op, or one more storage that it makes; ``id`` 0 is what stands in memory before the step."""
+    """One executed op, or one more storage that it makes; ``id`` 0 is memory that exists before the step."""
 
     id: int
     row: TracedOp | None
@@ -38,28 +38,25 @@ class Line:
     freed_by: int | None = None
 
     def traced(self, places: Mapping[int, int]) -> TracedOp:
-        """Give the line as a row that is named like an op; ``places`` are positions of rows by their ``id()``."""
+        """Return the line as a row named like an op; ``places`` are positions of rows by their ``id()``."""
         row = None if self.row is None else places[id(self.row)]
         place = (self.pass_name, self.module) if self.row is None else ()
         return order_line(self.id, self.role, self.byte, row, self.freed_by, *place)
 
 
 def state_lines(rule: str, parameters: Iterable[tuple[str, int]]) -> Iterator[Line]:
-    """Give what an optimizer keeps of parameters from step to step; of each its module and bytes are told."""
+    """Yield the state that an optimizer keeps from step to step, for parameters given by module and bytes."""
     for module, byte in parameters if STATE_TENSORS[rule] else ():
         yield Line(0, None, module, byte=STATE_TENSORS[rule] * byte, role="state")
 
 
 def update_line(number: int, row: TracedOp, byte: int) -> Line:
-    """Give the line of a row of an update, with the memory that it makes for itself."""
+    """Return the line of a row of an update, with its temporary memory."""
     return Line(number, row, byte=byte, role="temporary" if byte else "", freed_by=number if byte else None)
 
 
 class OrderLog:
-    """Collects the lines of one step; the recorder tells it each op.
-
-    `executed`: ops executed so far.
-    """
+    """Collects the lines of one step, op by op; `executed` is the number of ops so far."""
 
     def __init__(self) -> None:
         self.executed = 0
@@ -75,16 +72,16 @@ class OrderLog:
             self._made[number].freed_by = self.executed
 
     def hold(self, values: Any, role: str, module: str = "") -> None:
-        """Note what stands in memory already, once each."""
+        """Record storages that exist already, once each."""
         for number, byte in self._watch.new_ones(tensors_of(values)):
             line = Line(0, None, module, "", number, byte, role)
             self._made[number] = line
             self._resident.append(line)
 
     def hold_model(self, model: torch.nn.Module) -> None:
-        """Note a model's parameters and buffers, each at its first module; what has no shape yet waits.
+        """Record a model's parameters and buffers, each at its first module; tensors without a shape are skipped.
 
-        Called again after the step, it finds what the step gave a shape.
+        A second call after the step adds the tensors that got a shape in the step.
         """
         for role, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
             for name, tensor in named:
@@ -96,7 +93,7 @@ class OrderLog:
                     line.role, line.module = role, name.rpartition(".")[0]
 
     def note(self, rows: Sequence[TracedOp], results: Any, module: str, pass_name: str) -> None:
-        """Note one executed op with the rows that it belongs to and what it gave back."""
+        """Record one executed op with the rows that it belongs to and its results."""
         made = [(number, byte) for number, byte in self._watch.new_ones(tensors_of(results)) if byte]
         inside = bool(rows and rows[0].parts and self._lines and self._lines[-1].row is rows[0])
         if not made and (inside or not rows):
@@ -112,7 +109,7 @@ class OrderLog:
         self._lines += lines
 
     def note_attention(self, factors: Iterable[torch.Tensor], result: torch.Tensor) -> None:
-        """Let an attention keep for its backward pass what one fused kernel keeps: its factors and its result."""
+        """Keep for an attention's backward pass what one fused kernel keeps: its factors and its result."""
         self._attended.add(storage_id(result))
         factors = list(factors)
         nodes = [factor.grad_fn for factor in factors if factor.requires_grad and factor.grad_fn is not None]
@@ -123,11 +120,11 @@ class OrderLog:
         nodes[0].register_prehook(lambda _: saved.clear())
 
     def end_forward(self) -> None:
-        """Note that the backward pass begins; what is kept now is kept for it."""
+        """Mark the begin of the backward pass; memory in use now is kept for it."""
         self._forward_end = self.executed
 
     def finish(self, gradients: Iterable[torch.Tensor]) -> list[Line]:
-        """Give the lines, each with the role of its storage; those of ``gradients`` stay until the step's end."""
+        """Return the lines, each with the role of its storage; ``gradients`` stay until the step's end."""
         self._watch.stop()
         made, end = {storage_id(gradient) for gradient in gradients}, self._forward_end
         for line in self._lines:
@@ -141,7 +138,7 @@ class OrderLog:
         return [*self._resident, *self._fused()]
 
     def _fused(self) -> Iterator[Line]:
-        """Leave out what an attention taken apart makes for itself: a fused kernel keeps it on the chip."""
+        """Yield the lines without the inner memory of decomposed attention, which a fused kernel keeps on chip."""
         for _, run in groupby(self._lines, key=lambda line: id(line.row)):
             lines = list(run)
             row, last = lines[0].row, lines[-1].id
@@ -170,24 +167,24 @@ WORDS: Mapping[str, str] = {
     "aten::cat": "concat", "aten::native_dropout": "dropout", "aten::_softmax": "softmax",
     "aten::scaled_dot_product_attention": "attention",
 }  # fmt: skip
-"""Types of layers by the framework's name, axes left out; any other goes by its own name."""
+"""Types of layers by the framework's name, without axes; any other layer goes by its own name."""
 
 _NAMED_AXES = re.compile(r"[123]d$")
 
 
 def module_word(module: torch.nn.Module) -> str:
-    """Name the type of a module."""
+    """Return the type of a module."""
     name = type(module).__name__
     return WORDS.get(_NAMED_AXES.sub("", name), name)
 
 
 def function_word(op: str) -> str:
-    """Name the type of a function by its op; the in-place spelling is the same type."""
+    """Return the type of a function by its op; the in-place spelling has the same type."""
     return WORDS.get(op, op.partition("::")[2].rstrip("_") or op)
 
 
 def is_layer(module: torch.nn.Module) -> bool:
-    """Tell whether a module is a layer: nothing inside, or one of PyTorch's with parameters of its own."""
+    """Return whether a module is a layer: no children, or a module of torch.nn with parameters of its own."""
     if not any(True for _ in module.children()):
         return True
     own = any(True for _ in module.parameters(recurse=False))
@@ -195,7 +192,7 @@ def is_layer(module: torch.nn.Module) -> bool:
 
 
 def arrays_of(values: Any) -> tuple[Array, ...]:
-    """Describe the tensors among values; one that is there twice, such as an LSTM's last state, is one."""
+    """Describe the distinct tensors among values; an LSTM's last state, for example, occurs twice."""
     return tuple(dict.fromkeys(map(as_array, tensors_of(values))))
 
 
@@ -207,7 +204,7 @@ def _weights(module: torch.nn.Module, *, inside: bool) -> Iterator[Weight]:
 
 
 def layer_rows(log: LayerLog, model: torch.nn.Module) -> list[TracedOp]:
-    """Give the layers that were seen, and the modules whose parameters none of them has."""
+    """Return the layers seen, and the modules with parameters that no seen layer has."""
     named = model.named_modules()
     return log.rows((module_word(module), path, _weights(module, inside=False)) for path, module in named)
 
@@ -221,14 +218,14 @@ def _watch_layer(module: torch.nn.Module, path: str, log: LayerLog) -> Iterator[
         weights = _weights(module, inside=True)
         log.leave(module_word(module), weights, arrays_of(output), is_dropout=is_dropout)
 
-    # Before the hook that gives recurrent layers their first states, which are the layer's own.
+    # Before the hook that sets the first states of recurrent layers, which are the layer's own.
     yield module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
     yield module.register_forward_hook(after)
 
 
 @contextmanager
 def watch_layers(model: torch.nn.Module, *, once: bool = False) -> Iterator[LayerLog]:
-    """Follow the layers of a model's forward pass, or of the first one of several, inside the block."""
+    """Record the layers of a model's forward pass inside the block; with ``once``, of the first pass only."""
     log = LayerLog(function_word, once=once)
 
     def begin(_module: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -267,12 +264,12 @@ RULES: Mapping[type, Callable[[Group], str]] = {
 
 
 def has_formula(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether an update is known by its optimizer's class; another one is what its own code does."""
+    """Return whether an optimizer's class has a cost formula; another optimizer does what its own code does."""
     return type(optimizer) in RULES
 
 
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
-    """Give the optimizer of the shape-only model: the one given, or what the given function makes."""
+    """Return the optimizer of the shape-only model: the given one, or the result of the given function."""
     if given is None:
         return None
     is_ready = isinstance(given, torch.optim.Optimizer) or not callable(given)
@@ -287,7 +284,7 @@ def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.opti
 
 
 def _impl(group: Group) -> tuple[str, bool]:
-    """Name the implementation, and tell whether it is only the default."""
+    """Return the implementation, and whether it is only the default."""
     if group.get("fused"):
         return "fused", False
     foreach = group.get("foreach")
@@ -297,7 +294,7 @@ def _impl(group: Group) -> tuple[str, bool]:
 def with_gradients(
     optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]
 ) -> Iterator[tuple[Group, dict[str, list[torch.Tensor]]]]:
-    """Give each group of parameters with those that have a gradient, by number format."""
+    """Yield each parameter group with its parameters that have a gradient, by number format."""
     for group in optimizer.param_groups:
         by_dtype: dict[str, list[torch.Tensor]] = {}
         for parameter in group["params"]:
@@ -308,10 +305,10 @@ def with_gradients(
 
 
 def kernels_before(group: Group, rule: str) -> list[tuple[str, int]]:
-    """Name the kernels that unfused updates run before their rule, with the tensors that each reads.
+    """Return the kernels that an unfused update runs before its rule, with the number of tensors that each reads.
 
-    A gradient to climb is negated first. Weight decay adds a share of each parameter to its gradient; decoupled
-    from it, it shrinks the parameter itself, which the rule of AdamW has in it.
+    With ``maximize`` the gradient is negated first. Weight decay adds a share of each parameter to its gradient.
+    Decoupled weight decay shrinks the parameter itself; the rule of AdamW includes it.
     """
     found = [("maximize", 1)] if group.get("maximize") else []
     if group.get("weight_decay") and not rule.startswith("adamw"):
@@ -320,7 +317,7 @@ def kernels_before(group: Group, rule: str) -> list[tuple[str, int]]:
 
 
 def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: str) -> list[TracedOp]:
-    """Describe the kernels that run before the rule; a fused update does all on the way."""
+    """Return rows for the kernels that run before the rule; a fused update includes them."""
     single = [parameter.numel() for parameter in parameters]
     dtype = dtype_name(parameters[0].dtype)
     rows = []
@@ -353,7 +350,7 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
 
 
 def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
-    """Describe one update of the parameters, or of their stand-ins by ``id``, that got a gradient."""
+    """Describe one update of the parameters with a gradient, or of their stand-ins by ``id``."""
     if optimizer is None:
         return Update(notes=["no optimizer is given: the update is not counted"])
     name = type(optimizer).__name__
@@ -369,7 +366,7 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
 
 
 def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[int]) -> int:
-    """Give the most memory that an update makes for itself at once [byte], of parameters of these sizes [byte]."""
+    """Return the most memory that an update allocates at once [byte], for parameters of these sizes [byte]."""
     if impl == "fused":
         return 0
     copies = COPIES[rule]
@@ -386,10 +383,10 @@ def update_lines(
     modules: Mapping[int, str],
     executed: int,
 ) -> Iterator[Line]:
-    """Give the lines of an update.
+    """Return the lines of an update.
 
-    `stand_ins`: for the ``id`` of each of the optimizer's parameters the traced one; `rows`: the rows of the
-    update; `modules`: path of the module of each traced parameter by its ``id``; `executed`: ops executed before.
+    `stand_ins`: the traced parameter by the ``id`` of the optimizer's; `rows`: the rows of the update; `modules`:
+    path of the module of each traced parameter by its ``id``; `executed`: ops executed before.
     """
     waiting = list(enumerate(rows, executed + 1))
     rule_of = RULES.get(type(optimizer))

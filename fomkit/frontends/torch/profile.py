@@ -1,6 +1,7 @@
-"""A PyTorch workload's step, without data under the recorder or for real, and the draft of its profile.
+"""Trace the step of a PyTorch workload without data, draft its profile, and run the step for real.
 
-The workload is a user's file's, in a child process, or one made in this one.
+The workload comes from a user's file, in a child process, or was made in this process. `draft_profile` traces it;
+`real_step` makes a step that can be timed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from fomkit.frontends.torch.recorder import Recorder
 class Prepared:
     """A workload ready to be traced, its tensors without data.
 
-    `stand_ins`: for the ``id`` of each parameter that the optimizer may hold the traced one.
+    `stand_ins`: the traced parameter by the ``id`` of each parameter that the optimizer may hold.
     """
 
     model: torch.nn.Module
@@ -70,7 +71,7 @@ class Prepared:
 
 
 def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Put a tensor, a tuple or a dict as the arguments of a model; what it does not take is left for the loss."""
+    """Return the arguments of a model from a tensor, a tuple or a dict; the rest goes to the loss only."""
     if not isinstance(inputs, tuple | list | Mapping):
         return (inputs,), {}
     parameters = inspect.signature(model.forward).parameters.values()
@@ -90,7 +91,7 @@ def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tupl
 
 
 def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
-    """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor."""
+    """Return the loss of a model's output: the workload's own, the output's, or the sum of its first tensor."""
     if prepared.loss is not None:
         loss = prepared.loss(output, inputs)
     elif isinstance(getattr(output, "loss", None), torch.Tensor):
@@ -113,14 +114,14 @@ def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> t
     return loss
 
 
-# Taken apart, attention would else widen half-precision factors, which no fused kernel does.
+# Otherwise decomposed attention would widen half-precision factors, which no fused kernel does.
 _SETTINGS = {"mkldnn_enabled": False, "math_sdp_allow_fp16_bf16_reduction": True}
 """PyTorch's settings while a step runs; the second came with version 2.5."""
 
 
 @contextmanager
 def plain_kernels(mode: str) -> Iterator[None]:
-    """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
+    """Decompose composite layers inside the block, whatever fused kernels a CPU has for them."""
     known = {name: value for name, value in _SETTINGS.items() if hasattr(torch._C, f"_get_{name}")}
     before = {name: getattr(torch._C, f"_get_{name}")() for name in known}
     try:
@@ -135,7 +136,7 @@ def plain_kernels(mode: str) -> Iterator[None]:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Let no search for reference cycles free tensors at a moment that depends on what ran before."""
+    """Disable garbage collection, which would free tensors at times that depend on earlier runs."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -153,8 +154,8 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
         return
     loss = loss_of(prepared, output, inputs, notes)
     with recorder.backward(loss):
-        # What loss.backward() does in the end. As a function that modes can override, that would run without
-        # them, and so without them everything that checkpointing runs again.
+        # This is the engine call in loss.backward(). That function can be overridden by modes, so it would run
+        # without them, and everything that checkpointing repeats would run without them too.
         torch.autograd.Variable._execution_engine.run_backward(
             (loss,), (torch.ones_like(loss),), False, False, (), allow_unreachable=True, accumulate_grad=True
         )
@@ -194,9 +195,9 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
 
 @dataclass
 class RealStep:
-    """A step that can be run again and again.
+    """A step that can be run repeatedly.
 
-    `run`: runs it and gives the loss; of an inference the output.
+    `run`: runs it and returns the loss; in inference the output.
     `sizes`: its named sizes.
     """
 
@@ -206,7 +207,7 @@ class RealStep:
 
 
 Casting = Callable[[], AbstractContextManager[Any]]
-"""Gives what the forward pass and the loss run in: autocast to bf16, or nothing."""
+"""Makes the context of forward pass and loss: autocast to bf16, or none."""
 
 
 def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
@@ -243,8 +244,8 @@ def _inference_run(prepared: Prepared, inputs: Any, casting: Casting, notes: lis
 def real_step(workload: Workload, request: Request, device: str, precision: str = "") -> RealStep:
     """Make a workload's step ready to run.
 
-    `workload`: its model is used itself; `device`: ``cpu`` or ``cuda``; `precision`: ``bf16`` for autocast of
-    forward pass and loss; "" for the step as it is.
+    `workload`: its own model runs, not a copy; `device`: ``cpu`` or ``cuda``; `precision`: ``bf16`` for autocast
+    of forward pass and loss; "" for the step as it is.
     """
     notes: list[str] = []
     model = _of_one_device(workload.model, notes).to(device)
@@ -266,7 +267,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
 
 
 def check_finite(result: Any, where: str) -> None:
-    """Raise where a loss, or an output, is not made of finite numbers."""
+    """Raise if a loss or an output contains numbers that are not finite."""
     for leaf in tensors_of(result):
         if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
             what = f"loss is {leaf.item()}" if leaf.numel() == 1 else "output has numbers that are not finite"
@@ -278,7 +279,7 @@ def check_finite(result: Any, where: str) -> None:
 
 
 def is_finite(result: Any) -> bool:
-    """Tell whether a loss, or an output, is made of finite numbers."""
+    """Return whether all numbers of a loss or an output are finite."""
     try:
         check_finite(result, "")
     except FomkitError:
@@ -287,10 +288,10 @@ def is_finite(result: Any) -> bool:
 
 
 def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]) -> AbstractContextManager[None]:
-    """Run every backward pass of the program inside contexts of one's own.
+    """Run every backward pass of the program inside given contexts.
 
-    `inside`: in which the engine runs. The functions around it would call themselves for ever if a mode that they
-    are led through were switched on again in them.
+    `around`: makes the context of a whole call from its outputs. `inside`: makes the context of the engine's run.
+    A mode switched on again in the outer functions, which the mode itself handles, would recurse for ever.
     """
 
     def run_in(context: Callable[[Any], Any], run: Any, *args: Any, **kwargs: Any) -> Any:
@@ -306,7 +307,7 @@ def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]
 
 
 def _of_one_device(model: torch.nn.Module, notes: list[str]) -> torch.nn.Module:
-    """Give the module that `torch.nn.DataParallel` copies to its devices, or the model as it is."""
+    """Return the module that `torch.nn.DataParallel` copies to its devices, or the model as it is."""
     if not isinstance(model, torch.nn.DataParallel):
         return model
     notes.append("DataParallel: one device is taken, with the whole batch; --nodes of an estimate shares it out")
@@ -340,7 +341,7 @@ def _prepared_copy(
 
 
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
-    """Trace a workload, inside `shape_only`; a model that is not one's ``own`` is copied first."""
+    """Trace a workload, inside `shape_only`; a model that is not ``own`` is copied first."""
     prepared, sizes, notes = _prepared_copy(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
@@ -355,7 +356,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
 
 
 def check_workload(workload: Workload, where: str) -> None:
-    """Raise unless a workload has a model, inputs and sensible counts."""
+    """Raise unless a workload has a model, inputs and valid counts."""
     errors = count_errors(workload, where)
     errors += model_errors(workload, where, torch.nn.Module, "torch.nn.Module", "torch.nn.Linear(784, 10)")
     if workload.inputs is None:
@@ -375,7 +376,7 @@ def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
 
 
 def main() -> None:
-    """Run one request."""
+    """Run one request of the parent process."""
     run_file_request(_profile_file, lambda error: isinstance(error, model_file.NEVER_MENDED))
 
 
@@ -383,7 +384,7 @@ _WHERE = "profile"
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
-    """Trace a workload here; the model given, and PyTorch's settings, stay as they are."""
+    """Trace a workload in this process; the given model and PyTorch's settings stay as they are."""
     check_workload(workload, _WHERE)
 
     def trace(route: Route) -> Draft | FomkitError:
@@ -395,7 +396,7 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
         except Exception as error:  # the user's model may raise anything
             return explain_exception(error, _WHERE)
 
-    # A loss that reaches for the given model itself sends gradients there.
+    # A loss that uses the given model itself leaves gradients there; they are restored.
     gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
     try:
         return profile_by_routes(trace, _WHERE)

@@ -1,4 +1,7 @@
-"""The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any."""
+"""Record every op that PyTorch dispatches, with its pass, its module and the row that it is part of, if any.
+
+`Recorder` is the dispatch mode; `ScopeStack` finds the module of an op, `LineLog` its line of code.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ Node = Any
 _VIEWS = """T Transpose Permute View UnsafeView ReshapeAlias Expand ToCopy Slice Select Split SplitWithSizes Unbind
     Alias Squeeze Unsqueeze AsStrided Clone"""
 _SAME_VALUES = frozenset(f"{name}Backward{version}" for name in _VIEWS.split() for version in ("", "0", "1"))
-"""Nodes that hand a gradient on without mixing it with others: views, casts and copies."""
+"""Nodes that pass a gradient on without combining it with others: views, casts and copies."""
 
 
 def _is_parameter_edge(node: Node, parameters: set[int]) -> bool:
-    """Tell whether a gradient sent to this node goes to a parameter, through `_SAME_VALUES` at most."""
+    """Return whether a gradient sent to this node reaches a parameter, through `_SAME_VALUES` at most."""
     while node is not None:
         variable = getattr(node, "variable", None)
         if variable is not None:
@@ -48,15 +51,15 @@ def _is_parameter_edge(node: Node, parameters: set[int]) -> bool:
 
 @dataclass(eq=False, slots=True)
 class ScopeStack:
-    """The calls now running, above all of them the loss, and the scope of every autograd node they made.
+    """The calls now running, the loss at the bottom, and the scope of every autograd node that they made.
 
-    PyTorch's own module tracker puts backward ops of branching networks on the wrong module; tagging the nodes is
-    exact: when a call begins, the nodes behind its inputs belong to the caller, and when it ends, the new nodes
+    PyTorch's own module tracker assigns backward ops of branching networks to the wrong module. Tagging the nodes
+    is exact: when a call begins, the nodes behind its inputs belong to the caller; when it ends, the new nodes
     behind its outputs are its own.
 
     `parameters`: ``id`` of each trainable parameter.
     `on_gradients`: called when a node has run, with those of its results that are gradients of parameters.
-    `key`: under which a node knows its scope; a parameter's node may live on from one step to the next.
+    `key`: under which a node stores its scope; differs by step, since a parameter's node may outlive a step.
     """
 
     parameters: set[int]
@@ -65,10 +68,7 @@ class ScopeStack:
     key: int = field(default_factory=partial(next, _KEYS))
 
     def scope_of(self, node: Node) -> Scope | None:
-        """Give the scope that a node belongs to.
-
-        It is kept in the node's own dictionary: a list of nodes here would keep alive what they hold.
-        """
+        """Return a node's scope, stored in the node itself: a list here would keep alive what nodes hold."""
         found: Scope | None = node.metadata.get(self.key)
         return found
 
@@ -90,8 +90,8 @@ class ScopeStack:
         self.tag(outputs, self.running.pop())
 
     def tag(self, values: Any, scope: Scope) -> None:
-        """Give the autograd nodes behind some tensors to a scope, up to nodes that are someone's already."""
-        with torch._C.DisableTorchFunction():  # a look at a tensor is no call of the user's
+        """Assign the autograd nodes behind some tensors to a scope, up to nodes that have a scope already."""
+        with torch._C.DisableTorchFunction():  # looking at a tensor is no call of the user's
             waiting: list[Node] = [tensor.grad_fn for tensor in tensors_of(values) if tensor.requires_grad]
         while waiting:
             node = waiting.pop()
@@ -107,7 +107,7 @@ class ScopeStack:
         if not any(to_parameters):
             return
 
-        # The hook must not hold the node, which holds the hook.
+        # The hook must not hold the node, since the node holds the hook.
         def after(gradients: tuple[Any, ...], _: Any) -> None:
             pairs = zip(gradients, to_parameters, strict=False)
             self.on_gradients([one for one, wanted in pairs if wanted and isinstance(one, torch.Tensor)])
@@ -121,10 +121,9 @@ def _next_number() -> int:
 
 
 class LineLog:
-    """Remembers the lines that made autograd nodes.
+    """Records the lines of code that made autograd nodes.
 
-    `made`: the line that made each module by its path: a Sequential calls its modules without a line of the
-      user's.
+    `made`: by module path, the line that made the module; a Sequential calls its modules without a user's line.
     """
 
     def __init__(self, code: CodeLines, made: Mapping[str, str]) -> None:
@@ -134,19 +133,20 @@ class LineLog:
         self._last = ""
 
     def find(self, node: Node, path: str, *, in_call: bool) -> str:
-        """Give the line of the op that is now dispatched.
+        """Return the line of the op that is now dispatched.
 
-        `node`: the one that now runs; `path`: of the module whose call runs; `in_call`: whether a call runs too,
-        which inside the backward pass is the forward pass again (checkpointing).
+        `node`: the autograd node that now runs; `path`: of the module whose call runs; `in_call`: whether a call
+        runs too; inside the backward pass this is a repeated forward pass (checkpointing).
         """
         if node is None or in_call:
             line = self._code.of(sys._getframe(1)) or self._made.get(path, "")
         else:
-            # What gathers a parameter's gradients has no number; it runs right after the op that made one.
+            # The node that accumulates a parameter's gradient has no number; it runs right after the op that made
+            # the gradient.
             line = self._of_nodes.get(node._sequence_nr(), self._last)
         number = _next_number()
         for made in range(self._numbered, number):
-            # An op that writes into a view numbers one more node when it is over.
+            # An op that writes into a view numbers one more node at its end.
             self._of_nodes[made] = line if made == number - 1 else self._last
         self._numbered = number
         self._last = line
@@ -157,19 +157,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records one step.
 
     `parameters`: the trainable ones.
-    `on_meta`: whether tensors are on the meta device; one that is not (a constant in the user's code) is replaced
+    `on_meta`: whether tensors are on the meta device; any other tensor (a constant in the user's code) is replaced
       by its shape where it meets them.
 
-    `ops`: in order; a row found at the call stands where its first op ran.
+    `ops`: in order; a row found at the call is at the place of its first op.
     `states`: ops seen, by state: priced, zero_work, unsupported.
-    `unsupported`, `bounded`: ops without a rule, by name; of the latter their traffic is recorded.
+    `unsupported`, `bounded`: ops without a rule, by name; for the latter the traffic is recorded.
     `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
-    `notes`: what the watchers of calls had to say, each once.
-    `between`: the pass of what runs outside calls and outside the backward pass.
-    `layers`: is told each op of the model's forward pass that has work.
-    `order`: is told each op.
+    `notes`: remarks for the profile, each once.
+    `between`: the pass of ops outside calls and outside the backward pass.
+    `layers`: log of the ops with work in the model's forward pass.
+    `order`: log of all ops.
     `made`: the line of code that made each module, by path.
-    `places`: after `finish`, the position of each op among those given, by its ``id()``.
+    `places`: after `finish`, the position of each op in the step, by its ``id()``.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
@@ -181,7 +181,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, between two calls of the user's; what was recorded is no part of the step."""
+        """Start again, between two calls of the user's; earlier records are no part of the step."""
         self.ops: list[TracedOp] = []
         self.states: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
@@ -201,7 +201,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._last_backward = self.stack.top
 
     def note(self, text: str) -> None:
-        """Keep a remark for the profile."""
+        """Add a remark for the profile."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -214,11 +214,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if facts.state == "framework":
             return func(*args, **kwargs)
         if facts.state == "composite":
-            # Only inference_mode hands these over in one piece.
+            # Only inference_mode dispatches composite ops undivided.
             with self:
                 return func.decompose(*args, **kwargs)
-        # The framework computes shapes in Python too; what watches the user's calls must not meddle with that, nor
-        # with a look at the tensors here.
+        # The framework computes shapes in Python too; modes that watch the user's calls must ignore that and the
+        # reads below.
         with torch._C.DisableTorchFunction():
             self.order.hold((args, kwargs), "input")
             node: Node = torch._C._current_autograd_node()
@@ -237,7 +237,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 rows = self._record(call, rule)
                 if self.layers is not None and len(running) > 1 and not self.in_backward:
                     self.layers.note_op(call, self.stack.top)
-            self.order.note(rows, results, *self._where())
+            self.order.note(rows, results, *self._module_and_pass())
         return results
 
     def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
@@ -259,18 +259,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if row.pass_name == FORWARD:
                     op.pass_name = FORWARD
             if op.pass_name == BACKWARD:
-                self._follow(op if by_gradient else None, call)
+                self._track_gradients(op if by_gradient else None, call)
         return rows[:1] if scope.owner is not None else rows
 
-    def _where(self) -> tuple[str, str]:
-        """Give the module and the pass in which the op just recorded ran."""
+    def _module_and_pass(self) -> tuple[str, str]:
+        """Return the module and the pass in which the op just recorded ran."""
         node: Node = torch._C._current_autograd_node()
         if len(self.stack.running) == 1 and node is not None:
             return (self.stack.scope_of(node) or self._last_backward).path, BACKWARD
         return self.stack.top.path, BACKWARD if self.in_backward or node is not None else FORWARD
 
     def _row(self, owner: RowOwner, pass_name: str) -> TracedOp:
-        """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
+        """Return the row that an op inside ``owner`` belongs to; its first op adds the row to the list."""
         if pass_name == BACKWARD and len(self.stack.running) == 1:
             row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[])
         else:
@@ -284,12 +284,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {self._line: 1} if self._line else {}
 
     def _place(self) -> tuple[Scope, str]:
-        """Find out who runs the op and in which pass."""
+        """Return the scope that runs the op, and the pass."""
         node: Node = torch._C._current_autograd_node()
         if node is not self._node:
             self._node, self._node_ops = node, []
         if len(self.stack.running) > 1:
-            # A call is running: forward, or the same again inside the backward pass.
+            # A call is running: forward, or repeated inside the backward pass.
             self.recomputed += node is not None
             return self.stack.top, BACKWARD if node is not None else FORWARD
         if node is not None:
@@ -297,11 +297,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._last_backward, BACKWARD
         return self.stack.top, BACKWARD if self.in_backward else self.between
 
-    def _follow(self, op: TracedOp | None, call: Call) -> None:
-        """Keep track of which storages hold gradients of parameters, and so which ops make them.
+    def _track_gradients(self, op: TracedOp | None, call: Call) -> None:
+        """Track which storages hold gradients of parameters, and thereby which ops make them.
 
-        Sums of such gradients are gradients of parameters too. A storage that an op makes anew is not one,
-        whatever stood at its number before.
+        Sums of such gradients are gradients of parameters too. A storage newly made by another op is not, even if
+        its number was in the set.
         """
         sources = {array.storage for array in call.read}
         results = {array.storage for array in call.written}
@@ -325,13 +325,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def checkpoint_notes(self) -> list[str]:
-        """What is to be said of ops that ran again."""
+        """A note on ops that ran again."""
         again = "ops of the forward pass run again in the backward pass (checkpointing)"
         return [f"{self.recomputed} {again}"] if self.recomputed else []
 
     @contextmanager
     def backward(self, outputs: Any) -> Iterator[None]:
-        """Run a backward pass inside, whose last nodes are the program's own, as a loss is."""
+        """Run a backward pass inside the block; ``outputs``, such as a loss, belong to the program itself."""
         self.stack.tag(outputs, self.stack.top)
         self.in_backward = True
         self.order.end_forward()
@@ -339,7 +339,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.in_backward = False
 
     def finish(self, notes: list[str]) -> Step:
-        """Give the recorded step, recurrent backward rows split into their two gradients, without its update."""
+        """Return the recorded step without its update, recurrent backward rows split into their two gradients."""
         found: list[TracedOp] = []
         for op in self.ops:
             self.places[id(op)] = len(found)
@@ -347,7 +347,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Step(found, self.states, self.unsupported, {}, notes, bounded=self.bounded)
 
     def with_update(self, step: Step, update: Update, lines: Iterable[Line], layers: Iterable[TracedOp]) -> Step:
-        """Put the update, and then the layers, behind the ops of a finished step; the lines are its order."""
+        """Append the update, then the layers, to the ops of a finished step; the lines are its order."""
         self.places.update((id(row), len(step.ops) + place) for place, row in enumerate(update.rows))
         step.add_update(update)
         step.order.extend(line.traced(self.places) for line in lines)
@@ -356,7 +356,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """Give the tensors among an op's arguments, which nest no deeper than lists."""
+    """Return the tensors among an op's arguments, which nest no deeper than lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -365,7 +365,7 @@ def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Take the data out of constants that meet tensors without; among themselves they keep it."""
+    """Remove the data of constants that meet tensors without data; constants among themselves keep it."""
     if len({tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))}) < 2:
         return args, kwargs
     written = (args[facts.parameters.index(name)] for name in facts.written)

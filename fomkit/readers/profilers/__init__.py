@@ -1,1 +1,1 @@
-"""Traces that profilers wrote."""
+"""Read traces that profilers wrote."""

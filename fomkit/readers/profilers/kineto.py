@@ -1,4 +1,7 @@
-"""A profiler's trace as a model profile, the op table of one step with all times that it saw, and as timings."""
+"""Read a profiler's trace as a model profile, as the times of all ops in one step, and as timings of a machine.
+
+`model_of_trace`, `time_spent` and `timings_of_trace` are the three results; `read_steps` does the common part.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,14 @@ MAX_LISTED = 40
 
 @dataclass(frozen=True)
 class TraceRows:
-    """What a trace is made of.
+    """The rows of a trace.
 
     `unsupported`: ops and kernels without a rule, with their executions in a step.
     `notes`: how the rows were made; those that begin with ``partial`` say what is missing.
-    `properties`: what the file says of the accelerator.
+    `properties`: facts in the file about the accelerator.
     `device`: the accelerator's name; "" for a trace of a CPU.
     `on_device`: whether times are those of kernels.
-    `step_s`: time of all ops in each step that was taken [s].
+    `step_s`: time of all ops in each step that is used [s].
     """
 
     rows: tuple[Row, ...]
@@ -62,8 +65,8 @@ class TraceRows:
     step_s: tuple[float, ...]
 
 
-def _looked_up(value: Any, *keys: Any) -> Any:
-    """Look into values of unknown build; ``None`` where nothing is."""
+def _nested_value(value: Any, *keys: Any) -> Any:
+    """Look up keys in nested values of unknown structure; ``None`` if a key is missing."""
     for key in keys:
         if isinstance(value, dict):
             value = value.get(key)
@@ -136,7 +139,7 @@ def _trace_notes(
 
 
 class Steps(NamedTuple):
-    """A trace taken apart: what it says of itself, its events, who ran inside whom, and its steps' executions."""
+    """A trace divided into its parts: file facts, events, nesting of calls, device times, executions, rows."""
 
     head: Mapping[str, Any]
     events: Events
@@ -156,23 +159,20 @@ def read_steps(path: Path) -> Steps:
 
 
 def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
-    """Find the steps of events; ``head`` is what the file says of itself."""
+    """Find the steps of events; ``head`` holds the facts in the file besides its events."""
     nesting = Nesting(events)
     device = join_device(events, nesting)
     default_dtype = commonest_dtype(events)
     executions = Collector(events, nesting, device, default_dtype).collect()
-    ranks = _looked_up(head, "distributedInfo", "world_size")
-    properties = _looked_up(head, "deviceProperties")
+    ranks = _nested_value(head, "distributedInfo", "world_size")
+    properties = _nested_value(head, "deviceProperties")
     local = len(properties) if isinstance(properties, list) else 0
     rows = Rows(events, executions, default_dtype, ranks if type(ranks) is int and ranks > 1 else 0, local)
     return Steps(head, events, nesting, device, executions, rows)
 
 
 def read_trace(path: Path) -> TraceRows:
-    """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
-
-    `path`: ``trace.json``, packed by gzip or not.
-    """
+    """Read a trace of PyTorch's profiler (``trace.json``, gzipped or not), of CUDA, ROCm or a CPU."""
     found = read_steps(path)
     trace = rows_of(found)
     if not any(row.op.kind != "other" for row in trace.rows):
@@ -182,8 +182,8 @@ def read_trace(path: Path) -> TraceRows:
 
 
 def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
-    """Give what the file says of a device: of one that it does not number, what it says where all are alike."""
-    listed = _looked_up(head, "deviceProperties")
+    """Return the file's facts of a device; if they are not numbered, those common to all devices."""
+    listed = _nested_value(head, "deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     numbered = [one for one in known if str(one.get("id")) == unit]
     similar = known if len({str(one.get("name")) for one in known}) == 1 else []
@@ -204,20 +204,20 @@ def rows_of(found: Steps) -> TraceRows:
 
 
 def batch_note(sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Say that the samples of a step are not known, unless they are among the sizes that the user tells."""
+    """Return a note that the samples of a step are not known, unless the user gives them."""
     return () if "batch" in sizes else ("the samples of a step are not in a trace; say them with --set batch=N",)
 
 
 def bare_model(path: Path, ops: pd.DataFrame, sizes: Mapping[str, int], **known: str) -> ModelProfile:
-    """Make a model of a table of ops of which nothing else is known than the head's ``traced_with``."""
+    """Make a model from a table of ops alone; ``known`` is the head's ``traced_with``."""
     name = path.name.partition(".")[0]
     return ModelProfile(name, name, ops, empty_table("OPS"), sizes, known)
 
 
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
-    """Make the OPS table of rows: equal ones are joined.
+    """Make the OPS table of rows; equal rows are joined.
 
-    Their traced time is that of all their executions in a step, the median of steps, by the executions.
+    Their traced time is the time of all executions in a step (the median over steps) by their number.
     """
     joined: dict[object, dict[str, Any]] = {}
     spent: dict[object, NDArray[np.float64]] = {}
@@ -250,13 +250,13 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 _FRAME = "autograd::engine::evaluate_function"
 _SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")
-"""Marks around ops; their own time is the program's, not the framework's."""
+"""Marks around ops; the time of the marks themselves is the program's, not the framework's."""
 CALM = 0.25
-"""Share of steps that are taken for undisturbed; their end is the quartile."""
+"""Share of steps that count as undisturbed; their upper bound is this quantile."""
 
 
 def _work_shares(rows: list[Row]) -> list[float]:
-    """Part the time of a call among its works: as the trace parts it, else all to the first."""
+    """Return the shares of a call's time for its works: as the trace divides it, else all for the first."""
     means = [float(np.nanmean(row.times)) if not np.isnan(row.times).all() else 0.0 for row in rows]
     whole = sum(means)
     if len(rows) == 1 or whole <= 0:
@@ -277,7 +277,7 @@ def _spent_rows(steps: Steps) -> Iterator[Spent]:
 
 
 def _without_rows(steps: Steps) -> Iterator[Spent]:
-    """Give the time of host ops that are no rows and in none, without that of what runs inside them."""
+    """Yield the time of host ops outside all rows, without the time of ops inside them."""
     events, nesting = steps.events, steps.nesting
     windows, _ = step_windows(events)
     count = len(events.start)
@@ -296,12 +296,12 @@ def _without_rows(steps: Steps) -> Iterator[Spent]:
         times.setdefault(name, [0.0] * len(windows))[step] += own[event] / 1e6
         counts[name] += 1
     for name, of_steps in times.items():
-        calm, middle = map(float, np.quantile(of_steps, [CALM, 0.5]))
-        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), middle, calm)
+        calm, median = map(float, np.quantile(of_steps, [CALM, 0.5]))
+        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), median, calm)
 
 
 def _covered(steps: Steps) -> float:
-    """Give the share of a step's time that some op ran in; NaN where no step is marked."""
+    """Return the share of a step's time in which some op ran; NaN if no step is marked."""
     events, parent = steps.events, steps.nesting.parent
     windows, _ = step_windows(events)
     starts = np.array([start for start, _ in windows])
@@ -321,10 +321,9 @@ def _covered(steps: Steps) -> float:
 
 
 def time_spent(path: Path) -> tuple[list[Spent], float]:
-    """Give all time that a trace saw in one step, by op, and the share of a step that these ops fill.
+    """Return all time in one step of a trace, by op, and the share of a step that these ops fill.
 
-    `path`: a trace whose steps are marked. Where it has times of an accelerator, these count and the host's do
-    not.
+    `path`: a trace whose steps are marked. If it has times of an accelerator, these count and the host's do not.
     """
     steps = read_steps(path)
     found = list(_spent_rows(steps))
@@ -338,9 +337,8 @@ def model_of_trace(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a trace of PyTorch's profiler.
 
-    `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
-
-    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
+    `sizes`: named sizes of the step that was recorded; `read`: reads the trace. Returns a model with
+    ``traced_time_s`` in its ops, and notes on how it was made and what is missing.
     """
     trace = read(path)
     ops = trace_table(trace.rows)
@@ -364,7 +362,7 @@ _SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "m
 def timings_of_trace(path: Path) -> ImportedTimings:
     """Read the times of a trace's calls as timings of the machine that it was recorded on.
 
-    Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
+    If the trace has kernels, a call's time is the sum of its kernels; else that of the call on the host.
     """
     trace = read_trace(path)
     table, dropped = trace_timings(trace.rows)

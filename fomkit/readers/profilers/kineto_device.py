@@ -1,4 +1,4 @@
-"""What ran on the accelerator, joined to the calls that launched it."""
+"""Join kernels and other events on the accelerator to the calls that launched them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLLECTIVES = (
     ("all_to_all", "alltoall"), ("broadcast", "broadcast"), ("reduce", "reduce"), ("send_recv", "sendrecv"),
     ("send", "send"), ("recv", "recv"), ("gather", "gather"), ("scatter", "scatter"),
 )  # fmt: skip
-"""Our words for collectives, and what stands for each in the names of NCCL and RCCL, the longer words first."""
+"""fomkit's words for collectives, and their spelling in names of NCCL and RCCL, longer words first."""
 _TO_INPUT = re.compile(r"dgrad|bwd_?data|backward_?data", re.IGNORECASE)
 _TO_WEIGHT = re.compile(r"wgrad|bwd_?weight|wrw|backward_?(filter|weight)", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688gemm|s1688cudnn", re.IGNORECASE)
@@ -30,7 +30,7 @@ _MATRIX = re.compile(r"^Cijk.*_(MI\d+x\d+|MFMA)")
 
 
 def collective_word(name: str) -> str:
-    """Name a collective by what NCCL, RCCL or PyTorch calls it; "" where it is none.
+    """Return the collective for a name of NCCL, RCCL or PyTorch; "" if it is none.
 
     >>> collective_word("ncclDevKernel_AllReduce_Sum_f32(ncclDevComm*)"), collective_word("_allgather_base")
     ('all_reduce', 'all_gather')
@@ -40,29 +40,29 @@ def collective_word(name: str) -> str:
 
 
 def is_collective(kernel: str) -> bool:
-    """Tell whether a kernel is one of NCCL or RCCL."""
+    """Return whether a kernel is one of NCCL or RCCL."""
     return kernel.lower().startswith(("nccl", "rccl", "mscclkernel"))
 
 
 def is_copy(kernel: str) -> bool:
-    """Tell whether a device event is a copy or a fill of memory."""
+    """Return whether a device event is a copy or a fill of memory."""
     return kernel.lower().startswith(("memcpy", "memset", "copyhosttodevice", "copydevicetohost", "filldevice"))
 
 
 @dataclass
 class DeviceTimes:
-    """Times of what ran on the device [µs].
+    """Times on the device [µs].
 
-    `of_row`: sum of the kernels of each row; NaN where it launched none.
-    `unit_s`: time of kernels, copies and fills [s] by device; all else is of ``unit``, the busiest of them.
+    `of_row`: sum of the kernels of each row; NaN if it launched none.
+    `unit_s`: time of kernels, copies and fills [s] by device; the other fields are of ``unit``, the busiest.
     `elsewhere`: rows whose kernels all ran on another device.
-    `loose`, `loose_host`: device event, and the host event it was launched in (-1 for none), of kernels that no
-      priced row holds and of collectives.
+    `loose`, `loose_host`: device event, and the host event that launched it (-1 for none), of kernels outside all
+      priced rows and of collectives.
     `gradients`: row of a backward convolution to the times of kernels for its input's and its weight's gradient.
-    `units`: rows whose kernels' names say on what they multiply: tf32, or matrix.
-    `occupied`: row to the sums of occupancy [share] × time, and of time [µs], of its kernels that say one.
-    `occupancy`: achieved occupancy [share], weighted by time; NaN where no kernel says it.
-    `occupancy_share`: share of the kernels' time that says it.
+    `units`: rows whose kernels' names show the arithmetic unit: tf32, or matrix.
+    `occupied`: row to the sums of occupancy [share] × time, and of time [µs], of its kernels with an occupancy.
+    `occupancy`: achieved occupancy [share], weighted by time; NaN if no kernel states it.
+    `occupancy_share`: share of the kernels' time for which it is stated.
     """
 
     of_row: NDArray[np.float64]
@@ -79,10 +79,9 @@ class DeviceTimes:
 
 
 class _Launches:
-    """The host event that each kernel was launched in.
+    """The host event in which each kernel was launched.
 
-    By correlation to the launch, and the innermost call around it; else by the number of the call, which the
-    kernel has too.
+    Found by the correlation with the launch and the innermost call around it, else by the call's number.
     """
 
     def __init__(self, nesting: Nesting, events: Events) -> None:
@@ -121,7 +120,7 @@ class _Launches:
         return self._host[int(self._order[place])]
 
     def host(self, device: int) -> int:
-        """Give the host event of a device event; -1 where nothing tells it."""
+        """Return the host event of a device event; -1 if unknown."""
         found = self._launched_in(device)
         return found if found >= 0 else self._by_number.get(self._events.device_external[device], -1)
 
@@ -167,7 +166,7 @@ def join_device(events: Events, nesting: Nesting) -> DeviceTimes:
 
 
 def _busiest_unit(events: Events, times: DeviceTimes) -> int:
-    """Find the device that ran longest, and give its place among the events' devices."""
+    """Find the device with the most time, and return its place among the events' devices."""
     names = [str(unit) for unit in events.units.values]
     spent = np.bincount(np.frombuffer(events.device_unit, events.device_unit.typecode), events.device_time)
     times.unit_s = dict(sorted(zip(names, (spent / 1e6).tolist(), strict=True)))
@@ -178,7 +177,7 @@ def _busiest_unit(events: Events, times: DeviceTimes) -> int:
 def _occupancy(events: Events, times: DeviceTimes, taken: NDArray[np.bool_]) -> None:
     share = np.frombuffer(events.device_occupancy, "d")[taken]
     time = np.frombuffer(events.device_time, "d")[taken]
-    # Copies have none; 0 is what the profiler writes where it cannot tell.
+    # Copies have none; the profiler writes 0 if it does not know.
     recorded = share > 0
     if time[recorded].sum() > 0:
         times.occupancy = float((share * time)[recorded].sum() / time[recorded].sum() / 100)
@@ -186,10 +185,9 @@ def _occupancy(events: Events, times: DeviceTimes, taken: NDArray[np.bool_]) -> 
 
 
 def message_of(details: Sequence[Mapping[str, Any]]) -> tuple[str, float, int, str]:
-    """Give collective, bytes on each rank, ranks and number format, the first that some events' details say.
+    """Return collective, bytes on each rank, ranks and number format, each from the first event that states it.
 
-    Gives a tuple: "", NaN, 0 and "" for what nobody says. Of gathers and scatters the whole message counts, as
-    nccl-tests does.
+    Unknown values are "", NaN, 0 and "". For gathers and scatters the whole message counts, as in nccl-tests.
     """
     word, byte, ranks, dtype = "", float("nan"), 0, ""
     for detail in details:
@@ -210,4 +208,4 @@ _DTYPES = {
     "int": "int32", "int32": "int32", "short": "int16", "int16": "int16", "char": "int8", "int8": "int8",
     "byte": "uint8", "uint8": "uint8", "bool": "bool",
 }  # fmt: skip
-"""Names of number formats in what the profiler says of collectives, in small letters."""
+"""Names of number formats in the profiler's details of collectives, in lower case."""

@@ -1,4 +1,7 @@
-"""Who ran inside whom: of a trace's nested calls those that are rows, in the words of the rules."""
+"""Nesting of a trace's calls: which call ran inside which, which are rows, and their arguments for the rules.
+
+`Nesting` finds the rows, `describe` makes a framework-free `Call`, `step_windows` finds the steps.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ MAX_LENGTH = 1e15
 
 
 class CallError(ValueError):
-    """Why a call cannot be told from the trace."""
+    """Why a call cannot be reconstructed from the trace."""
 
 
 class Schema(NamedTuple):
-    """One spelling of an op: its arguments with their kind (tensor, list or "") and those written in place."""
+    """One overload of an op: its arguments with their kind (tensor, list or "") and those written in place."""
 
     arguments: tuple[tuple[str, str], ...]
     written: tuple[str, ...]
@@ -44,7 +47,7 @@ class Schema(NamedTuple):
 
 @cache
 def schemas() -> tuple[Mapping[str, str], Mapping[str, list[Schema]]]:
-    """Read the table of schemas: the state of each op's name, and the spellings of those that are priced."""
+    """Read the table of schemas: the state of each op's name, and the overloads of priced ops."""
     states: dict[str, str] = {}
     spellings: dict[str, list[Schema]] = {}
     path = Path(__file__).parents[2] / "frontends" / "lowering" / "aten_schemas.csv"
@@ -67,7 +70,7 @@ def _shape_of(value: Any) -> tuple[int, ...]:
 
 
 def make_array(shape: Sequence[int], dtype: str, storage: int, stride: Any = None) -> Array:
-    """Describe a tensor; without usable strides it stands row by row."""
+    """Describe a tensor; without usable strides it counts as stored row by row."""
     whole = isinstance(stride, list) and len(stride) == len(shape)
     steps = tuple(stride) if whole and all(type(one) is int for one in stride) else packed_strides(shape)
     return Array(tuple(shape), steps, dtype, int(ITEM_BYTE[dtype]), storage)
@@ -104,7 +107,7 @@ class _Given:
         self._values = values if isinstance(values, list) and len(values) == len(dims) else [None] * len(dims)
 
     def kind(self, place: int) -> str:
-        """Give what an argument is: tensor, list or ""."""
+        """Return the kind of an argument: tensor, list or ""."""
         word = self.types[place]
         if isinstance(word, list):
             return "list"
@@ -113,7 +116,7 @@ class _Given:
         return "list" if word in LISTS else "tensor" if word in DTYPES else ""
 
     def argument(self, place: int, kind: str) -> Any:
-        """Give an argument in the rules' words."""
+        """Return an argument in the form that rules use."""
         word, dims, stride = self.types[place], self.dims[place], self._strides[place]
         if kind == "tensor":
             if isinstance(word, str) and word in DTYPES:
@@ -134,7 +137,7 @@ class _Given:
 
 
 def _fits(schema: Schema, given: _Given) -> bool:
-    """Tell whether arguments are those of a spelling, or of it with a tensor for the result behind them."""
+    """Return whether arguments fit an overload, or the overload with a tensor for the result appended."""
     more = len(given.dims) - len(schema.arguments)
     if more not in (0, 1) or (more == 1 and given.kind(-1) != "tensor"):
         return False
@@ -146,10 +149,9 @@ def _fits(schema: Schema, given: _Given) -> bool:
 
 
 def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call, Schema]:
-    """Put a call into the rules' words; its results are those written in place.
+    """Return a call in the form that rules use, with its overload; its results are those written in place.
 
-    `name`: the op's without its library; `default_dtype`: number format of lists of tensors, which the trace does
-    not tell.
+    `name`: the op's without its library; `default_dtype`: number format of lists of tensors, not in the trace.
     """
     given = _Given(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
@@ -164,15 +166,15 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 
 
 def loose(signature: Signature, default_dtype: str) -> list[Any]:
-    """Give the arguments of a call whose spelling nobody keeps, by position."""
+    """Return the arguments of a call whose overload is unknown, by position."""
     given = _Given(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
 
 
 OWNERS = ("lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention")
-"""Ops that are one row each, whatever runs inside."""
+"""Ops that are one row each, with all ops inside."""
 LATE = ("linear",)
-"""Priced ops that stay in one piece under ``inference_mode`` only; else what is inside counts."""
+"""Priced ops that stay undivided under ``inference_mode`` only; otherwise the ops inside count."""
 FORWARD_PASS, BACKWARD_PASS, UPDATE_PASS, INPUT_PASS = range(4)
 (
     _OWNER, _PRICED, _LATE, _NOTHING, _COMPOSITE, _UNSUPPORTED, _UNKNOWN, _FRAME, _EVALUATE, _UPDATE, _LOADER,
@@ -211,9 +213,9 @@ class Rows:
     """The calls that are rows, in columns.
 
     `event`: place among the host events.
-    `node`: sequence number of the autograd node that ran the call; -1 where none did.
-    `update`: host event of the optimizer's step that the call is part of; -1 where none.
-    `known`: 1 where the op has a rule.
+    `node`: sequence number of the autograd node that ran the call; -1 if none did.
+    `update`: host event of the optimizer's step that the call is part of; -1 if none.
+    `known`: 1 if the op has a rule.
     """
 
     event: array[int] = field(default_factory=lambda: array("i"))
@@ -243,8 +245,8 @@ class Nesting:
 
     `parent`: the innermost event around each; -1 for none.
     `row_of`: the row that an event is; -1 for others.
-    `owners`: sequence number to the row, one of `OWNERS`, that the forward op of this number ran in; -1 for none.
-    `updates`: event of each optimizer's step to how it is implemented: per_tensor, foreach or fused.
+    `owners`: sequence number to the row, one of `OWNERS`, in which the forward op of this number ran; -1 for none.
+    `updates`: event of each optimizer's step to its implementation: per_tensor, foreach or fused.
     """
 
     def __init__(self, events: Events) -> None:
@@ -279,7 +281,7 @@ class Nesting:
             self._leave(stack.pop(), stack)
 
     def _in_order(self) -> Iterator[int]:
-        """Give the events thread by thread in order of their start; a list of all would double the memory."""
+        """Yield the events thread by thread in order of their start; a list of all would double the memory."""
         for first in range(0, len(self.order), 100_000):
             yield from self.order[first : first + 100_000].tolist()
 
@@ -303,7 +305,7 @@ class Nesting:
             if role == _OWNER and frame.pass_code == FORWARD_PASS:
                 frame.owner = self.row_of[event]
         if sequence >= 0 and frame.pass_code == FORWARD_PASS and (frame.owner >= 0 or sequence in self.owners):
-            # The last call with a number made its node; calls before, that make none, only show it.
+            # The last call with a number made its node; earlier calls that make no node only show it.
             self.owners[sequence] = frame.owner
         frame.shielded |= role in (_OWNER, _PRICED, _UNSUPPORTED, _NOTHING)
         return frame
@@ -330,21 +332,21 @@ class Nesting:
             stack[-1].has_row = True
 
     def around(self, event: int) -> Iterator[int]:
-        """Give an event and those around it, from the inside out."""
+        """Yield an event and those around it, from the inside out."""
         while event >= 0:
             yield event
             event = self.parent[event]
 
     def row_around(self, event: int) -> int:
-        """Give the row that an event is or lies in; -1 for none."""
+        """Return the row that contains an event; -1 for none."""
         return next((self.row_of[one] for one in self.around(event) if self.row_of[one] >= 0), -1)
 
 
 def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
-    """Give start and end [µs] of the steps, in order, and what tells them.
+    """Return start and end [µs] of the steps, in order, and the kind of mark that defines them.
 
-    That is ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "": nothing tells
-    steps then, and the file is taken as one.
+    The mark is ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "": then the file has no
+    marks and counts as one step.
     """
     places = _marked(events, "ProfilerStep#")
     if places:
@@ -358,7 +360,7 @@ def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
 
 
 def step_at(windows: Sequence[tuple[float, float]], at: float) -> int:
-    """Give the step that a moment [µs] lies in; -1 for none."""
+    """Return the step that contains a moment [µs]; -1 for none."""
     place = bisect_right(windows, at, key=itemgetter(0)) - 1
     return place if place >= 0 and at < windows[place][1] else -1
 

@@ -1,4 +1,4 @@
-"""Shapes of results, which a trace does not tell: worked out from the arguments, op by op."""
+"""Compute the shapes of results, which a trace lacks, from the arguments, op by op."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESULT = 1_000_000
 """Storage of a first result; arguments count from 0."""
 _SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "fp16", "fp32", "fp64", "", "complex64", "complex128",
                  "bool", "", "", "", "bf16")  # fmt: skip
-"""PyTorch's number formats by the number that stands for them (c10/core/ScalarType.h)."""
+"""PyTorch's number formats by their number (c10/core/ScalarType.h)."""
 _BOOL_NAMES = """eq ne lt le gt ge isnan isinf isfinite isposinf isneginf logical_and logical_or logical_not
     logical_xor signbit isin"""
 _BOOL = frozenset(_BOOL_NAMES.split())
@@ -48,7 +48,7 @@ def _stated_dtype(call: Call, default: str) -> str:
 
 
 def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Give the shape that several shapes make together.
+    """Return the shape to which several shapes broadcast.
 
     >>> broadcast([(4, 1, 3), (5, 1)])
     (4, 5, 3)
@@ -67,7 +67,7 @@ def _pointwise(call: Call, name: str) -> Made:
 
 
 def _same_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the strides of the first argument of full size without gaps, else those of a packed tensor."""
+    """Return the strides of the first argument of full size without gaps, else those of a packed tensor."""
     fitting = (one.stride for one in arrays if one.shape == shape and one.byte == one.numel * one.item_byte)
     return next(fitting, calls.packed_strides(shape))
 
@@ -90,7 +90,7 @@ def _reduced(call: Call, name: str) -> Made:
 
 
 def _normed(call: Call, name: str) -> Made:
-    """Give a norm's result with its statistics, or the gradients of values, weight and bias."""
+    """Return a norm's result with its statistics, or the gradients of values, weight and bias."""
     values = call.array("input")
     rule = RULES[name]
     if "backward" in name:
@@ -267,7 +267,7 @@ _BY_NAME: Mapping[str, Callable[[Call, str], Made]] = {
 
 
 def with_results(call: Call, rule: Rule) -> Call:
-    """Give a call its results, unless it has them: written in place, or of no matter to its rule."""
+    """Add the results to a call, unless it has some (written in place) or its rule does not use them."""
     name = call.op.partition("::")[2]
     if call.results or rule in PRODUCTS.values():
         return call

@@ -1,4 +1,4 @@
-"""Executions as rows of the op table, priced as dispatched calls are, or as timings of a machine."""
+"""Turn executions into rows of the op table, priced as dispatched calls are, or into timings of a machine."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "vanilla", "rnn_relu": "vani
 
 
 class Row(NamedTuple):
-    """One work of a call: its op, its executions' times [s], step by step, and whether these are its own.
+    """One work of a call: its op, its executions' times [s] in order of steps, and whether the times are its own.
 
-    ``unit`` is tf32 or matrix where the kernels' names say that they ran so. ``times`` of a work that shares its
-    call's with others are a share of the call's; they are NaN where nobody can part them. ``occupancy`` is the
-    achieved one [share], weighted by time; NaN where no kernel says it.
+    ``unit`` is tf32 or matrix if the names of the kernels show it. If works share their call's time, ``times`` is
+    a share of it, or NaN if it cannot be divided. ``occupancy`` is achieved [share], weighted by time; NaN if
+    unknown.
     """
 
     op: TracedOp
@@ -42,11 +42,11 @@ class Row(NamedTuple):
 
 @dataclass
 class CallCounts:
-    """What was found besides rows.
+    """Counts of calls besides the rows.
 
     `unsupported`: executions in a step, by name and reason.
     `without_shapes`: executions of priced ops without shapes.
-    `halved`: backward convolutions and recurrent layers whose time was parted in equal halves.
+    `halved`: backward convolutions and recurrent layers whose time was divided into equal halves.
     `halves`: their calls.
     """
 
@@ -58,7 +58,7 @@ class CallCounts:
 
 
 def commonest_dtype(events: Events) -> str:
-    """Give the floating format that most distinct calls have; fp32 where there is none."""
+    """Return the floating-point format of most distinct calls; fp32 if there is none."""
     found: Counter[str] = Counter()
     for (_, types, _, _), _ in events.calls.values:
         words = [word for word in types if isinstance(word, str)] if isinstance(types, list) else ()
@@ -67,10 +67,10 @@ def commonest_dtype(events: Events) -> str:
 
 
 def _rnn_sizes(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
-    """Describe a recurrent layer.
+    """Return dimensions and number format of a recurrent layer.
 
-    Arguments are input, states, weights, has_biases, layers, dropout, train, bidirectional and batch_first.
-    A packed sequence comes as (data, batch sizes, …) instead, whose steps are values that the trace lacks.
+    Arguments are input, states, weights, has_biases, layers, dropout, train, bidirectional and batch_first. A
+    packed sequence comes as (data, batch sizes, …) instead; its steps are values that the trace lacks.
     """
     values, states, weights = arguments[:3]
     if not isinstance(values, Array) or len(values.shape) != 3 or not isinstance(weights, tuple) or not weights:
@@ -104,7 +104,7 @@ class Rows:
     """Makes the rows of one trace.
 
     `default_dtype`: number format of lists of tensors.
-    `ranks`: processes of the run, 0 where the trace does not say; ``local`` of them on the node.
+    `ranks`: processes of the run, 0 if the trace does not state them; ``local`` of them are on the node.
     """
 
     def __init__(self, events: Events, executions: Executions, default_dtype: str, ranks: int, local: int) -> None:
@@ -113,13 +113,13 @@ class Rows:
         self._ranks, self._local = ranks, local
 
     def __iter__(self) -> Iterator[Row]:
-        """Give a row for each work of each distinct call, in order of first execution."""
+        """Yield a row for each work of each distinct call, in order of first execution."""
         for key in self._executions.counts:
             occupancy = self._executions.occupancy.get(key, math.nan)
             yield from (row._replace(occupancy=occupancy) for row in self.of(key))
 
     def of(self, key: Key) -> Iterator[Row]:
-        """Give the rows of one distinct call."""
+        """Yield the rows of one distinct call."""
         count, times = self._executions.counts[key], self._executions.times[key]
         self.call_counts.called += count
         if key.what == "update":
@@ -142,7 +142,7 @@ class Rows:
             op = TracedOp(name, "other", {}, self._default_dtype, key.pass_name, "", count=count)
             yield Row(op, times, alone=True, unit="")
             return
-        parted = self._parted(key, ops, times, count)
+        parted = self._divided_times(key, ops, times, count)
         alone = len(ops) == 1 or key in self._executions.shares
         for op, own in zip(ops, parted, strict=True):
             yield Row(replace(op, count=count), own, alone, self._executions.units.get(key, ""))
@@ -167,7 +167,7 @@ class Rows:
             if isinstance(error, CallError):
                 raise
             raise CallError("its arguments are not those that it takes, or not in the trace") from error
-        # Without strides nobody knows how factors are stored.
+        # Without strides, the storage order of factors is unknown.
         hidden = () if signature[2] is not None else ("trans_a", "trans_b")
         sizes = [{name: size for name, size in work.dimensions.items() if name not in hidden} for work in works]
         return [
@@ -175,10 +175,10 @@ class Rows:
             for work, own in zip(works, sizes, strict=True)
         ]
 
-    def _parted(
+    def _divided_times(
         self, key: Key, ops: Sequence[TracedOp], times: NDArray[np.float64], count: int
     ) -> list[NDArray[np.float64]]:
-        """Part a call's times among its works: whole, by the kernels' names, or in halves that are alike."""
+        """Divide a call's times among its works: whole, by the kernels' names, or in equal halves."""
         if len(ops) == 1:
             return [times]
         both = [op for op in ops if op.pass_name in (INPUT_GRADIENT, WEIGHT_GRADIENT)]
@@ -192,7 +192,7 @@ class Rows:
         return [parts[op.pass_name] * times if op in both else unknown for op in ops]
 
     def _device_row(self, key: Key, count: int) -> TracedOp:
-        """Describe a kernel that no call holds: a collective, a copy, or one that is known by name only."""
+        """Describe a kernel outside all calls: a collective, a copy, or one that is known by name only."""
         kernel = self._events.names.values[key.name]
         detail: Mapping[str, Any] = self._events.details.values[key.detail] if key.detail >= 0 else {}
         if is_copy(kernel):
@@ -233,7 +233,7 @@ def _identity(row: Row) -> dict[str, object]:
     }
 
 
-def _why_not(row: Row) -> str:
+def _reason_dropped(row: Row) -> str:
     if row.op.kind in _NEVER:
         return "no dimensions that a timing could stand for"
     if not row.alone:
@@ -244,14 +244,14 @@ def _why_not(row: Row) -> str:
 def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str, str], int]]:
     """Make one timing of each distinct call.
 
-    Gives the columns of TIMINGS that the trace decides, median and quartiles of the executions' times [s]; and by
-    kind and reason the number of rows that became no timing.
+    Returns the columns of TIMINGS that the trace determines, with median and quartiles of the executions' times
+    [s], and by kind and reason the number of rows that became no timing.
     """
     known: dict[tuple[tuple[str, object], ...], dict[str, object]] = {}
     times: dict[tuple[tuple[str, object], ...], list[float]] = {}
     dropped: dict[tuple[str, str], int] = {}
     for row in rows:
-        if why := _why_not(row):
+        if why := _reason_dropped(row):
             dropped[row.op.kind, why] = dropped.get((row.op.kind, why), 0) + 1
             continue
         identity = _identity(row)
@@ -260,7 +260,7 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
         times.setdefault(key, []).extend(time for time in row.times if time > 0 and not math.isnan(time))
     found = []
     for key, identity in known.items():
-        low, middle, high = np.quantile(times[key], (0.25, 0.5, 0.75)).tolist()
+        low, median, high = np.quantile(times[key], (0.25, 0.5, 0.75)).tolist()
         repeats = float(len(times[key]))
-        found.append({**identity, "time_s": middle, "p25_s": low, "p75_s": high, "repeats": repeats})
+        found.append({**identity, "time_s": median, "p25_s": low, "p75_s": high, "repeats": repeats})
     return pd.DataFrame(found), dropped

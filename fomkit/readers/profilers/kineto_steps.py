@@ -1,4 +1,4 @@
-"""From nested calls to executions: what ran in each step, how often and how long; the update as one."""
+"""Turn nested calls into executions: which calls ran in each step, how often and how long, and updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLOSING: Mapping[str, tuple[str, ...]] = {
     "Adam": ("addcdiv_", "_foreach_addcdiv_", "_fused_adam_"),
     "AdamW": ("addcdiv_", "_foreach_addcdiv_", "_fused_adamw_"),
 }
-"""By optimizer, the op that changes the parameters, its first argument; of SGD's sums, those by a rate below 0."""
+"""By optimizer, ops whose first argument is the parameters; for SGD's sums, only those by a rate below 0."""
 
 
 class Entry(NamedTuple):
@@ -56,8 +56,8 @@ def describe_update(annotation: str, impl: str, entries: Sequence[Entry], defaul
     """Describe one step of an optimizer.
 
     `annotation`: ``Optimizer.step#Adam.step``; `impl`: per_tensor, foreach or fused; `entries`: its calls;
-    `default_dtype`: number format of lists of tensors. Gives a TracedOp or None: none for an optimizer whose
-    parameters cannot be told from its calls; these are then rows themselves.
+    `default_dtype`: number format of lists of tensors. Returns None if the optimizer's parameters cannot be found
+    in its calls; these are then rows themselves.
     """
     kind = annotation.partition("#")[2].partition(".")[0]
     closing = [entry for entry in entries if entry.name in _CLOSING.get(kind, ())]
@@ -73,11 +73,11 @@ def describe_update(annotation: str, impl: str, entries: Sequence[Entry], defaul
 
 
 class Key(NamedTuple):
-    """What two executions share that are one: what they are, name, call (-1 for none), pass, and a detail.
+    """Key by which executions are equal: what they are, name, call (-1 for none), pass, and a detail.
 
     ``what`` is ``op``, ``unknown``, ``owner_back`` (the backward pass of a row that holds others), ``update``
-    (``name`` is then its place among the updates) or ``device`` (a kernel that no call holds; ``name`` is its
-    own, ``detail`` its message or bytes, ``call`` that of the call around it).
+    (``name`` is then its place among the updates) or ``device`` (a kernel outside all calls; ``name`` is its own,
+    ``detail`` its message or bytes, ``call`` that of the call around it).
     """
 
     what: str
@@ -92,19 +92,19 @@ PASSES = (FORWARD, BACKWARD, UPDATE)
 
 @dataclass
 class Executions:
-    """What ran in the chosen steps.
+    """The executions in the chosen steps.
 
     `counts`: executions in one step, by key, in order of first execution.
     `times`: times [s] of all executions in the chosen steps, step by step, NaN where unknown.
-    `shares`: of a backward convolution the share of time for its input's and its weight's gradient.
-    `units`: of calls whose kernels' names say on what they multiply: tf32, or matrix.
-    `occupancy`: achieved occupancy [share], weighted by time, of keys whose kernels say one.
-    `updates`: what the keys of updates stand for.
-    `steps`, `similar`: steps in the trace, and the most of them that are alike.
+    `shares`: for a backward convolution the shares of time for its input's and its weight's gradient.
+    `units`: for calls whose kernels' names show the arithmetic unit: tf32, or matrix.
+    `occupancy`: achieved occupancy [share], weighted by time, of keys whose kernels state one.
+    `updates`: identity of each update, by the number in its key.
+    `steps`, `similar`: steps in the trace, and the size of the largest group of equal ones.
     `step_s`: time of all executions in each of the chosen steps [s].
-    `cold`: place in the trace and time [s] of a first one of those alike that was not taken.
-    `wall_s`: from begin to end [s] of each of the chosen steps; empty where the trace does not mark both.
-    `marked_by`: what tells the steps, as in `step_windows`.
+    `cold`: place in the trace and time [s] of a first equal step that was left out as a cold start.
+    `wall_s`: from begin to end [s] of each of the chosen steps; empty if the trace does not mark both.
+    `marked_by`: the kind of mark that defines the steps, as in `step_windows`.
     `input_calls`: calls of the data loader, which are left out.
     """
 
@@ -124,7 +124,7 @@ class Executions:
 
 
 def _add_to(sums: dict[Key, list[float]], key: Key, more: Sequence[float]) -> None:
-    """Add a pair of figures to those of a key."""
+    """Add a pair of values to the sums of a key."""
     sums[key] = [one + other for one, other in zip(sums.get(key, (0.0, 0.0)), more, strict=True)]
 
 
@@ -132,7 +132,7 @@ class Collector:
     """Collects the executions of all steps.
 
     `events`, `nesting`, `device`: of one trace.
-    `default_dtype`: number format of lists of tensors, which the trace does not tell.
+    `default_dtype`: number format of lists of tensors, which the trace lacks.
     """
 
     def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, default_dtype: str) -> None:
@@ -149,17 +149,17 @@ class Collector:
         self._updates: dict[tuple[object, ...], int] = {}
 
     def _step_at(self, at: float) -> int:
-        """Give the step that a moment lies in; 0 where none is marked, -1 between steps."""
+        """Return the step that contains a moment; 0 if no step is marked, -1 between steps."""
         return kineto_nesting.step_at(self._windows, at) if self._windows else 0
 
     def _note(self, step: int, key: Key, time: float) -> None:
-        """Note an execution of so many µs."""
+        """Record an execution with its time [µs]."""
         self._step.append(step)
         self._ran.append(self._keys.setdefault(key, len(self._keys)))
         self._time_s.append(time / 1e6)
 
     def _time(self, row: int) -> float:
-        """Give a row's time [µs]: that of its kernels, or without a device that of its call."""
+        """Return a row's time [µs]: that of its kernels, or without a device that of its call."""
         if self._on_device:
             return float(self._device.of_row[row])
         event = self._nesting.rows.event[row]
@@ -172,13 +172,13 @@ class Collector:
             self._input_calls += 1
             return None
         if not rows.known[row] and self._on_device and np.isnan(self._device.of_row[row]):
-            # It launched nothing that is not told otherwise.
+            # It launched no kernel that is not counted otherwise.
             return None
         what = "op" if rows.known[row] else "unknown"
         return Key(what, events.name[event], events.call[event], PASSES[code])
 
     def collect(self) -> Executions:
-        """Go through all rows and loose kernels."""
+        """Collect all rows and loose kernels."""
         rows, events = self._nesting.rows, self._events
         backward: dict[tuple[int, int], float] = {}
         updates: dict[int, list[int]] = {}
@@ -204,7 +204,7 @@ class Collector:
         self._add_loose(backward)
         for (step, owner), time in backward.items():
             self._note(step, self._backward_key(owner), time if time else float("nan"))
-        return self._chosen()
+        return self._chosen_steps()
 
     def _backward_key(self, owner: int) -> Key:
         event, events = self._nesting.rows.event[owner], self._events
@@ -274,8 +274,8 @@ class Collector:
                 time = events.device_time[device]
                 _add_to(self._occupied, key, [percent / 100 * time, time])
 
-    def _chosen(self) -> Executions:
-        """Take the steps that ran the same, the most there are, of equally many the later ones; no cold start."""
+    def _chosen_steps(self) -> Executions:
+        """Choose the largest group of equal steps, the later one of equal groups, without a cold start."""
         step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._ran, np.int32)
         time = np.frombuffer(self._time_s, np.float64)
         order = np.lexsort((key, step))
@@ -283,8 +283,8 @@ class Collector:
         similar: dict[bytes, list[int]] = {}
         for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
             similar.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
-        alike = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
-        taken, known, cold = sorted(alike), np.nan_to_num(time), None
+        largest = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
+        taken, known, cold = sorted(largest), np.nan_to_num(time), None
         step_s = tuple(float(known[step == one].sum()) for one in taken)
         if is_cold(step_s):
             cold, taken, step_s = (taken[0], step_s[0]), taken[1:], step_s[1:]
@@ -307,7 +307,7 @@ class Collector:
             updates=list(self._updates),
             steps=len(self._windows) or 1,
             marked_by=self._marked_by,
-            similar=len(alike),
+            similar=len(largest),
             step_s=step_s,
             cold=cold,
             input_calls=self._input_calls,

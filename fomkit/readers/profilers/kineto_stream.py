@@ -1,4 +1,7 @@
-"""A profiler's trace, read value by value, of gigabytes too; its events take about 50 bytes each."""
+"""Read a profiler's trace value by value, also gigabytes of it; its events take about 50 bytes each.
+
+`TraceReader` yields the events of the file, and `Events` stores them in columns.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,9 @@ _FIRST = re.compile(r'\s*\{.*"(traceEvents|schemaVersion)"\s*:|\s*\[\s*\{.*"ph"\
 
 
 def recognise_kineto(path: Path) -> bool:
-    """Tell by its first bytes whether a file is a trace in Chrome's format, packed by gzip or not."""
+    """Return whether a file is a trace in Chrome's format, gzipped or not, by its first bytes."""
     head = b""
-    # What a cut or damaged file still shows is enough to know whose it is; reading it tells the rest.
+    # A cut or damaged file is recognised by its readable beginning; reading it reports the damage.
     with suppress(OSError, EOFError, zlib.error, ValueError), Unpacking(path, MAX_BYTE) as stream:
         while len(head) < HEAD_BYTE and (piece := stream.read(2000)):
             head += piece
@@ -45,10 +48,7 @@ def _finite_or_nan(text: str) -> float:
 
 
 class TraceReader:
-    """Gives the events of a trace in file order, once.
-
-    `head`: the other values of the file's top level, complete after the last event.
-    """
+    """Yields a trace's events in file order, once; then `head` has the other values of the top level."""
 
     def __init__(self, path: Path) -> None:
         self.head: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class TraceReader:
         self._utf8 = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
 
     def __iter__(self) -> Iterator[Any]:
-        """Read from the first event to the last."""
+        """Yield the events from first to last."""
         try:
             with Unpacking(self._path, MAX_BYTE) as self._stream:
                 yield from self._whole()
@@ -75,14 +75,14 @@ class TraceReader:
         return FomkitError(str(self._path), f"after {self._events:,} events {what}.")
 
     def _more(self, least: int) -> None:
-        """Read on; what was used is forgotten."""
+        """Read more of the file; text that was used is dropped."""
         content = self._stream.read(max(CHUNK_BYTE, least)) if self._stream else b""
         self._ended = not content
         self._text = self._text[self._at :] + self._utf8.decode(content, self._ended)
         self._at = 0
 
     def _next(self) -> str:
-        """Give the next character that is no space, "" at the end."""
+        """Return the next character that is no space, "" at the end."""
         while True:
             found = _SPACE.match(self._text, self._at)
             self._at = found.end() if found else self._at
@@ -118,7 +118,7 @@ class TraceReader:
             self._more(len(self._text) - self._at)
 
     def _check_unfinished(self, error: json.JSONDecodeError) -> None:
-        """Raise where more text would not mend the value."""
+        """Raise if more text cannot complete the value."""
         if self._ended:
             raise self._refused("the file is cut off, or no JSON. Copy it, or export it, again") from error
         if len(self._text) - self._at > MAX_VALUE:
@@ -154,21 +154,21 @@ class TraceReader:
 
 HOST = ("cpu_op", "operator", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "concurrent_kernel")
-"""Categories of events, in small letters; those of PyTorch 1.8 to 1.10 began with capitals."""
+"""Categories of events, in lower case; those of PyTorch 1.8 to 1.10 began with capitals."""
 _LAUNCH = ("_runtime", "_driver", "runtime")
 MAX_DISTINCT = 500_000
 """Most distinct names, and most distinct calls, of one trace."""
 _MORE_VALUES = ("add_", "_foreach_add_", "lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention")
 VALUED = frozenset(name for name, rule in RULES.items() if rule not in (None, pointwise)) | set(_MORE_VALUES)
-"""Ops whose arguments that are no tensors are kept; others change in every step and decide nothing."""
+"""Ops whose arguments other than tensors are kept; for other ops they change in every step and are not used."""
 _COLLECTIVE = ("Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype")
 
 Signature = tuple[Any, Any, Any, Any]
-"""Dims, types, strides and values of a call's arguments, as the trace gives them; ``None`` where it does not."""
+"""Dims, types, strides and values of a call's arguments, as in the trace; ``None`` where it has none."""
 
 
 class Interned:
-    """Distinct things by number."""
+    """Distinct values by number."""
 
     def __init__(self, what: str) -> None:
         self.values: list[Any] = []
@@ -176,7 +176,7 @@ class Interned:
         self._what = what
 
     def number(self, key: str, value: Any) -> int:
-        """Give the number of a thing, the same for the same key."""
+        """Return the number of a value, the same for the same key."""
         found = self._known.setdefault(key, len(self._known))
         if found == len(self.values):
             self.values.append(value)
@@ -192,23 +192,23 @@ def _whole_or(value: Any, default: int = -1) -> int:
 
 
 def _real(value: Any) -> float | None:
-    """Give a number that can be a time; ``None`` for anything else."""
+    """Return a number that can be a time; ``None`` for anything else."""
     if type(value) is int or type(value) is float:
         return float(value) if abs(value) < 1e17 else None
     return None
 
 
 class Events:
-    """Columns of what ran on the host (`HOST`), of launches and of what ran on a device (`DEVICE`).
+    """Columns of events on the host (`HOST`), of launches and of events on a device (`DEVICE`).
 
     `start`, `end`: of host events [µs].
-    `name`, `thread`, `call`: places in ``names``, ``threads`` and ``calls``; -1 for an annotation or a call
-      without shapes.
-    `sequence`, `external`: as the trace numbers them; -1 where it does not.
-    `forward_thread`: 1 where the call names the thread of its forward pass, which backward calls do.
-    `device_*`: unknown; ``device_unit`` is the place in ``units`` of the device that they ran on.
-    `processes`: ops of PyTorch by the process that called them.
-    `wrong`: events that were left out, by what is wrong with them.
+    `name`, `thread`, `call`: places in ``names``, ``threads`` and ``calls``; -1 for annotations and calls without
+      shapes.
+    `sequence`, `external`: numbers in the trace; -1 where it has none.
+    `forward_thread`: 1 if the call names the thread of its forward pass, as backward calls do.
+    `device_*`: of device events, times in µs; ``device_unit`` is the place in ``units`` of their device.
+    `processes`: number of PyTorch's ops by process.
+    `wrong`: number of events left out, by reason.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class Events:
         self.seen = 0
 
     def add_all(self, events: Iterable[Any]) -> None:
-        """Take in the events of a trace; those of other categories are passed over, broken ones counted."""
+        """Add the events of a trace; those of other categories are ignored, broken ones counted."""
         for event in events:
             self.seen += 1
             if not isinstance(event, dict):

@@ -1,9 +1,9 @@
-"""Exports of Nsight Systems to SQLite, opened without trusting them, in the words of PyTorch's own traces.
+"""Read exports of Nsight Systems to SQLite, without trusting them, and convert them to events of PyTorch's traces.
 
-Tables and columns: NVIDIA's *SQLite Export Schema Reference*, schema version 3. The file is a stranger's program
-as much as its data: views, virtual tables and computed columns are refused, and only plain reading is allowed.
-PyTorch names its calls to Nsight as NVTX ranges: ``torch.autograd.profiler.emit_nvtx(record_shapes=True)`` writes
-``aten::addmm, seq = 12, op_id = 34, sizes = [[10], [32, 64], [64, 10], [], []]``.
+Tables and columns: NVIDIA's *SQLite Export Schema Reference*, schema version 3. An SQLite file can hold code as
+well as data: views, virtual tables and computed columns are refused, and only plain reading is allowed. PyTorch
+passes the names of its calls to Nsight as NVTX ranges: ``torch.autograd.profiler.emit_nvtx(record_shapes=True)``
+writes ``aten::addmm, seq = 12, op_id = 34, sizes = [[10], [32, 64], [64, 10], [], []]``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fomkit.readers.profilers.kineto_stream import Events
 
 MAGIC = b"SQLite format 3\0"
 SCHEMA = "3"
-"""First part of the versions of the export's schema that are read."""
+"""Major version of the export's schema that can be read."""
 MAX_TEXT = 1_000_000
 _VERSION = "META_DATA_EXPORT"
 _EXPORT = "Export it anew from its .nsys-rep with a present nsys: nsys export --type sqlite report.nsys-rep"
@@ -42,24 +42,21 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "NVTX_EVENTS": ("start", "end", "eventType", "text", "textId", "globalTid"),
     "TARGET_INFO_GPU": ("name",),
 }
-"""Tables that an export has only where it recorded such."""
+"""Tables that an export has only if it recorded such events."""
 _ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
 _COMPUTED = re.compile(r"\b(?:generated|as\s*\()", re.IGNORECASE)
 _FUNCTION = "coalesce"
 
 
 def recognise_nsys(path: Path) -> bool:
-    """Tell by its first bytes whether a file is an SQLite database; no other format of fomkit's is one."""
+    """Return whether a file is an SQLite database, by its first bytes; no other format of fomkit is one."""
     with suppress(OSError, ValueError), open_file(path) as stream:
         return stream.read(len(MAGIC)) == MAGIC
     return False
 
 
 class Report:
-    """An open export.
-
-    `tables`: those of `NEEDED` and `OPTIONAL` that it has.
-    """
+    """An open export; `tables`: those of `NEEDED` and `OPTIONAL` that it has."""
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
         self._connection, self._where = connection, where
@@ -97,7 +94,7 @@ class Report:
         return [one[0] for one in self._connection.execute(f'SELECT * FROM "{table}" LIMIT 0').description]  # noqa: S608
 
     def has(self, table: str, column: str) -> bool:
-        """Tell whether a column is there that not every version has."""
+        """Return whether a column exists that only some versions have."""
         return table in self.tables and column in self._columns(table)
 
     def _check_version(self) -> None:
@@ -136,7 +133,7 @@ def open_report(path: Path) -> Iterator[Report]:
             yield Report(connection, where)
     except OSError as error:
         raise FomkitError(where, f"cannot be read ({error.strerror}). Check the path.") from error
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # a complaint that quotes damaged names is no text
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message that quotes damaged names may not be text
         message = " ".join(getattr(error, "object", str(error).encode()).decode(errors="replace").split())
         raise FomkitError(
             where, f"cannot be read as an SQLite database ({message:.200}). Copy it, or export it, again."
@@ -146,7 +143,7 @@ def open_report(path: Path) -> Iterator[Report]:
 _PUSHED = 59
 """Type of an NVTX event that is a range of one thread (NvtxPushPopRange)."""
 _COPIES = {-1: "Memset", 1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
-"""Kinds of copies, CUpti_ActivityMemcpyKind, and what is none: a fill."""
+"""Kinds of copies, CUpti_ActivityMemcpyKind; -1 is a fill, not a copy."""
 _DETAIL = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _SEQUENCE = re.compile(r", seq = (-?\d{1,18})\b")
 _SIZES = re.compile(r", sizes = \[((?:\[[\d, ]*\](?:, )?)*)\]")
@@ -157,7 +154,7 @@ Event = dict[str, Any]
 
 
 def shapes_of(text: str) -> list[list[int]] | None:
-    """Read the sizes of a call's arguments; None where the range does not tell them.
+    """Read the sizes of a call's arguments; None if the range has none.
 
     >>> shapes_of("aten::mm, seq = 3, op_id = 7, sizes = [[32, 64], [64, 10]], input_op_ids = [[(1,0)]]")
     [[32, 64], [64, 10]]
@@ -178,24 +175,24 @@ def host_event(text: str) -> Event:
         args["Sequence number"] = int(sequence[1])
     shapes = shapes_of(text)
     if shapes is not None:
-        # Only tensors have sizes here; number formats and other arguments are not told.
+        # Only tensors have sizes here; number formats and other arguments are missing.
         args |= {"Input Dims": shapes, "Input type": ["float" if shape else "" for shape in shapes]}
     category = "cpu_op" if "::" in name.partition(" ")[0] else "user_annotation"
     return {"ph": "X", "cat": category, "name": name[:2000], "args": args}
 
 
 def _process(number: Any) -> int:
-    """Give the process in a global id of a process or thread, which has hardware and machine above it."""
+    """Return the process in a global id of a process or thread, whose higher bits are hardware and machine."""
     return number >> 24 if type(number) is int else 0
 
 
 def _correlation(process: Any, number: Any) -> int:
-    """Give a number of a launch that is one for all processes."""
+    """Return a launch's number, made unique across processes."""
     return (_process(process) % (1 << 28)) << 32 | number if type(number) is int and 0 <= number < 1 << 32 else -1
 
 
 def _start_and_length(start: Any, end: Any) -> Event:
-    """Give start and duration [µs]; texts and gaps stay as they are, to be counted as broken."""
+    """Return start and duration [µs]; None for values that are not integers, to be counted as broken."""
     if type(start) is not int or type(end) is not int:
         return {"ts": None, "dur": None}
     return {"ts": start / 1000, "dur": (end - start) / 1000}
@@ -236,12 +233,12 @@ def _device_event(
 
 
 def _column(report: Report, table: str, name: str) -> str:
-    """Give a column's name, or 0 where this version of the export lacks it."""
+    """Return a column's name, or 0 if this version of the export lacks it."""
     return name if report.has(table, name) else "0"
 
 
 def process_times(report: Report) -> dict[int, float]:
-    """Give the time of kernels [s] by process, in the order of their numbers."""
+    """Return the time of kernels [s] by process, in the order of their numbers."""
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
     times: dict[int, float] = {}
     for owner, start, end in report.rows(f"SELECT {_column(report, table, 'globalPid')}, start, end FROM {table}"):  # noqa: S608
@@ -270,10 +267,7 @@ def _device_events(report: Report) -> Iterator[Event]:
 
 
 def events_of(report: Report, process: int | None) -> Iterator[Event]:
-    """Give an export's ranges, launches, kernels and copies as events of a trace.
-
-    `process`: the process whose events are given; None for all.
-    """
+    """Yield ranges, launches, kernels and copies of a process (None: of all) as events of a trace."""
     ranges = _ranges(report) if "NVTX_EVENTS" in report.tables else iter(())
     for event in chain(ranges, _launches(report), _device_events(report)):
         if process is None or event["pid"] == process:
@@ -281,7 +275,7 @@ def events_of(report: Report, process: int | None) -> Iterator[Event]:
 
 
 def devices(report: Report) -> list[dict[str, Any]]:
-    """Give number and name of each GPU, as a trace of PyTorch's profiler does."""
+    """Return number and name of each GPU, as a trace of PyTorch's profiler does."""
     table = "TARGET_INFO_GPU"
     if table not in report.tables:
         return []
@@ -296,16 +290,13 @@ RECORD = (
 
 
 def _process_names(times_s: Mapping[int, float], process: int) -> tuple[dict[str, float], str]:
-    """Name processes by their own number where that tells them apart, else with the machine's above it."""
+    """Name processes by their own number if that is unique, else with the machine's number above it."""
     mask = 0xFFFFFF if len({number & 0xFFFFFF for number in times_s}) == len(times_s) else -1
     return {f"process {number & mask}": time_s for number, time_s in times_s.items()}, f"process {process & mask}"
 
 
 def read_nsys(path: Path) -> TraceRows:
-    """Read an export of Nsight Systems.
-
-    `path`: what ``nsys export --type sqlite`` wrote.
-    """
+    """Read an export of Nsight Systems, a file written by ``nsys export --type sqlite``."""
     events = Events()
     with open_report(path) as report:
         times_s = process_times(report)

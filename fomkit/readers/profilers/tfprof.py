@@ -1,8 +1,8 @@
-"""The text that tfprof prints, its view of ops with the shapes of their inputs, as an op table.
+"""Read the text that tfprof prints, its view of ops with the shapes of their inputs, as an op table.
 
 Format: TensorFlow 1's tfprof, ``op -select micros,bytes,occurrence,input_shapes``: a line with the columns' names,
-a line for each type of op, and under it a line for each set of shapes,
-``input_type: 0:100x50, 1:50x1 (run*1|defined*1) exec_time: 22us``.
+a line for each type of op, and under it a line for each set of shapes, ``input_type: 0:100x50, 1:50x1
+(run*1|defined*1) exec_time: 22us``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fomkit.ops.check import check_table
 from fomkit.readers.profilers.kineto import bare_model, trace_table
 from fomkit.readers.profilers.kineto_rows import Row
 
-# A copy from a page or a slide may have lost the bars, the commas or the spaces between the columns.
+# Text copied from a page or a slide may lack the bars, the commas or the spaces between the columns.
 _HEADER = re.compile(r"^\s*node ?name[\s|]*.*execution ?time", re.MULTILINE)
 _TIME = r"(\d+(?:\.\d+)?)(us|ms|sec|min)(?![a-z])"
 _OP = re.compile(r"^\s*(?P<op>[A-Za-z]\w*)\s+(?P<rest>.*)$")
@@ -40,7 +40,7 @@ Pair = tuple[tuple[int, ...], ...]
 
 
 class _Shaped(NamedTuple):
-    """One line of shapes: those of the inputs, how often the op ran with them, and the time of all runs [s]."""
+    """One line of shapes: those of the inputs, the runs of the op with them, and the time of all runs [s]."""
 
     shapes: tuple[tuple[int, ...], ...]
     run: int
@@ -48,12 +48,12 @@ class _Shaped(NamedTuple):
 
 
 def recognise_tfprof(path: Path) -> bool:
-    """Tell whether a file is what tfprof prints: by the line that names its columns."""
+    """Return whether a file is tfprof's output, by the line that names its columns."""
     return _HEADER.search(read_start(path).decode("utf-8", errors="replace")) is not None
 
 
 def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
-    """Read ``0:100x50, 1:50x1``: by the inputs' numbers, which stand in order, whatever is between them.
+    """Read ``0:100x50, 1:50x1`` by the inputs' numbers, which are in order; separators are ignored.
 
     >>> _shapes("0:-1x29532,1:29532x1000,"), _shapes("0:-1x295321:29532x1000")
     (((-1, 29532), (29532, 1000)), ((-1, 29532), (29532, 1000)))
@@ -71,7 +71,7 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _parsed(path: Path) -> list[tuple[int, str, float, list[_Shaped]]]:
-    """Give line, type, time of all runs [s] and shapes of each op."""
+    """Return line, type, time of all runs [s] and shapes of each op."""
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
     found: list[tuple[int, str, float, list[_Shaped]]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -86,9 +86,9 @@ def _parsed(path: Path) -> list[tuple[int, str, float, list[_Shaped]]]:
 
 
 def _roles_of_pairs(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[TracedOp]]:
-    """Name what each pair of shapes can be: of each layer forward, and the two gradients that follow from it.
+    """Return the ops that each pair of shapes can be: a layer's forward product and the two gradients of it.
 
-    Two matrices alone do not say which axes meet; with the batch and the layers of the forward pass they do.
+    Two matrices alone do not show which axes are summed; the batch and the layers of the forward pass do.
     """
     roles: dict[Pair, list[TracedOp]] = {}
     for line in lines:
@@ -140,10 +140,8 @@ def _pass_of(op: str) -> str:
 def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read tfprof's text.
 
-    `sizes`: with ``batch``, which tfprof prints as -1.
-
-    Gives an OPS table, each product of matrices in its role, of other ops the sum, whose sizes are not printed;
-    and notes.
+    `sizes`: with ``batch``, which tfprof prints as -1. Returns notes and an OPS table: a row for each matrix
+    product and its pass, and a row for the sum of each other op, whose sizes are not printed.
     """
     where = str(path)
     rows: list[Row] = []
@@ -171,7 +169,7 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
 
 
 def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of what tfprof printed."""
+    """Make a model profile from tfprof's output."""
     ops, messages = read_tfprof(path, sizes)
     check_table(ops, "OPS", str(path))
     return bare_model(path, ops, sizes, framework="tensorflow"), messages

@@ -1,4 +1,7 @@
-"""Traces of TensorFlow's profiler as a model profile: alone, or joined to the graph of their model."""
+"""Read traces of TensorFlow's profiler as a model profile: alone, or joined to the graph of their model.
+
+`join_nodes` assigns the times of graph nodes to rows of the op table; `model_of_planes` makes the profile.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,15 @@ _BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
 
 @dataclass
 class JoinedNodes:
-    """What the nodes' times came to, of one step.
+    """Result of assigning the nodes' times of one step to rows.
 
-    `row_s`: time of all executions of each row [s]; NaN where none of its nodes was seen.
-    `unjoined`: time that no row has, the longest first.
-    `steps`: steps that the trace holds.
-    `fused`: nodes whose time holds the product before them, and is put on it.
-    `seen`, `expected`: executions in the trace of nodes that were seen, and those that the graph says.
-    `products`, `missed`: products and convolutions of the graph, and those of them that the trace does not have.
-    `notes`: how far the steps differ, a line each.
+    `row_s`: time of all executions of each row [s]; NaN if none of its nodes was seen.
+    `unjoined`: time without a row, the longest first.
+    `steps`: steps in the trace.
+    `fused`: nodes whose time includes the product before them; it is assigned to the product.
+    `seen`, `expected`: executions of seen nodes in the trace, and those expected from the graph.
+    `products`, `missed`: products and convolutions of the graph, and those missing in the trace.
+    `notes`: how much the steps differ, a line each.
     `unseen`: executions in a step of nodes in loops that have work and were never recorded.
     """
 
@@ -58,7 +61,7 @@ class JoinedNodes:
 
     @property
     def joined_s(self) -> float:
-        """Time of a step that rows have [s]."""
+        """Time of a step that is assigned to rows [s]."""
         return sum(time for time in self.row_s if not math.isnan(time))
 
     @property
@@ -67,24 +70,24 @@ class JoinedNodes:
         return self.joined_s + sum(one.time_s for one in self.unjoined)
 
     def faster(self, factor: float) -> JoinedNodes:
-        """Divide all times."""
+        """Divide all times by a factor."""
         unjoined = tuple(replace(one, time_s=one.time_s / factor) for one in self.unjoined)
         return replace(self, row_s=[time / factor for time in self.row_s], unjoined=unjoined)
 
     @property
     def known_share(self) -> float:
-        """Share of the time of all nodes that is of nodes of the graph."""
+        """Share of the time that is of nodes of the graph."""
         strange_s = sum(one.time_s for one in self.unjoined if one.why == NO_NODE)
         return 1 - strange_s / self.whole_s if self.whole_s else 0.0
 
     @property
     def share(self) -> float:
-        """Share of the time of all nodes that rows have."""
+        """Share of the time of all nodes that is assigned to rows."""
         return self.joined_s / self.whole_s if self.whole_s else 0.0
 
 
 def _sum_alike(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
-    """Sum what has the same op, pass and reason, the longest first."""
+    """Sum items of the same op, pass and reason, the longest first."""
     sums: dict[tuple[str, str, str], Unjoined] = {}
     for one in loose:
         known = sums.setdefault((one.op, one.pass_name, one.why), replace(one, count=0, time_s=0.0))
@@ -94,7 +97,7 @@ def _sum_alike(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
 
 
 def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
-    """Count the steps by how often most of the model's nodes outside loops ran."""
+    """Return the number of steps by which most of the model's nodes outside loops ran."""
     counts = Counter(
         round(count / nodes[name].count)
         for name, count in times.host.items()
@@ -105,7 +108,7 @@ def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
 
 
 def _loops(nodes: Nodes) -> Mapping[str, list[int]]:
-    """Give the rows of each loop all of whose nodes lie in the same ones."""
+    """Return the rows of each loop whose nodes all belong to the same rows."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for name, node in nodes.items():
         loop, separator, _ = name.partition(_BODY)
@@ -123,27 +126,25 @@ def _why_no_row(node: GraphNode | None) -> str:
 
 
 def _rows_with_time(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
-    """Give the rows that have a node's time; `fused`: with those of the product before it."""
+    """Return the rows that get a node's time; if `fused`, those of the product before it."""
     node = nodes.get(name)
     if node is not None:
         return nodes[node.product].rows if fused else node.rows
-    # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
+    # A name that is no node of the graph may keep a loop running, as its condition does; then the loop's rows get
+    # it.
     around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
     return next((loops[loop] for loop in around if loop in loops), [])
 
 
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
-    """Put the times of nodes on rows.
-
-    `nodes`: of the same model's graph; `rows`: rows of its op table.
-    """
+    """Assign the times of nodes to rows of the op table, given the model's graph and the number of rows."""
     steps, loops = xplane_times.steps_of(times, _count_steps(times, nodes)), _loops(nodes)
     notes = tuple(xplane_times.step_notes(steps, times.timer, times.nodes.values()))
-    found, loose = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
+    found, unjoined = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
     for name, time in times.nodes.items():
         node, expected = nodes.get(name), 0
         if node is not None and not times.device:
-            # TensorFlow stops recording ops that turned out cheap: of a host the mean counts where some lack.
+            # TensorFlow stops recording cheap ops: if some executions on a host are missing, the mean is used.
             expected = node.count
             found.seen += time.count
             found.expected += expected * steps.steps
@@ -158,8 +159,8 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
             op = node.op if node is not None else op_of_kernel(time.kernel)
             pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
             count = max(round(time.count / steps.steps), 1)
-            loose.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
-    found.unjoined = _sum_alike(loose)
+            unjoined.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
+    found.unjoined = _sum_alike(unjoined)
     found.unseen = sum(
         node.count
         for name, node in nodes.items()
@@ -177,23 +178,20 @@ def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
 
 
 def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
-    """Give an op table the mean time of one execution of each row, NaN where unknown.
-
-    `counts`: executions of each row in the step that was recorded.
-    """
+    """Add the mean time of one execution to each row, NaN if unknown; ``counts``: executions in a step."""
     means = [time / count for time, count in zip(joined.row_s, counts, strict=True)]
     return ops.assign(traced_time_s=means)
 
 
 def joined_notes(joined: JoinedNodes) -> Iterator[str]:
-    """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
+    """Yield notes on how times were assigned; those that begin with ``partial`` say what is missing."""
     yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
     yield from joined.notes
     yield from gap_notes(joined)
 
 
 def gap_notes(joined: JoinedNodes) -> Iterator[str]:
-    """Tell what of the nodes' times is not as it seems, a line each."""
+    """Yield notes on times that include other ops, are extrapolated, or are missing."""
     if joined.fused:
         yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
     if joined.seen < joined.expected:
@@ -207,7 +205,7 @@ def gap_notes(joined: JoinedNodes) -> Iterator[str]:
 
 _UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply")
 STAND_IN = "fp32"
-"""Number format of ops whose trace tells none; the op table has no word for that."""
+"""Number format of ops whose trace states none; the op table has no value for unknown formats."""
 UNKNOWN_FORMAT = (
     f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
     f"{default_engine('other', STAND_IN)} stand in the op table for unknown ones"
@@ -223,7 +221,7 @@ def _scope(name: str) -> str:
 
 
 def _layer(name: str, known: Iterable[str]) -> str:
-    """Give the scope that a node lies in; of a gradient that of the op it is of."""
+    """Return the scope of a node; for a gradient, the scope of the op it belongs to."""
     scope = _scope(name.removeprefix(_GRADIENT))
     while name.startswith(_GRADIENT) and scope in known:
         scope = _scope(scope)
@@ -231,7 +229,7 @@ def _layer(name: str, known: Iterable[str]) -> str:
 
 
 def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneSteps]:
-    """Sum the times of nodes by op, layer and pass, as an OPS table of kind ``other``; with the file's steps."""
+    """Sum the times of nodes by op, layer and pass; return an OPS table of kind ``other`` and the file's steps."""
     steps = xplane_times.steps_of(times, times.likely_steps())
     updates = {
         scope
@@ -267,12 +265,12 @@ LEAST_SHARE = 0.5
 _LISTED = 5
 
 
-def _is_of(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
+def _traced_with(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
     device = printable(times.device) or "cpu"
     return {**found.traced_with, "framework": "tensorflow", "device": device}
 
 
-def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+def _from_times(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     ops, steps = table_of_times(times)
     check_table(ops, "OPS", str(path))
     mode = "infer" if set(ops["pass_name"]) == {"forward"} else "train"
@@ -285,7 +283,7 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
         *batch_note(sizes),
     )
     profile = bare_model(path, ops, sizes, mode=mode)
-    return replace(profile, traced_with=_is_of(profile, times)), notes
+    return replace(profile, traced_with=_traced_with(profile, times)), notes
 
 
 def model_of_planes(
@@ -294,13 +292,12 @@ def model_of_planes(
     """Make a model profile of a trace of TensorFlow's profiler.
 
     `path`: ``*.xplane.pb``. `sizes`: named sizes of the step that was recorded. `graph`: the ``model.py`` of the
-    Keras model; it is run. Without it ops have times and no sizes.
-
-    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
+    Keras model; it is run. Without it ops have times and no sizes. Returns a model with ``traced_time_s`` in its
+    ops, and notes on how it was made and what is missing.
     """
     times = xplane_times.read_plane_times(path)
     if graph is None:
-        profile, notes = _alone(path, times, sizes)
+        profile, notes = _from_times(path, times, sizes)
     else:
         profile, nodes = profile_graph(graph, sizes=sizes)
         joined = join_nodes(times, nodes, len(profile.ops))
@@ -310,12 +307,12 @@ def model_of_planes(
         most = (f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED])
         left = (f"not joined: {', '.join(most)}",) if joined.unjoined else ()
         notes = (*joined_notes(joined), *left, *plane_notes(times))
-        profile = replace(profile, ops=ops, traced_with=_is_of(profile, times))
+        profile = replace(profile, ops=ops, traced_with=_traced_with(profile, times))
     return profile, notes
 
 
 def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
-    """Raise where the trace is of another model than the graph."""
+    """Raise if the trace is of another model than the graph."""
     if joined.known_share >= LEAST_SHARE and joined.missed <= LEAST_SHARE * joined.products:
         return
     raise FomkitError(

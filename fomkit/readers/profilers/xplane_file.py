@@ -1,8 +1,8 @@
-"""The file that TensorFlow's, JAX's and XLA's profilers write (``*.xplane.pb``): planes, lines, events.
+"""Read files of TensorFlow's, JAX's and XLA's profilers (``*.xplane.pb``): planes, lines, events.
 
-Format: xplane.proto of openxla/xla (``tsl/profiler/protobuf``), of which `_FORMAT` states what is read. protobuf
-decodes it. Planes, lines, names and details are declared as bytes, so that each is decoded when asked for and
-one line at a time is in memory as events; names are bytes too, for those of kernels need not be UTF-8.
+Format: xplane.proto of openxla/xla (``tsl/profiler/protobuf``); `_FORMAT` states the part that is read. protobuf
+decodes it. Planes, lines, names and details are declared as bytes, so that each is decoded on demand and only one
+line at a time is in memory as events; names are bytes too, because names of kernels need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fomkit.core.errors import FomkitError, install_hint
 from fomkit.files.csv import open_file
 
 MAX_BYTE = 500_000_000
-"""Longest file [byte]; one made up of empty planes takes up to 22 times as much memory."""
+"""Longest file [byte]; a file of empty planes takes up to 22 times as much memory."""
 MAX_LINE = 100_000_000
 """Longest line [byte]; its events take up to 32 times as much memory while they are read."""
 MAX_EVENTS = 20_000_000
@@ -30,16 +30,16 @@ MAX_PARTS = 1_000_000
 MAX_DISTINCT = 500_000
 """Most distinct events of one plane."""
 MAX_NAME = 2000
-"""Longest name that is kept [byte]; those of XLA hold whole instructions."""
+"""Longest name that is kept [byte]; XLA's names hold whole instructions."""
 MAX_START = 2**62
-"""Latest start of a line [ns], so that the events in it have one too."""
+"""Latest start of a line [ns], so that its events cannot overflow."""
 _AGAIN = "Copy it, or record it, again."
 _HEAD_BYTE = 4096
 _NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _HEAD = re.compile(
     rb"\x0a%b(?:\x08%b)?\x12%b(?:/host:|/device:|Task Environment)" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL
 )
-"""A plane, its number or none, the name of a host or device."""
+"""A plane, with or without its number, and the name of a host or device."""
 
 _FORMAT = """
 Space: planes 1 bytes*, errors 2 bytes*, warnings 3 bytes*, hostnames 4 bytes*
@@ -54,17 +54,17 @@ Event: metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 byte
 Stat: metadata_id 1 int64 | double_value 2 double, uint64_value 3 uint64, int64_value 4 int64, str_value 5 bytes, \
 bytes_value 6 bytes, ref_value 7 int64
 """
-"""Messages, a line each: name, number, type of each field; * marks what repeats, | those of which one is there."""
+"""Messages, a line each: name, number, type of each field; * marks repeated fields, | the fields of a choice."""
 
 Stats = Mapping[str, str | float]
 
 
 class PlanesError(ValueError):
-    """What is wrong with a file of planes, and what to do, as the end of a sentence about it."""
+    """What is wrong with a file of planes, and what to do, as the end of a sentence about the file."""
 
 
 class Named(NamedTuple):
-    """What all events of one kind share: name, short name, and their common details, not yet decoded."""
+    """Common data of all events of one kind: name, short name, and details, not yet decoded."""
 
     name: str
     display: str
@@ -81,7 +81,7 @@ class Event(Protocol):
 
 
 class Line(NamedTuple):
-    """A thread of a host or a stream of a device: its name, the time [ns] its events count from, and these."""
+    """A thread of a host or a stream of a device: its name, its start [ns], and events with offsets from it."""
 
     name: str
     start: int
@@ -90,7 +90,7 @@ class Line(NamedTuple):
 
 @cache
 def _decoders() -> Mapping[str, Callable[[bytes], Any]]:
-    """Make protobuf's classes of `_FORMAT`; give what decodes each, by name."""
+    """Make protobuf's classes of `_FORMAT`; return the decoder of each, by name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kind = descriptor_pb2.FieldDescriptorProto
@@ -126,7 +126,7 @@ def _unknown_fields() -> Any:
 
 
 def _check_kinds(message: Any) -> None:
-    """Refuse a known field of another kind, which protobuf passes over like an unknown one."""
+    """Raise if a known field has another type, which protobuf ignores like an unknown field."""
     for unknown in _unknown_fields()(message):
         if unknown.field_number in message.DESCRIPTOR.fields_by_number:
             raise PlanesError(
@@ -148,7 +148,7 @@ def _decode_entry(name: str, content: bytes) -> Any:
 
 
 def _decode_line(content: bytes) -> Any:
-    """Decode a line; its events are looked at one by one only where some field of it is not known."""
+    """Decode a line; its events are checked one by one only if it has an unknown field."""
     if len(content) > MAX_LINE:
         raise PlanesError(f"has a line of more than {MAX_LINE:,} bytes. Record fewer steps.")
     line = _decode("Line", content)
@@ -168,7 +168,7 @@ def _name_of(content: bytes, most_byte: int = MAX_NAME) -> str:
 class Plane:
     """One plane: a host or a device.
 
-    `kinds`: what events share, by their number.
+    `kinds`: common data of events, by the kind's number.
     `details`: names of details by number.
     `encoded`: its lines, not yet decoded.
     """
@@ -180,7 +180,7 @@ class Plane:
     encoded: Sequence[bytes] = ()
 
     def lines(self) -> Iterator[Line]:
-        """Give the lines in the order of the file, one at a time; a start that is none is 0."""
+        """Yield the lines in the order of the file, one at a time; an invalid start becomes 0."""
         for content in self.encoded:
             line = _decode_line(content)
             self.file.count("events", len(line.events), MAX_EVENTS)
@@ -188,7 +188,7 @@ class Plane:
             yield Line(_name_of(line.name), start, line.events)
 
     def stats(self, encoded: Sequence[bytes]) -> Stats:
-        """Decode details: texts, and numbers; a reference is the text it refers to."""
+        """Decode details: texts and numbers; a reference becomes the text it refers to."""
         found: dict[str, str | float] = {}
         for content in encoded:
             stat = _decode("Stat", content)
@@ -214,13 +214,13 @@ class PlaneFile:
         self.notes = [_name_of(error, 300) for error in (*space.errors[:5], *space.warnings[:5])][:5]
 
     def count(self, what: str, many: int, most: int) -> None:
-        """Count what is to be read, and refuse more than there may be."""
+        """Count items to be read, and raise if there are too many."""
         self._counted[what] += many
         if self._counted[what] > most:
             raise PlanesError(f"has more than {most:,} {what}. Record fewer steps.")
 
     def planes(self) -> Iterator[Plane]:
-        """Give the planes, in the order of the file."""
+        """Yield the planes, in the order of the file."""
         for content in self._planes:
             plane = _decode("Plane", content)
             self.count("planes and lines", len(plane.lines), MAX_PARTS)
@@ -270,7 +270,7 @@ def open_planes(path: Path) -> Iterator[PlaneFile]:
 
 
 def recognise_xplane(path: Path) -> bool:
-    """Tell by its first bytes whether a file is a profiler's planes: one that has the name of a host or device."""
+    """Return whether a file holds a profiler's planes: its first bytes contain the name of a host or device."""
     with suppress(OSError, ValueError), open_file(path) as stream:
         return _HEAD.match(stream.read(_HEAD_BYTE)) is not None
     return False

@@ -1,4 +1,4 @@
-"""How often and how long each node of a TensorFlow graph ran, in all and in a step."""
+"""Count and time the executions of each node of a TensorFlow graph, in all and per step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fomkit.frontends.step_spread import busiest, busiest_notes, cold_note, cont
 from fomkit.readers.profilers.xplane_file import Named, Plane, open_planes
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
-"""What stands before the nodes of a step that another function runs, as Model.fit's does."""
+"""Prefix of the nodes of a step that another function runs, as Model.fit's does."""
 _LOOP = re.compile(r"/(?:body|cond|then|else)/_\d+/")
-"""What the runtime puts between the name of a loop and the names of the nodes that it runs."""
+"""Text that the runtime puts between the name of a loop and the names of its nodes."""
 _LIBRARY = re.compile(r"^_Mkl(?:Native|Quantized)?|^_(?=Fused)")
 _STEP = "step_num"
 _SECONDS = 1e-12
@@ -29,10 +29,7 @@ MAX_PS = 10**18
 
 @dataclass
 class NodeTime:
-    """Executions of a node, their times and the kernel that ran; of a device, executions are its kernels.
-
-    `start`, `own`: start [ns] and own time [s] of each execution.
-    """
+    """Start [ns] and own time [s] of a node's executions, and their kernel; on a device, those of its kernels."""
 
     kernel: str
     start: array[int] = field(default_factory=lambda: array("q"))
@@ -49,23 +46,23 @@ class NodeTime:
         return sum(self.own)
 
     def in_order(self) -> NDArray[np.float64]:
-        """Give the times [s] in the order in which the executions began."""
+        """Return the times [s] in the order in which the executions began."""
         return np.array(self.own)[np.argsort(np.array(self.start), kind="stable")]
 
 
 @dataclass
 class PlaneTimes:
-    """What a file of planes says of a graph's nodes.
+    """Times of a graph's nodes in a file of planes.
 
-    `nodes`: by name as the graph has it, without the functions around the step.
-    `host`: executions on the host by the same names; those of ``nodes`` where nothing ran on a device.
-    `steps`: steps that are marked (``tf.profiler.experimental.Trace`` with a ``step_num``); 0 where none.
-    `device`: the accelerator whose kernels the times are of; "" for a CPU.
+    `nodes`: by the graph's names, without the functions around the step.
+    `host`: executions on the host by the same names; those of ``nodes`` if nothing ran on a device.
+    `steps`: steps that are marked (``tf.profiler.experimental.Trace`` with a ``step_num``); 0 if none.
+    `device`: the accelerator whose kernels were timed; "" for a CPU.
     `seen`: events in the file.
     `loose_s`: time of kernels that name no node [s].
-    `wrong`: events that were left out, by what is wrong with them.
+    `wrong`: number of events left out, by reason.
     `notes`: errors and warnings of the profiler.
-    `choices`: which of several devices or hosts was taken, a line each.
+    `choices`: which of several devices or hosts is used, a line each.
     """
 
     nodes: dict[str, NodeTime] = field(default_factory=dict)
@@ -85,7 +82,7 @@ class PlaneTimes:
 
     @property
     def timer(self) -> str:
-        """What the times are of."""
+        """What was timed."""
         return f"kernels on {self.device}" if self.device else "ops on the host"
 
     def add(self, name: str, kernel: str, start: Iterable[int], own: Iterable[float]) -> None:
@@ -97,7 +94,7 @@ class PlaneTimes:
         known.own.extend(own)
 
     def likely_steps(self) -> int:
-        """Count the steps: as they are marked, else as often as most nodes outside loops ran."""
+        """Return the number of steps: the marked ones, else the commonest count of nodes outside loops."""
         if self.steps:
             return self.steps
         counts = Counter(count for name, count in self.host.items() if not in_loop(name))
@@ -105,7 +102,7 @@ class PlaneTimes:
 
 
 def plane_notes(times: PlaneTimes) -> Iterator[str]:
-    """Tell what a file of planes is and what was left out of it, a line each."""
+    """Yield notes on a file of planes and on what was left out, a line each."""
     if times.wrong:
         listed = ", ".join(f"{count:,} {what}" for what, count in times.wrong.items())
         yield f"partial: of {times.seen:,} events were left out: {listed}"
@@ -117,7 +114,7 @@ def plane_notes(times: PlaneTimes) -> Iterator[str]:
 
 
 def plain_name(name: str) -> str:
-    """Give the name of a node as the step's graph has it.
+    """Return the name of a node in the step's graph.
 
     >>> plain_name("StatefulPartitionedCall/lstm/while/body/_1/lstm/while/MatMul")
     'lstm/while/body/lstm/while/MatMul'
@@ -126,12 +123,12 @@ def plain_name(name: str) -> str:
 
 
 def in_loop(name: str) -> bool:
-    """Tell whether a node, by its plain name, is one that a loop or a branch runs."""
+    """Return whether a loop or a branch runs a node, given its plain name."""
     return any(mark in name for mark in ("/body/", "/cond/", "/then/", "/else/"))
 
 
 def op_of_kernel(kernel: str) -> str:
-    """Give the type of op that a kernel runs, without the library that it is of.
+    """Return the type of op that a kernel runs, without the prefix of a library.
 
     >>> op_of_kernel("_MklMatMul"), op_of_kernel("_MklNativeFusedMatMul"), op_of_kernel("BiasAdd")
     ('MatMul', 'FusedMatMul', 'BiasAdd')
@@ -140,13 +137,13 @@ def op_of_kernel(kernel: str) -> str:
 
 
 def _node_of(kind: Named) -> tuple[str, str]:
-    """Give node and kernel of a host's event; two times "" where it is none."""
+    """Return node and kernel of a host's event; "" and "" if it is no node."""
     node, separator, kernel = kind.name.rpartition(":")
     return (node, kernel) if separator and node and kernel and kernel == kind.display else ("", "")
 
 
 class _Runs:
-    """The events of one thread that are nodes, with their own times: those inside them taken out."""
+    """The events of one thread that are nodes, with their own times: without the events inside them."""
 
     def __init__(self) -> None:
         self._kind, self._start, self._end = array("q"), array("q"), array("q")
@@ -157,7 +154,7 @@ class _Runs:
         self._end.append(start + duration)
 
     def by_kind(self) -> Iterator[tuple[int, list[int], list[int]]]:
-        """Give the number of each kind, and start and own time of its events [ps]."""
+        """Yield the number of each kind, and start and own time of its events [ps]."""
         if not len(self._kind):
             return
         kind, own = self._own_times()
@@ -168,7 +165,7 @@ class _Runs:
             yield number, start[places].tolist(), own[places].tolist()
 
     def _own_times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the number of each event's kind and its own time [ps]."""
+        """Return the number of each event's kind and its own time [ps]."""
         kind, start, end = (np.frombuffer(one, np.int64) for one in (self._kind, self._start, self._end))
         own = end - start
         order = np.lexsort((-end, start))
@@ -222,7 +219,7 @@ def _read_host(plane: Plane, times: PlaneTimes) -> None:
 
 
 _SUMMARIES = ("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Launch")
-"""How the lines of a device begin that sum up what ran there."""
+"""Prefixes of a device's lines that only summarise what ran there."""
 
 
 def _read_device(plane: Plane, times: PlaneTimes) -> None:
@@ -249,7 +246,7 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
 
 
 def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
-    """Give node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
+    """Return node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
     found = {name: str(value) for name, value in plane.stats(encoded).items()}
     node, separator, op = found.get("tf_op", "").rpartition(":")
     if separator and node:
@@ -257,14 +254,14 @@ def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
     return found.get("tf_op") or found.get("hlo_op", ""), found.get("hlo_category", "")
 
 
-def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
-    """Begin a plane; of a name that several have, as those of several machines do, each stands for itself."""
+def _new_plane(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
+    """Begin a plane; planes of the same name, as from several machines, are kept apart by a number."""
     same = sum(one.partition(" #")[0] == name for one in known)
     return known.setdefault(f"{name} #{same + 1}" if same else name, PlaneTimes())
 
 
-def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
-    """Take the busiest host and the busiest device: planes of others are the same step once more."""
+def _busiest_planes(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
+    """Return the times of the busiest host and the busiest device: other planes are the same step again."""
     planes = [*hosts.values(), *devices.values()]
     times = PlaneTimes(
         seen=sum(plane.seen for plane in planes), wrong=sum((plane.wrong for plane in planes), Counter())
@@ -286,17 +283,17 @@ def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -
 
 
 def read_plane_times(path: Path) -> PlaneTimes:
-    """Read what ran from a file of planes."""
+    """Read the times of nodes from a file of planes."""
     hosts: dict[str, PlaneTimes] = {}
     devices: dict[str, PlaneTimes] = {}
     with open_planes(path) as found:
         for plane in found.planes():
             if plane.name.startswith("/host:CPU"):
-                _read_host(plane, _another(hosts, plane.name.removeprefix("/")))
+                _read_host(plane, _new_plane(hosts, plane.name.removeprefix("/")))
             elif plane.name.startswith("/device:") and plane.encoded:
-                _read_device(plane, _another(devices, plane.name.removeprefix("/device:")))
+                _read_device(plane, _new_plane(devices, plane.name.removeprefix("/device:")))
         notes = [*found.notes]
-    times = _taken(hosts, devices)
+    times = _busiest_planes(hosts, devices)
     times.notes = notes
     if not times.nodes:
         raise FomkitError(
@@ -313,8 +310,8 @@ class PlaneSteps:
     """The steps of a file of planes.
 
     `steps`: steps in the file.
-    `step_s`: time [s] in each step that is taken, of the nodes that ran equally often in all.
-    `cold_s`: the same of a first step that is not taken.
+    `step_s`: time [s] in each step that is used, of the nodes that ran equally often in all.
+    `cold_s`: the same of a first step that is left out.
     """
 
     steps: int
@@ -322,9 +319,9 @@ class PlaneSteps:
     cold_s: float | None = None
 
     def mean_s(self, time: NodeTime, count: float = 0.0) -> float:
-        """Give a node's time in a step [s]: the median of steps, where its executions fill them.
+        """Return a node's time in a step [s]: the median over steps if its executions fill them, else the mean.
 
-        `count`: executions in a step of one that was not recorded each time: their mean counts for all.
+        `count`: executions in a step of a node that was not recorded each time: the mean then counts for all.
         """
         if (by_step := _by_step(time, self.steps)) is not None and (not count or count * self.steps == time.count):
             return float(np.median(by_step[self.cold_s is not None :]))
@@ -332,24 +329,21 @@ class PlaneSteps:
 
 
 def _by_step(time: NodeTime, steps: int) -> NDArray[np.float64] | None:
-    """Part a node's time [s] among steps by the order of its executions; None where they do not fill them."""
+    """Divide a node's time [s] among steps by the order of its executions; None if they do not fill the steps."""
     if time.count % steps:
         return None
     return np.asarray(time.in_order().reshape(steps, -1).sum(axis=1))
 
 
 def steps_of(times: PlaneTimes, steps: int) -> PlaneSteps:
-    """Find the time of each step.
-
-    `steps`: how many there are.
-    """
+    """Return the time of each step; ``steps`` is their number."""
     found = [node for time in times.nodes.values() if (node := _by_step(time, steps)) is not None]
     whole = tuple(np.sum(found, axis=0).tolist()) if found else ()
     return PlaneSteps(steps, whole[1:], whole[0]) if is_cold(whole) else PlaneSteps(steps, whole)
 
 
 def step_notes(steps: PlaneSteps, timer: str, nodes: Iterable[NodeTime]) -> Iterator[str]:
-    """Tell how a file's steps were taken, how far they differ and whether other work was there, a line each."""
+    """Yield notes on which steps are used, how much they differ, and whether other work ran, a line each."""
     if steps.cold_s is not None:
         yield cold_note(f"step 1 of {steps.steps}", steps.cold_s, steps.step_s)
     yield from spread_notes(timer, steps.step_s)

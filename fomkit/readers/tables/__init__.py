@@ -1,1 +1,1 @@
-"""Foreign tables and logs of timings."""
+"""Read foreign tables and logs of timings."""

@@ -1,29 +1,30 @@
-"""Op tables of the serving performance model aiconfigurator (NVIDIA, 2025-2026) as TIMINGS.
+"""Read op tables of the serving performance model aiconfigurator (NVIDIA, 2025-2026) as TIMINGS.
 
-Six layouts, told apart by their headers: products, attention, latent attention, experts, collectives of two
+The header identifies one of six layouts: products, attention, latent attention, experts, collectives of two
 libraries. Times are milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over
-the replays: no host time is in them, so nothing is subtracted. What the collectors run was read in their sources
-(``collector/`` of that project):
+the replays: they contain no host time, so nothing is subtracted. Its collectors' sources (``collector/``) show
+what ran:
 
-- A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors take turns, so
+- A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors are used in turn, so
   weights come from device memory unless six of them fit the cache. ``fp8``, ``fp8_block`` and ``nvfp4`` quantise
-  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: it is an op
-  of its own.
-- Prefill attention is causal, with every query's keys in the pass (``q_len`` = ``kv_len``), and stores keys and
-  values in the cache on the way; decoding has ``step`` keys in the cache before its one query (``isl`` 1), which
-  sees all of them; an encoder's has as many keys as query heads and no mask. The same tensors every time: small
-  ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are ops of their own.
+  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: an op of its
+  own.
+- Prefill attention is causal, with all keys in the same pass (``q_len`` = ``kv_len``), and also stores keys and
+  values in the cache. Decoding has ``step`` keys in the cache before its one query (``isl`` 1), which sees all of
+  them. An encoder's attention has as many key heads as query heads and no mask. The tensors are the same every
+  time: small ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are
+  separate ops.
 - Latent attention (DeepSeek-V2, arXiv:2405.04434) has the sizes of DeepSeek's models, which no row states: `RANK`
-  numbers of the cache are keys and values of all heads, `ROTARY` more are keys alone. One token over ``step``
-  before it reads just that. A prompt is met so by some libraries, and with keys and values of each head by others:
-  Hopper's rows imply 617 TFLOP/s by the first and 181 by the second, Blackwell's twice the peak by the first. No
-  row says which, so a prompt is an op of its own.
+  numbers of the cache are keys and values of all heads, `ROTARY` more are keys alone. One token after ``step``
+  others reads just that. Some libraries compute a prompt this way, others with keys and values of each head:
+  Hopper's rows imply 617 TFLOP/s by the first way and 181 by the second, Blackwell's twice the peak by the first.
+  No row states the way, so a prompt is an op of its own.
 - Experts are those of one device: ``num_tokens`` are all tokens that are routed, ``num_experts`` / ``moe_ep_size``
-  experts lie here, each ``inter_size`` / ``moe_tp_size`` wide. A router that prefers some is an op of its own.
-- The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all
-  ranks' input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all. The serving library's
-  own all-reduce counts items too: from 64 MiB on its times are NCCL's at the same ``message_size`` on every board.
-  Started singly and not replayed, it holds the host's launches and is an op of its own.
+  experts are on the device, each ``inter_size`` / ``moe_tp_size`` wide. An unbalanced router is an op of its own.
+- The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all ranks'
+  input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all. The serving library's own
+  all-reduce counts items too: from 64 MiB on its times are NCCL's at the same ``message_size`` on every board.
+  Without a replayed graph it includes the host's launches and is an op of its own.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ DTYPES: Mapping[str, str] = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4",
     "int8": "int8",
 }  # fmt: skip
-"""Their names of number formats; rows with others are left out and counted."""
+"""aiconfigurator's names of number formats; rows with others are skipped and counted."""
 
 BLOCK_SCALED = "fp8_block_gemm"
 FP8_CACHE = "attention_fp8_kv_cache"
 WINDOW = "attention_window_{:g}"
 LATENT_PROMPT = "latent_attention_prompt"
 RANK, ROTARY, PLAIN = 512.0, 64.0, 128.0
-"""Numbers of DeepSeek's compressed cache, of its rotated keys, and of a head's other keys and of its values."""
+"""Widths of DeepSeek's compressed cache, of its rotary keys, and of a head's other keys and of its values."""
 ROUTED = "experts_{}"
 EAGER = "all_reduce_with_launches"
 NO_KIND: Mapping[str, str] = {
     "head_k_dim": "linear attention (gated delta rule)",
     "d_state": "state-space layers (Mamba 2)",
 }  # fmt: skip
-"""Columns by which tables of ops are known for which there is no kind, and the ops."""
+"""Columns that identify tables of ops without a kind, and these ops."""
 COLLECTIVES: Mapping[str, str] = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "alltoall": "all_to_all",
@@ -79,7 +80,7 @@ NOTES: Mapping[str, str] = {
 
 
 class Layout(NamedTuple):
-    """One kind of their files: the columns it needs, how it is read, and whose number format decides."""
+    """One layout of aiconfigurator's files: columns, the column of the number format, and the conversion."""
 
     texts: tuple[str, ...]
     numbers: tuple[str, ...]
@@ -109,7 +110,7 @@ def _gemm_columns(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _held_before(rows: pd.DataFrame) -> pd.Series:
-    """Give the keys that the cache holds: a decoding step has one new token, and so many before it."""
+    """Return the keys in the cache before the pass: ``step`` in decoding, which adds one token, else 0."""
     return rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
 
 
@@ -136,7 +137,7 @@ def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
     before = _held_before(rows)
     token = before > 0
     op = (rows["kv_cache_dtype"] != rows["mla_dtype"]).map({True: FP8_CACHE, False: ""})
-    # Of a head's keys and values the mean counts (`fomkit.ops.families.products.attention`).
+    # The mean of a head's key and value widths counts (`fomkit.ops.families.products.attention`).
     of_head = PLAIN + ROTARY / 2
     sizes = {
         "batch": rows["batch_size"], "heads": rows["num_heads"], "kv_heads": rows["num_heads"].mask(token, 1.0),
@@ -233,7 +234,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def _kind(path: Path) -> str:
-    """Name the layout whose columns a file has, or the column by which it has no kind; "" for none."""
+    """Return the layout whose columns a file has, or the column that identifies ops without a kind, or ""."""
     header = set(read_header(path))
     for kind, layout in LAYOUTS.items():
         if {*layout.texts, *layout.numbers} - {*layout.optional} <= header:
@@ -242,15 +243,14 @@ def _kind(path: Path) -> str:
 
 
 def recognise_aiconfigurator(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of one of their layouts."""
+    """Return whether a file's header has the columns of one of aiconfigurator's layouts."""
     return bool(_kind(path))
 
 
 def read_aiconfigurator(path: Path) -> ImportedTimings:
-    """Read a table of products, attention, latent attention, experts or collectives.
+    """Read a table of products, attention, latent attention, experts or collectives; times become seconds.
 
-    `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
-    stand for that op only.
+    `path`: a CSV file, gzipped or not. Rows with an ``op`` are evidence for that op only.
     """
     kind = _kind(path)
     if not kind:

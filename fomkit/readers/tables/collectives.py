@@ -1,11 +1,11 @@
-"""Logs of networks as TIMINGS: of nccl-tests 2 (rccl-tests print the same) and of the OSU micro-benchmarks.
+"""Read network logs as TIMINGS: nccl-tests 2 (rccl-tests print the same) and the OSU micro-benchmarks.
 
-nccl-tests, as versions 2.0 to 2.17 print them: a header of two lines names the columns, of which the older ones
-lack ``redop``, ``root`` or call ``#wrong`` ``error``. Each row has its time twice, out of place and in place; both
-are read. A size is what each rank holds of an all-reduce, the whole that a gather ends with and a scatter begins
-with. OSU, as versions 3 to 7 print it: a line with the test's name and version, one that names the columns with
-their units, then a line for each size. Times are means over iterations, of collectives the mean of all ranks. The
-output does not say how many ranks ran: that is taken from a command in the log or from the user.
+nccl-tests, versions 2.0 to 2.17: a header of two lines names the columns; older versions lack ``redop`` and
+``root`` or call ``#wrong`` ``error``. Each row has two times, out of place and in place; both are read. A size is
+what each rank holds of an all-reduce, or the whole output of a gather and the whole input of a scatter. OSU,
+versions 3 to 7: a line with the test's name and version, a line with the columns and their units, then a line for
+each size. Times are means over iterations, for collectives the mean of all ranks. The output does not state the
+number of ranks: it is read from a command in the log or set by the user.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fomkit.readers.tables.links import Timed, links_of
 # mpirun and srun can put the rank before each line.
 _TAG = re.compile(r"^(?:\[\d+,\d+\](?:<\w+>)?:?|\d+:)\s?")
 _NO_SPREAD = 0.05
-"""Half the interval that a mean without any spread is given, as a share of it."""
+"""Relative half-width of the interval assumed for a mean without a spread."""
 RUN_SIZES = ("ranks", "nodes")
-"""What ``--set`` may say of the run of a log."""
+"""Sizes of a log's run that ``--set`` may state."""
 
 
 class LogLine(NamedTuple):
@@ -45,8 +45,8 @@ class LogLine(NamedTuple):
 class LogRow:
     """One timing of a log.
 
-    `message_byte`, `time_s`: as the columns of `fomkit.ops.tables` mean them.
-    `repeats`: NaN where the log does not say.
+    `message_byte`, `time_s`: as in the columns of `fomkit.ops.tables`.
+    `repeats`: NaN if the log does not state it.
     """
 
     line: int
@@ -60,7 +60,7 @@ class LogRow:
 
 @dataclass(frozen=True)
 class Run:
-    """What a log says of the run: ranks, nodes, the program, the library and its version."""
+    """Facts of a log's run: ranks, nodes, the program, the library and its version."""
 
     ranks: int
     nodes: int
@@ -71,23 +71,23 @@ class Run:
 
     @property
     def tier(self) -> Tier:
-        """The link that the ranks talk over."""
+        """The tier of links that the ranks use."""
         return "node" if self.nodes == 1 else "system"
 
 
 def read_lines(path: Path) -> list[LogLine]:
-    """Read a log, packed by gzip or not, without what a launcher puts before its lines."""
+    """Read a log, gzipped or not, without a launcher's prefixes."""
     text = read_bytes(path).decode("utf-8", errors="replace")
     return [LogLine(number, _TAG.sub("", line.rstrip())) for number, line in enumerate(text.splitlines(), 1)]
 
 
 def begin_of(path: Path) -> str:
-    """Give the first bytes of a file as text, for recognising it."""
+    """Return the first bytes of a file as text, to recognise it."""
     return read_start(path, 200_000).decode("utf-8", errors="replace")
 
 
 def numbers_of(text: str) -> list[float | None]:
-    """Give the words of a line as numbers, None for those that are none."""
+    """Return the words of a line as numbers, None for other words."""
     found = list[float | None]()
     for word in text.split():
         try:
@@ -98,7 +98,7 @@ def numbers_of(text: str) -> list[float | None]:
 
 
 def _ranks_of_command(lines: Sequence[LogLine]) -> int | None:
-    """Find how many ranks a command in the log asks for: ``mpirun -np 4``, ``srun -n 4``; None where none does."""
+    """Return the ranks in a command in the log (``mpirun -np 4``, ``srun -n 4``); None if there is none."""
     for line in lines:
         found = re.search(r"(?:-np|-n|--ntasks|--n)[ =](\d+)\b", line.text)
         if found and re.search(r"\b(mpirun|mpiexec|srun|mpirun_rsh)\b", line.text):
@@ -107,7 +107,7 @@ def _ranks_of_command(lines: Sequence[LogLine]) -> int | None:
 
 
 def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
-    """Check what the user says of a run by ``--set``."""
+    """Check the user's sizes of a run from ``--set``."""
     wrong = [name for name in sizes if name not in RUN_SIZES]
     if wrong:
         raise FomkitError(str(path), f"is a log of a network; --set {wrong[0]} says nothing of it, "
@@ -118,7 +118,7 @@ def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
 def imported(
     path: Path, rows: Sequence[LogRow], run: Run, counts: Sequence[SectionCount], remarks: Sequence[str]
 ) -> ImportedTimings:
-    """Make timings of a log's rows, and links of its messages from rank to rank."""
+    """Make timings from a log's rows, and links from its messages from rank to rank."""
     if not rows:
         reasons = "; ".join(count.reason for count in counts if count.reason) or "it ends before its first result"
         raise FomkitError(str(path), f"has no timing that can be read: {reasons}. Check that the log is whole.")
@@ -156,14 +156,14 @@ COLLECTIVES: Mapping[str, str] = {
     "broadcast": "broadcast", "reduce": "reduce", "alltoall": "all_to_all", "sendrecv": SEND, "gather": "gather",
     "scatter": "scatter",
 }  # fmt: skip
-"""Programs, without ``_perf``, and our words."""
+"""Programs, without ``_perf``, and fomkit's names."""
 DTYPES: Mapping[str, str] = {
     "float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "uint8",
     "int32": "int32", "int64": "int64", "f8e4m3": "fp8", "f8e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
 }  # fmt: skip
 PLACES = ("out of place", "in place")
 TOLERANCE = 0.02
-"""Share by which size and time may miss the printed rate, besides its last digit."""
+"""Largest relative difference of size over time from the printed rate, besides its last digit."""
 _TIMED = ("time", "algbw", "busbw")
 _PROGRAM = re.compile(r"\b(" + "|".join(COLLECTIVES) + r")_perf(?:_mpi)?\b")
 _RANK = re.compile(r"^#?\s*Rank\s+(\d+)\s.*?\bPid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s*(.*)$")
@@ -172,13 +172,13 @@ _HEADER = re.compile(r"^#\s+size\s+count\s.*\balgbw\b")
 
 
 def recognise_nccl_tests(path: Path) -> bool:
-    """Tell whether a file holds a header of nccl-tests: rates by algorithm and by bus in columns."""
+    """Return whether a file holds a header of nccl-tests: columns of algorithm rate and bus rate."""
     return any("algbw" in line and "busbw" in line for line in begin_of(path).splitlines())
 
 
 @dataclass
 class _Found:
-    """What was read so far, and what was not, by reason."""
+    """The rows read so far, and the number of skipped ones by reason."""
 
     rows: list[LogRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -187,7 +187,7 @@ class _Found:
 
 
 def _nccl_columns(path: Path, line: LogLine, below: LogLine) -> list[str]:
-    """Check a table's header and the line of units below it, and give the names of its columns."""
+    """Check a table's header and the line of units below it, and return the names of its columns."""
     names = line.text.lstrip("# ").split()
     missing = [name for name in ("size", "count", "type", *_TIMED) if name not in names]
     places = [place for place, name in enumerate(names) if name == _TIMED[0]]
@@ -205,7 +205,7 @@ def _nccl_columns(path: Path, line: LogLine, below: LogLine) -> list[str]:
 
 
 def _rows_of_line(found: _Found, line: LogLine, columns: Sequence[str], collective: str) -> None:
-    """Read one line of results: two rows, or why not."""
+    """Read one line of results as two rows, or count why not."""
     words = line.text.split()
     if len(words) != len(columns):
         found.skipped["lines that are cut off"] += 2
@@ -243,7 +243,7 @@ def _nccl_row(
 
 
 def _is_wrong(text: str, counted: bool) -> bool:
-    """Tell wrong results: a count above 0, or of older versions an error beyond what rounding makes."""
+    """Return whether results are wrong: a count above 0, or in older versions an error above rounding."""
     try:
         value = float(text)
     except ValueError:
@@ -283,8 +283,8 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
         )  # fmt: skip
     if not ranks and not sizes.get("ranks"):
         raise FomkitError(str(path), "lists no ranks ('# Rank 0 …'). Say how many ran: --set ranks=8.")
-    told = next((match for line in lines if (match := _VERSION.search(line.text))), None)
-    version = (told[1] or told[2]) if told else ""
+    version_match = next((match for line in lines if (match := _VERSION.search(line.text))), None)
+    version = (version_match[1] or version_match[2]) if version_match else ""
     return Run(
         sizes.get("ranks") or len(ranks), sizes.get("nodes") or max(1, len(hosts)), NCCL_HARNESS, "NCCL", version,
         devices[0][3].strip() if devices else "",
@@ -292,10 +292,7 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
 
 
 def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
-    """Read a log of nccl-tests, of one program or of several after each other.
-
-    `sizes`: ``ranks`` and ``nodes``, where the log does not list its ranks.
-    """
+    """Read a log of nccl-tests; `sizes`: ``ranks`` and ``nodes``, if the log does not list its ranks."""
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     if not any(_HEADER.match(line.text) for line in lines):
         at = next(line for line in lines if "algbw" in line.text)
@@ -322,9 +319,9 @@ _LAST_KNOWN = 7
 
 
 class Test(NamedTuple):
-    """One of their programs: our word for it, its unit, what its sizes count, and its numbers.
+    """One of the OSU programs: fomkit's name, whether it prints a rate, and its default number format.
 
-    ``per_rank`` is set where the printed size is one rank's share of the message.
+    ``per_rank`` is set if the printed size is one rank's share of the message.
     """
 
     collective: str
@@ -341,11 +338,11 @@ TESTS: Mapping[str, Test] = {
     "all-to-all personalized exchange latency": Test("all_to_all", per_rank=True),
     "gather latency": Test("gather", per_rank=True), "scatter latency": Test("scatter", per_rank=True),
 }  # fmt: skip
-"""Their programs by the title that they print, without blocking variants."""
+"""OSU programs by the title that they print, blocking ones only."""
 
 
 def recognise_osu(path: Path) -> bool:
-    """Tell whether a file holds the title of one of the OSU micro-benchmarks for MPI."""
+    """Return whether a file holds the title of one of the OSU micro-benchmarks for MPI."""
     return any(_TITLE.match(line.strip()) for line in begin_of(path).splitlines())
 
 
@@ -380,7 +377,7 @@ def _sections(lines: Sequence[LogLine]) -> list[_Section]:
 def _osu_row(
     line: LogLine, words: Sequence[float | None], section: _Section, test: Test, run: Run
 ) -> tuple[LogRow | None, str]:
-    """Make a row of a line, or say why not."""
+    """Return a row from a line, or the reason why there is none."""
     columns = len(re.findall(r"\([^)]*\)|Iterations", section.header)) + 1
     if len(words) < columns or None in words[:2]:
         return None, "lines that are cut off"
@@ -388,7 +385,7 @@ def _osu_row(
     if size <= 0 or value <= 0:
         return None, "messages of no bytes, or no time"
     byte = size * (run.ranks if test.per_rank else 1)
-    # A megabyte of theirs is 10⁶ bytes.
+    # OSU's megabyte is 10⁶ bytes.
     time_s = size / (value * 1e6) if test.rate else value / 1e6
     repeats = float(words[columns - 1] or "nan") if "Iterations" in section.header else float("nan")
     note = "mean over iterations" + (", messages in a window of 64 unless set otherwise" if test.rate else "")
@@ -428,18 +425,15 @@ def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section],
 
 
 def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
-    """Read the output of one or several OSU micro-benchmarks.
-
-    `sizes`: ``ranks`` and ``nodes`` of the run; one node where nobody says.
-    """
+    """Read the output of OSU micro-benchmarks; `sizes`: ``ranks`` and ``nodes`` (default: 1) of the run."""
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     sections = _sections(lines)
     run = _osu_run(path, lines, sections, sizes)
     rows, counts = list[LogRow](), list[SectionCount]()
     for section in sections:
-        found, told = _read_section(path, section, run)
+        found, section_counts = _read_section(path, section, run)
         rows += found
-        counts += told
+        counts += section_counts
     versions = sorted({section.version for section in sections if section.version})
     newer = (one for one in versions if int(one[0]) > _LAST_KNOWN)
     remarks = [f"Version {one} is newer than those this reader was written after." for one in newer]

@@ -1,14 +1,14 @@
-"""DeepBench result workbooks (Baidu Research, 2016-2019) as TIMINGS.
+"""Read DeepBench result workbooks (Baidu Research, 2016-2019), and logs of its all-reduce, as TIMINGS.
 
-Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the printed
-one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole microseconds, so
-the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the report. Rows that
-occur twice stay twice: their spread is the measurement's noise. What the workbooks say wrongly stands in literal
-tables (to cover more, add an entry); libraries and their versions are those of the sheet of Specs.
+Sizes are those that ran: figures misprinted in the workbooks are corrected, and the row's ``note`` has the printed
+value. Times are milliseconds in the workbook. NVIDIA's and AMD's programs truncate their mean to whole
+microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is counted in the report as no
+time. Duplicate rows are kept: their spread is the measurement's noise. Literal tables hold the errors of the
+workbooks (to cover more, add an entry); libraries and their versions are those of the sheet of Specs.
 
-Of its two NCCL all-reduce programs, which reduce sums of fp32 over the devices of one node, the logs are read: the
-first prints whole microseconds as milliseconds and waits for every all-reduce; the second starts them one behind
-the other and prints the mean and the longest over ranks.
+DeepBench has two NCCL all-reduce programs, which reduce fp32 over the devices of one node; their logs are read.
+The first prints whole microseconds as milliseconds and waits for every all-reduce; the second starts them back to
+back and prints the mean and the maximum over ranks.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from fomkit.readers.tables.deepbench_sheet import Block, Layout, find_layout, ha
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
 
 NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
-"""What stands in a time cell for "not measured"."""
+"""Texts in a time cell that mean "not measured"."""
 
 DEVICE_SPECS = ("GPU Model", "CPU Model", "CPU")
-"""The Specs that name the device; the first that is there wins."""
+"""The Specs that name the device, the preferred one first."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """A figure that the workbooks print and that is not what ran; ``device`` "" means every workbook."""
+    """A size that the workbooks print but that did not run; ``device`` "" means every workbook."""
 
     kind: str
     column: str
@@ -59,9 +59,9 @@ CORRECTIONS = (
 HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
     ("conv", "matrix"): (("in_channels", "out_channels"), 8)
 }
-"""By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing it."""
+"""By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing this."""
 HARNESS_CONSTANTS: Mapping[tuple[str, str], Mapping[str, str]] = {("conv", "int8"): {"layout": "nhwc"}}
-"""By kind and number format: what differs from the section's constants; cuDNN convolves bytes in this order."""
+"""By kind and number format: values that replace the section's constants; cuDNN convolves bytes in this layout."""
 
 NOTES = (
     "DeepBench times are means over repeats that the workbook does not count. The NVIDIA and AMD programs cut "
@@ -76,7 +76,7 @@ PICOSECOND_DIGITS = 12
 
 
 def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str]]:
-    """Replace sizes that are known to be misprinted, and say what was printed.
+    """Correct sizes that are known to be misprinted, and return notes with the printed values.
 
     >>> correct_sizes("gemm", "any", {"m": 512.0, "n": 24000.0, "k": 1530.0})
     ({'m': 512.0, 'n': 24000.0, 'k': 1536.0}, ['k printed 1530, run as 1536'])
@@ -88,9 +88,9 @@ def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str
 
 
 def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[str]]:
-    """Tell what the harness pads without printing it: 1, 0, or NaN where it is not known to pad this kind.
+    """Return whether the harness pads without printing it: 1, 0, or NaN for kinds not known to be padded.
 
-    The sizes stay as printed: they are the op that the time stands for, padding is part of what it cost.
+    The sizes stay as printed: they are those of the timed op, and padding is part of its cost.
 
     >>> harness_padding("conv", "matrix", {"in_channels": 3.0, "out_channels": 64.0})
     (1.0, ['in_channels 3 padded to 8 by the harness'])
@@ -112,7 +112,7 @@ class SectionRows:
     """The rows of one section of one sheet.
 
     `where`: file and sheet, for error messages.
-    `common`: what all rows have in common, by TIMINGS column.
+    `common`: values common to all rows, by TIMINGS column.
     """
 
     sheet: Sheet
@@ -125,7 +125,7 @@ class SectionRows:
     common: Cells = field(default_factory=dict)
 
     def _sizes(self, number: int) -> Cells | None:
-        """Read the sizes of one row; None for a row without any, as a blank one or a footnote."""
+        """Read the sizes of one row; None for a row without any, such as a blank row or a footnote."""
         found: Cells = {}
         missing = []
         for dimension in self.section.dimensions:
@@ -147,7 +147,7 @@ class SectionRows:
         return None if missing else found
 
     def _time_ms(self, number: int, column: int) -> float | None:
-        """Read one printed time; None where the workbook says that there is none."""
+        """Read one printed time; None if the cell says that it was not measured."""
         value = needed_cell(self.sheet, number, column, self.where)
         if value is None or (isinstance(value, str) and deepbench_sections.plain(value) in NO_TIME):
             return None
@@ -175,7 +175,7 @@ class SectionRows:
         }  # fmt: skip
 
     def read(self) -> tuple[list[Cells], list[SectionCount]]:
-        """Give one TIMINGS row per printed time, and what became of every row of the section."""
+        """Return one TIMINGS row per printed time, and counts of what happened to every row of the section."""
         rows: list[Cells] = []
         outcomes: dict[str, list[str]] = {name: [] for name in self.layout.times}
         for number in range(self.layout.first, self.block.stop):
@@ -189,15 +189,15 @@ class SectionRows:
                     outcomes[name].append("without_time" if time_ms is None else "below_resolution")
                     continue
                 outcomes[name] += ["imported", *(["corrected"] if corrections else [])]
-                # To the picosecond: the spreadsheet's 0.14200000000000002 ms is 142 µs.
+                # Rounded to the picosecond: the spreadsheet's 0.14200000000000002 ms is 142 µs.
                 time_s = round(time_ms / 1000, PICOSECOND_DIGITS)
                 row = self._row(number, name, time_s, actual, corrections + padding)
                 rows.append({**row, "padded": padded})
         kind = self.section.kind
         counts = []
         for name, found in outcomes.items():
-            fates: dict[str, Any] = {fate: found.count(fate) for fate in dict.fromkeys(found)}
-            counts.append(SectionCount(self.sheet.name, self.block.title, name, kind=kind, **fates))
+            outcome_counts: dict[str, Any] = {fate: found.count(fate) for fate in dict.fromkeys(found)}
+            counts.append(SectionCount(self.sheet.name, self.block.title, name, kind=kind, **outcome_counts))
         return rows, counts
 
 
@@ -218,18 +218,18 @@ LIBRARIES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = {
     "sparse_gemm": (("cuSPARSE", _CUDA), ("Eigen", {"Eigen Version": ""})),
     "conv": _NETWORK_LIBRARIES,
     "rnn": _NETWORK_LIBRARIES,
-    # The rows themselves name the library that was fastest.
+    # Each row names its own library, the fastest one.
     "collective": (
         ("MPI", {"OpenMPI Version": "OpenMPI ", "Intel MLSL Version": "MLSL ", "Intel MPI Version": "MPI "}),
     ),
 }
-"""By kind: a library, and the Specs that give its version with a word before each; the first that has any wins."""
+"""By kind: libraries, each with the Specs of its version and a prefix; the first with a version is used."""
 
 _UNKNOWN = ("", "-")
 
 
 def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
-    """Name the library that ran a kind of op, and its version, from the Specs; "" where they do not say.
+    """Return the library that ran a kind of op, and its version, from the Specs; "" if they are not stated.
 
     >>> library_of("conv", {"CUDA version": "10.1.243", "Cudnn Version": "7.6.2.24"})
     ('cuDNN', '7.6.2.24; CUDA 10.1.243')
@@ -243,11 +243,11 @@ def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
 
 
 SPECS_SHEET = "spec"
-"""A sheet without sections with this in its name lists what the system is made of."""
+"""A sheet without sections and with this in its name lists the parts of the system."""
 
 
 def recognise_deepbench(path: Path) -> bool:
-    """Tell whether a file is a workbook with a DeepBench section in column A of any sheet."""
+    """Return whether a file is a workbook with a DeepBench section in column A of any sheet."""
     return looks_like_workbook(path) and any(has_sections(sheet) for sheet in read_workbook(path))
 
 
@@ -268,7 +268,7 @@ def read_specs(sheet: Sheet) -> dict[str, str]:
 
 @dataclass
 class _SheetReader:
-    """One sheet on its way into rows, counts and remarks."""
+    """One sheet while it is read into rows, counts and remarks."""
 
     path: Path
     sheet: Sheet
@@ -298,12 +298,12 @@ class _SheetReader:
         self.counts.append(SectionCount(self.sheet.name, block.title, skipped=filled, reason=reason, kind=kind))
 
     def _read(self, block: Block, section: Section, first: int) -> Layout | None:
-        """Read one kind of op of a block; None where the block has none of that kind, or is skipped."""
+        """Read one kind of op of a block; None if the block has none of that kind, or is skipped."""
         try:
             scope = section.scope or section.kind
             precision = section.precision or find_precision(self.sheet, first, scope, self.where)
         except FomkitError as error:
-            # A kind that only some precisions have is none that the others lack.
+            # A kind limited to some number formats is simply absent in others.
             if not section.dtypes:
                 self._skip(block, error.what, section.kind)
             return None
@@ -351,8 +351,8 @@ def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> Non
 def read_deepbench(path: Path) -> ImportedTimings:
     """Read a DeepBench workbook: dense and sparse products, convolutions, recurrent layers and all-reduces.
 
-    `path`: a result workbook: one or more sheets of results and a sheet ``Specs``. Gives an ImportedTimings: times
-    in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
+    `path`: a result workbook: one or more sheets of results and a sheet ``Specs``. Times become seconds. Recurrent
+    rows have ``input_size`` 0: the input projection is not in the timing.
     """
     sheets = read_workbook(path)
     named_specs = (sheet for sheet in sheets if SPECS_SHEET in deepbench_sections.words(sheet.name))
@@ -384,16 +384,13 @@ RESOLUTION_S = 1e-6
 
 
 def recognise_deepbench_log(path: Path) -> bool:
-    """Tell whether a file holds the title and the columns of DeepBench's NCCL programs."""
+    """Return whether a file holds the title and the columns of DeepBench's NCCL programs."""
     lines = collectives.begin_of(path).splitlines()
     return any(_TITLE.match(line) for line in lines) and any("# of floats" in line for line in lines)
 
 
 def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
-    """Read what DeepBench's NCCL all-reduce programs print.
-
-    `sizes`: ``nodes``, where an MPI run was on several.
-    """
+    """Read logs of DeepBench's NCCL all-reduce; `sizes`: ``nodes`` of an MPI run, ``ranks`` if not logged."""
     lines, sizes = collectives.read_lines(path), collectives.stated(sizes or {}, path)
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)
     ranks = sizes.get("ranks") or (int(facts[1]) if facts else None)

@@ -1,7 +1,7 @@
-"""The sections of DeepBench workbooks and what they mean here, as a literal table: to cover more, add an entry.
+"""Table of the sections of DeepBench workbooks and their meaning as TIMINGS: to cover more, add an entry.
 
-Titles, headers and labels are compared whatever their spelling; a section's precision is what the first rows of
-its sheet say; each function that reads a cell gives None where it holds something else.
+Titles, headers and labels are compared by their words alone. The first rows of a sheet state a section's
+precision. Each function that reads a cell returns None if it holds something else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEAR = 0.88
 
 
 def plain(value: object) -> str:
-    """Give a cell's text in lower case with single spaces; "" for anything but text.
+    """Return a cell's text in lower case with single spaces; "" for anything but text.
 
     >>> plain("Time Forward  (msec) "), plain(1760.0)
     ('time forward (msec)', '')
@@ -34,7 +34,7 @@ def plain(value: object) -> str:
 
 
 def words(value: object) -> str:
-    """Give the words of a cell's text alone, without punctuation.
+    """Return the words of a cell's text alone, without punctuation.
 
     >>> words("All-Reduce"), words("Recurrent Layers - LSTM"), words("# chips / accelerator cards")
     ('all reduce', 'recurrent layers lstm', 'chips accelerator cards')
@@ -43,14 +43,14 @@ def words(value: object) -> str:
 
 
 class Heading(NamedTuple):
-    """The words of a column's header, and its unit of time in lower case; "" where it states none."""
+    """The words of a column's header, and its unit of time in lower case; "" if it states none."""
 
     name: str
     unit: str
 
 
 def heading(value: object) -> Heading:
-    """Read a header; what stands in brackets is the unit of a time or a remark.
+    """Read a header; text in brackets is the unit of a time or a remark.
 
     >>> heading("wrt Parameters  (msec)"), heading("S (Fitler width)").name, heading("pad_w").name
     (Heading(name='wrt parameters', unit='msec'), 's', 'pad w')
@@ -61,7 +61,7 @@ def heading(value: object) -> Heading:
 
 
 def near(name: str, known: Collection[str]) -> str | None:
-    """Give the one known name that a longer name misspells; None where there is none.
+    """Return the one known name that a longer name misspells; None if there is none.
 
     >>> near("hiden units", ["hidden units", "timesteps"]), near("r", ["s"])
     ('hidden units', None)
@@ -81,33 +81,33 @@ class Precision:
 
 
 SINGLE = Precision("fp32", "vector", "fp32")
-# No workbook tells of 8-bit products on a matrix engine: Pascal multiplies four bytes at a time in its vector
-# lanes (dp4a), and so does gemmlowp on ARM.
+# No workbook has 8-bit products on a matrix engine: Pascal multiplies four bytes at a time in its vector lanes
+# (dp4a), and so does gemmlowp on ARM.
 _BYTES = Precision("int8", "vector", "int32")
 PRECISIONS: Mapping[str, Precision] = {
     "float": SINGLE,
     "single precision": SINGLE,
-    # The tensor core; no workbook calls it so.
+    # The tensor core, under another name.
     "16 bit inputs, 16 bit multiplication, 32 bit addition": Precision("fp16", "matrix", "fp32"),
-    # "Pseudo fp16": stored in 16 bits, calculated at the rate of fp32.
+    # "Pseudo fp16": stored in 16 bits, computed at the rate of fp32.
     "16 bit inputs, 32 bit multiplication, 32 bit addition": Precision("fp16", "vector", "fp32"),
     "int8 multiplication, 32 bit accumulation": _BYTES,
     "int8 inputs 32 bit math": _BYTES,
 }
-"""What stands in column B of the first rows, and what it means; compared by its words alone."""
+"""Texts in column B of the first rows and their precision; compared by their words alone."""
 
 SCOPES: Mapping[str, str] = {
     "gemm": "gemm", "conv": "conv", "convolution": "conv", "rnn": "rnn", "sparse ops": "sparse_gemm",
     "sparse gemm": "sparse_gemm",
 }  # fmt: skip
-"""Words that limit a precision to some sections, and the kind they mean."""
+"""Words that limit a precision to some sections, and the kind of these."""
 
 _KNOWN = {words(text): precision for text, precision in PRECISIONS.items()}
 _PRECISION_REMARK = re.compile(r"(?P<scope>[a-z ]+) results are (still )?in (?P<text>[^,]+)")
 
 
 def _stated_precisions(sheet: Sheet, first: int) -> dict[str, str]:
-    """Collect the precision of each kind, and under "" that of all the others, from the rows before ``first``."""
+    """Collect the precision of each kind, and under "" that of all others, from the rows before ``first``."""
     texts: dict[str, str] = {}
     for number in range(1, first):
         scope, colon, rest = plain(sheet.cell(number, 2)).partition(":")
@@ -116,7 +116,7 @@ def _stated_precisions(sheet: Sheet, first: int) -> dict[str, str]:
             texts |= dict.fromkeys(kinds, rest.strip())
         elif scope:
             texts.setdefault("", scope + colon + rest)
-    # A remark right of the statement takes a section out of it: "Convolution results are still in float, …".
+    # A remark to the right of the statement excludes a section: "Convolution results are still in float, …".
     for row in sheet.rows[: first - 1]:
         for found in filter(None, (_PRECISION_REMARK.match(plain(value)) for value in row[2:])):
             if found["scope"] in SCOPES:
@@ -125,10 +125,7 @@ def _stated_precisions(sheet: Sheet, first: int) -> dict[str, str]:
 
 
 def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precision:
-    """Find the precision of a section among the lines above the first one (rows before ``first``).
-
-    `scope`: a value of `SCOPES`.
-    """
+    """Return a section's precision from the rows before row ``first``; `scope`: a value of `SCOPES`."""
     texts = _stated_precisions(sheet, first)
     text = texts.get(scope, texts.get("", ""))
     if words(text) not in _KNOWN:
@@ -143,7 +140,7 @@ DENSITY_DIGITS = 9
 
 
 def whole(value: object) -> float | None:
-    """Read a whole number of 0 or more; None when the cell holds something else.
+    """Read a whole number of 0 or more; None if the cell holds something else.
 
     >>> whole(1760), whole(78.5), whole("N/A*")
     (1760.0, None, None)
@@ -153,30 +150,30 @@ def whole(value: object) -> float | None:
 
 
 def size(value: object) -> float | None:
-    """Read a whole number of 1 or more; None when the cell holds something else."""
+    """Read a whole number of 1 or more; None if the cell holds something else."""
     return whole(value) or None
 
 
 def transpose(value: object) -> float | None:
-    """Read the N or T of a factor as 0 or 1; None when the cell holds something else."""
+    """Read the N or T of a factor as 0 or 1; None if the cell holds something else."""
     return {"N": 0.0, "T": 1.0}.get(value) if isinstance(value, str) else None
 
 
 def as_number(value: object) -> float | None:
-    """Read a finite number; None when the cell holds something else, a truth value included."""
+    """Read a finite number; None if the cell holds something else, even a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def amount(value: object) -> float | None:
-    """Read a number of 0 or more; None when the cell holds something else."""
+    """Read a number of 0 or more; None if the cell holds something else."""
     number = as_number(value)
     return number if number is not None and number >= 0 else None
 
 
 def density(value: object) -> float | None:
-    """Read the printed share of zeros as the share of non-zeros; None when the cell holds something else.
+    """Convert the printed share of zeros to the share of non-zeros; None if the cell holds something else.
 
     >>> density(0.95), density(95), density(1), density("high")
     (0.05, None, None, None)
@@ -186,25 +183,24 @@ def density(value: object) -> float | None:
 
 
 def text(value: object) -> str | None:
-    """Read a word or more; None when the cell holds something else."""
+    """Read one or more words; None if the cell holds something else."""
     return " ".join(value.split()) or None if isinstance(value, str) else None
 
 
 FLOAT_BYTE = 4.0
 NORMAL_QUARTILE = half_width(0.5)
-"""Quartiles of a normal distribution, in standard deviations from its mean."""
+"""Quartile of a normal distribution, in standard deviations from its mean."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """What one column of a section holds, and the headers under which it stands, the preferred one first.
+    """The content of one column of a section, and its possible headers, the preferred one first.
 
     `column`: the TIMINGS column, or a name that the section's `Section.complete` understands.
-    `headers`: as `fomkit.readers.tables.deepbench_sections.heading` gives them.
-    `read`: from a cell to its value; None where the cell holds none.
-    `right_of`: another dimension: where no header fits, this one stands right of that one in a column without a
-      header.
-    `optional`: true where the section, and each of its rows, may do without.
+    `headers`: as `fomkit.readers.tables.deepbench_sections.heading` returns them.
+    `read`: converts a cell to its value; None if the cell holds none.
+    `right_of`: another dimension: if no header fits, this one is in the headerless column to its right.
+    `optional`: whether the section, and each of its rows, may lack it.
     """
 
     column: str
@@ -215,7 +211,7 @@ class Dimension:
 
 
 Cells = dict[str, float | str]
-"""What one row says, by column."""
+"""The values of one row, by column."""
 
 
 def _as_read(cells: Cells, _time_s: float) -> Cells:
@@ -224,14 +220,14 @@ def _as_read(cells: Cells, _time_s: float) -> Cells:
 
 @dataclass(frozen=True)
 class Section:
-    """One kind of op in a section: its dimensions, its times by pass [ms], and what is the same in all its rows.
+    """One kind of op in a section: its dimensions, its times by pass [ms], and constants of all its rows.
 
-    `times`: pass to headers; of these a section needs only those that its table has, but at least one.
+    `times`: pass to headers; a section needs at least one of them.
     `scope`: whose precision it has, a value of `SCOPES`; that of the kind when "".
-    `precision`: the precision where the section implies one.
+    `precision`: the precision if the section implies one.
     `dtypes`: the only number formats in which the section is this kind of op; any when empty.
     `harness`: the program that timed it.
-    `complete`: from what a row says and its time [s] to TIMINGS columns.
+    `complete`: converts a row's values and its time [s] to TIMINGS columns.
     """
 
     kind: str
@@ -258,15 +254,15 @@ _PRODUCT = (
 # The benchmark calls BLAS, which counts m and n in column-major order.
 _BLAS: Mapping[str, float | str] = {"b": 1.0, "layout": "column_major"}
 _GEMM = Section(kind="gemm", dimensions=_PRODUCT, times={"": ("time",)}, constants=_BLAS)
-# The left factor is the sparse one, by rows: its place is part of the op, so nothing is turned around.
+# The left factor is the sparse one, by rows; its place is part of the op, so the factors are not exchanged.
 _SPARSE = Section(
     kind="sparse_gemm",
     dimensions=(*_PRODUCT, Dimension("density", ("sparsity",), density)),
     times={"": ("sparse time", "time")},
     constants={"b": 1.0},
 )
-# The same product without its zeros. On ARM it is Eigen's product of bytes, which nobody would call where gemmlowp
-# is, and gemmlowp's stand in the section of dense products.
+# The same product without its zeros. On ARM it is Eigen's product of bytes, which is no reference where gemmlowp
+# exists; gemmlowp's products are in the section of dense products.
 _DENSE_BESIDE_SPARSE = Section(
     kind="gemm",
     dimensions=_PRODUCT,
@@ -296,21 +292,21 @@ _CONV = Section(
 
 
 def _recurrent(cell: str) -> Section:
-    """Describe a recurrent section; ``input_size`` 0 says that the timing has no input projection.
+    """Describe a recurrent section; ``input_size`` 0 means that the timing has no input projection.
 
-    The harness hands the cell inputs that are already projected, and the printed rate counts
-    2 · gates · hidden² · batch · steps, the recurrent product alone.
+    The harness passes inputs that are already projected, and the printed rate counts 2 · gates · hidden² · batch ·
+    steps, the recurrent product alone.
     """
     return Section(
         kind="rnn",
         dimensions=(
-            # Where the header says only "Input", the printed rate tells that it is the hidden state's size.
+            # Where the header is only "Input", the printed rate shows that it is the size of the hidden state.
             Dimension("hidden_size", ("hidden units", "input")),
             *_plain_sizes(batch="n", steps="timesteps"),
         ),
         times={
             "forward": ("time forward",),
-            # A bare "Time Backward" never contains the weight gradient.
+            # A bare "Time Backward" never includes the weight gradient.
             "backward_input": ("time backward wrt inputs", "time backward"),
             "backward_weight": ("time backward wrt weights",),
         },
@@ -319,10 +315,10 @@ def _recurrent(cell: str) -> Section:
 
 
 def complete_all_reduce(cells: Cells, time_s: float) -> Cells:
-    """Turn what a row of an all-reduce says into TIMINGS columns.
+    """Convert a row of an all-reduce to TIMINGS columns.
 
-    Each rank reduces a message of so many floats: the printed rate is 4 byte · floats · ranks / time. Ranks of one
-    node talk over the node's link, those of several over the system's.
+    Each rank reduces a message of ``floats`` numbers: the printed rate is 4 byte · floats · ranks / time. Ranks of
+    one node use the node's link, those of several nodes the system's.
 
     >>> row = {"floats": 100000.0, "ranks": 16.0, "nodes": 2.0, "deviation_ms": 0.01}
     >>> columns = complete_all_reduce(row, 0.5e-3)
@@ -349,7 +345,7 @@ _ALL_REDUCE = Section(
     kind="collective",
     dimensions=(
         Dimension("floats", ("size floats",)),
-        # One process on each of the Xeon Phi's nodes: their number is that of the ranks as well.
+        # The Xeon Phi's nodes run one process each, so their number is that of the ranks, too.
         Dimension("ranks", ("chips accelerator cards", "nodes")),
         Dimension("nodes", ("nodes",), right_of="ranks", optional=True),
         Dimension("library", ("selected algorithm",), text, optional=True),
@@ -358,7 +354,7 @@ _ALL_REDUCE = Section(
     times={"": ("mean all reduce time", "time")},
     constants={"collective": "all_reduce"},
     precision=SINGLE,
-    # Other programs with another clock than the one that times the ops.
+    # These are other programs with another clock than the program that times the ops.
     harness="DeepBench all-reduce",
     complete=complete_all_reduce,
 )

@@ -1,4 +1,4 @@
-"""A DeepBench sheet: a stack of sections keyed in column A, with columns found by their headers' words."""
+"""Read a DeepBench sheet: a stack of sections titled in column A, with columns found by their headers' words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fomkit.readers.tables.deepbench_sections import MILLISECONDS, SECTIONS, Sec
 
 PREAMBLE = "precision"
 _HEADER_WORDS = 3
-"""Texts in a row from which it is taken for a header."""
+"""Texts in a row from which it counts as a header."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Block:
 
 
 def has_sections(sheet: Sheet) -> bool:
-    """Tell whether a sheet has a DeepBench section, by column A."""
+    """Return whether a sheet has a DeepBench section, by column A."""
     return any(words(row[0]) in SECTIONS for row in sheet.rows if row)
 
 
 def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
-    """Find the rows that begin a section, known or not; other text in column A, as a footnote, begins none."""
+    """Yield the rows that begin a section, known or not; other text in column A, as a footnote, begins none."""
     for number, row in enumerate(sheet.rows, start=1):
         key = words(row[0]) if row else ""
         if key in SECTIONS or key == PREAMBLE:
@@ -52,8 +52,8 @@ def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
 def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
     """Cut a sheet into its sections; blank rows and numbers in column A do not end one.
 
-    A sheet without any section, such as one of remarks, gives none. A section is known by its title, one that
-    fomkit does not know by the header on its row or the next.
+    A sheet without known sections, such as one of remarks, returns none. Known sections are recognised by their
+    title, unknown ones by a header on the same row or the next.
     """
     if not has_sections(sheet):
         return ()
@@ -67,7 +67,7 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 
 
 def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
-    """Give the value of a cell that the import needs."""
+    """Return the value of a cell that the import needs."""
     if (row, column) in sheet.uncached:
         raise FomkitError(
             f"{where} cell {cell_name(row, column)}",
@@ -80,16 +80,17 @@ PADDED_HEADER = "padded kernels"
 PASSED_OVER = (
     "p", "q", "total time", "forward algorithm", "gigabytes sec", "speedup wrt dense", "source", "platform",
 )  # fmt: skip
-"""Headers of known columns that are not read, because they follow from the others, are wrong in places or remark
-on them; so is every rate, which has "flops" in its header. Any other column is reported."""
+"""Headers of known columns that are not read: they follow from other columns, are partly wrong, or are remarks.
+Rates, which have "flops" in the header, are not read either. Any other unread column is reported.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a section keeps its figures.
+    """The columns of a section.
 
     `dimensions`, `times`: column numbers (1-based) by dimension and by pass.
-    `padded`: the column that tells whether sizes were padded.
+    `padded`: the column that states whether sizes were padded.
     `first`: the first row below the header.
     `header`: every header as printed, by its column.
     `remarks`: what had to be guessed.
@@ -111,7 +112,7 @@ class Layout:
 
 
 class _Header:
-    """The header row of a section, asked for one column after the other."""
+    """The header row of a section, in which columns are looked up."""
 
     def __init__(self, sheet: Sheet, number: int, where: str) -> None:
         # Column A holds the section's title on the same row and never a figure.
@@ -119,7 +120,7 @@ class _Header:
         self.printed = {column: " ".join(str(value).split()) for column, value in cells if plain(value)}
         self.where = where
         self.remarks: list[str] = []
-        # A time in another unit is not taken for one in milliseconds: its column has no name here.
+        # Only times in milliseconds count: a column in another unit of time gets no name.
         self.names: dict[str, list[int]] = {}
         for column, printed in self.printed.items():
             found = heading(printed)
@@ -127,7 +128,7 @@ class _Header:
                 self.names.setdefault(found.name, []).append(column)
 
     def find(self, wanted: tuple[str, ...], known: Collection[str]) -> int | None:
-        """Find the column of the first of some headers, else of one that misspells it and is not itself known."""
+        """Return the column of the first matching header, else of a misspelt one that is not itself known."""
         for name in wanted:
             columns = self.names.get(name, [])
             if len(columns) > 1:
@@ -145,10 +146,10 @@ class _Header:
 
 
 def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Layout:
-    """Match the header of a section by its words, on its own row or one below."""
+    """Match the header of a section by its words, on its own row or below."""
     known = {name for one in section.dimensions for name in one.headers}
     known |= {name for headers in section.times.values() for name in headers}
-    # The row that has the most of the section's headers, the first of several; its own row when none has.
+    # The row that has the most of the section's headers, the first of several; its own row if none has any.
     number = max(
         range(block.start, block.stop),
         key=lambda row: sum(heading(value).name in known for value in sheet.rows[row - 1][1:]),
@@ -181,7 +182,7 @@ def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Lay
 
 
 def not_read(layouts: Iterable[Layout]) -> list[str]:
-    """Name the columns of a section that none of its layouts reads and that are not known to be of no use."""
+    """Return the headers of a section that no layout reads and that are not known to be useless."""
     layouts = list(layouts)
     used = set().union(*(layout.used for layout in layouts))
     return [

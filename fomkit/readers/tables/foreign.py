@@ -1,4 +1,4 @@
-"""Strangers' timings: columns that a reader needs, checked, TIMINGS of them, and what became of each row."""
+"""Foreign timings: read and check columns, make TIMINGS of them, and count what happened to each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cell = str | float
 
 
 def _bounded_number(cell: str, where: str, name: str) -> Cell:
-    """Read a number that no product of a few such overflows."""
+    """Read a number small enough that a product of a few such numbers does not overflow."""
     value = parse_number(cell, where, name)
     if isinstance(value, float) and abs(value) > HUGE:
         raise FomkitError(where, f"{name} is {value:g}. Expected a number of at most {HUGE:g}.")
@@ -36,11 +36,11 @@ def read_columns(
     optional: Collection[str] = (),
     chosen: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Read some columns of a CSV file, packed by gzip or not, whatever else it has.
+    """Read some columns of a CSV file, gzipped or not; other columns are ignored.
 
-    `texts`, `numbers`: columns of text and of numbers; `optional`: those of them that may be absent; they are then
-    left out; `chosen`: column to the value that the rows to be read have in it. Gives a DataFrame: indexed by the
-    line of the file; text as it stands, numbers as float64 with NaN where empty.
+    `texts`, `numbers`: columns of text and of numbers; `optional`: those that may be absent from file and result;
+    `chosen`: value that a column must have in the rows to read. Returns a DataFrame indexed by the line of the
+    file; text as it is, numbers as float64 with NaN where empty.
     """
     rows = read_rows(path)
     _, header = next(rows, (1, []))
@@ -51,7 +51,7 @@ def read_columns(
     places = [header.index(name) for name in read]
     lines: list[int] = []
     columns: dict[str, list[Cell]] = {name: [] for name in read}
-    # Sizes stand in thousands of rows: each text is read as a number once.
+    # The same sizes occur in thousands of rows: each text is parsed once.
     known: list[dict[str, Cell] | None] = [{} if name in numbers else None for name in read]
     wanted = [(header.index(name), value) for name, value in (chosen or {}).items()]
     for line, cells in rows:
@@ -74,7 +74,7 @@ def read_columns(
 
 
 def check_present(rows: pd.DataFrame, path: Path, columns: Collection[str]) -> None:
-    """Raise unless every cell of these number columns holds more than 0."""
+    """Raise unless every cell of these number columns is above 0."""
     for name in columns:
         wrong = ~(rows[name] > 0)
         if wrong.any():
@@ -105,16 +105,16 @@ def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> 
 
 @dataclass(frozen=True)
 class SectionCount:
-    """What became of the rows of one section of one sheet, for one pass.
+    """What happened to the rows of one section of one sheet, for one pass.
 
     `sheet`, `section`, `pass_name`: ``pass_name`` is "" for ops that have no pass, and for skipped sections.
     `imported`: timings in the table.
-    `without_time`: rows that list an op and give no time for this pass.
-    `below_resolution`: rows whose time is printed as 0: faster than the timer can tell, so the time is unknown.
-    `corrected`: imported timings of which the printed figure was corrected; their ``note`` says how.
+    `without_time`: rows that list an op without a time for this pass.
+    `below_resolution`: rows whose time is printed as 0, below the timer's resolution, so the time is unknown.
+    `corrected`: imported timings whose printed figure was corrected; their ``note`` says how.
     `skipped`: rows of a section that this reader does not cover; no figure of them was read.
     `reason`: why they were skipped.
-    `kind`: the kind of op, of which a section may have several; "" where it is not known.
+    `kind`: the kind of op, of which a section may have several; "" if unknown.
     """
 
     sheet: str
@@ -135,10 +135,10 @@ class ImportedTimings:
 
     `timings`: a TIMINGS table with every column of `fomkit.ops.tables.TIMINGS`, in file order.
     `device`: the device as the file names it; "" when it does not.
-    `specs`: what the file says about the system it was measured on, as printed.
+    `specs`: facts in the file about the measured system, as printed.
     `counts`: one entry per sheet, section and pass.
-    `notes`: what holds for all timings of this source and has no column.
-    `remarks`: what the reader noticed in this file: columns that it does not know, headers that it had to guess.
+    `notes`: facts without a column that hold for all timings of this source.
+    `remarks`: what the reader noticed in this file: unknown columns, headers that it had to guess.
     `links`: connections whose start-up time and rate follow from the timings.
     """
 
@@ -155,16 +155,13 @@ _TIME_COLUMNS = ("time_s", "time_ms", "time_us", "time_ns", "time")
 
 
 def recognise_timings_table(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of a timing.
-
-    A time in another unit counts too, so that the reader can say what to do about it.
-    """
+    """Return whether a file is text whose header names the columns of a timing, with a time in any unit."""
     header = read_header(path)
     return "kind" in header and any(name in header for name in _TIME_COLUMNS)
 
 
 def _with_source(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Name this file and line as the source of rows that name none."""
+    """Name this file and line as the source of rows without a source."""
     name = table.get("source_file", pd.Series("", table.index)).fillna("")
     row = table.get("source_row", pd.Series(float("nan"), table.index))
     here = name == ""
@@ -183,11 +180,10 @@ def counts_of(table: pd.DataFrame, section: str = "table") -> tuple[SectionCount
 
 
 def read_timings_table(path: Path) -> ImportedTimings:
-    """Read a CSV file, packed by gzip or not, with the columns of TIMINGS.
+    """Read a CSV file, gzipped or not, with the columns of TIMINGS.
 
-    `path`: with ``kind, dtype, engine, time_s`` and the dimensions of the kinds; times in seconds. Gives an
-    ImportedTimings: with this file's name and line as ``source_file`` and ``source_row`` where the table names no
-    source.
+    `path`: with ``kind, dtype, engine, time_s`` and the dimensions of the kinds; times in seconds. Rows without a
+    source get this file's name and line as ``source_file`` and ``source_row``.
     """
     return timings_of_table(read_numbered_table(path, "TIMINGS"), path)
 
@@ -195,7 +191,7 @@ def read_timings_table(path: Path) -> ImportedTimings:
 def timings_of_table(
     table: pd.DataFrame, path: Path, *, device: str = "", notes: tuple[str, ...] = ()
 ) -> ImportedTimings:
-    """Make timings of a table with their columns, numbered by the lines of a file."""
+    """Make timings from a table with their columns, numbered by the lines of a file."""
     messages: tuple[str, ...] = ()
     if "kind" in table.columns:
         table, messages = fill_dimensions(table)

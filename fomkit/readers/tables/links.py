@@ -1,7 +1,7 @@
-"""A link's start-up time and rate, from timed messages: α + n/β for each class of sizes.
+"""Fit a link's start-up time and rate to timed messages: α + n/β for each class of sizes.
 
-Hockney's model (Parallel Computing 20, 1994) with one pair for each class, since libraries change their way of
-sending with the size. Errors are relative, as noise and the model's own faults are.
+This is Hockney's model (Parallel Computing 20, 1994) with one pair per class, since libraries change their
+algorithm with the size. Errors are relative, as noise and the model's own errors are.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ KIB = 2.0**10
 CLASSES: Mapping[str, tuple[float, float]] = {
     "large": (256 * KIB, np.inf), "medium": (4 * KIB, 256 * KIB), "small": (0.0, 4 * KIB),
 }  # fmt: skip
-"""Classes of message sizes [byte], both ends within; long ones first, which training sends most of."""
+"""Classes of message sizes [byte], bounds included; long ones first, since training mostly sends long ones."""
 LEVEL = 0.8
 MOST_CONDITION = 1e6
-"""Condition of the two terms beyond which their sum of squares cannot be inverted to any digit that counts."""
+"""Condition number of the two terms above which the normal equations lose all significant digits."""
 LEAST_ERROR = 0.01
-"""No time is taken to be known better than to this share of it."""
+"""Smallest relative error that is assumed for a time."""
 FEWEST = 3
-"""Sizes below which a line through them has no error that could be told."""
+"""Fewest sizes for a fit: with fewer, a line has no residual to estimate its error from."""
 
 
 class LinkLine(NamedTuple):
-    """What a class of sizes tells.
+    """The fit of one class of sizes.
 
-    `alpha_s`, `slope_s`: start-up time [s] and time of a byte [s].
-    `sure`: whether the slope is above 0 at 95 %: else sizes tell nothing of it.
+    `alpha_s`, `slope_s`: start-up time [s] and time per byte [s].
+    `sure`: whether the slope is above 0 at 95 %; otherwise the sizes do not determine it.
     """
 
     alpha_s: Span
@@ -58,7 +58,7 @@ class Timed:
     width: Sequence[float]
 
     def within(self, least: float, most: float) -> Timed:
-        """Give the messages of a class of sizes."""
+        """Return the messages of a class of sizes."""
         chosen = [place for place, byte in enumerate(self.byte) if least <= byte <= most]
         return Timed(*([column[place] for place in chosen] for column in (self.byte, self.time_s, self.width)))
 
@@ -66,8 +66,8 @@ class Timed:
 def fit_line(timed: Timed) -> LinkLine | None:
     """Fit α [s] and 1/β [s/byte] by weighted least squares; None for fewer than three sizes.
 
-    Neither can be below 0: the fit is then made anew without it. Misfit beyond what the repeats explain widens the
-    intervals, which are Student's.
+    If one of them is below 0, it is set to 0 and the other is fitted again. Residuals larger than the repeats
+    explain widen the intervals, which are Student's.
 
     >>> sizes = [1e3, 1e4, 1e5, 1e6]
     >>> alpha, slope, _ = fit_line(Timed(sizes, [1e-5 + n / 1e9 for n in sizes], [0.01] * 4))
@@ -81,7 +81,7 @@ def fit_line(timed: Timed) -> LinkLine | None:
     terms = np.column_stack([np.ones(len(byte)), byte])
     weighed = terms / error[:, None]
     if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MOST_CONDITION:
-        return None  # one message outweighs all others: they tell no latency apart from a rate
+        return None  # one message outweighs all others, so latency and rate cannot be separated
     used = [0, 1]
     values, half = _least_squares(terms, time_s, error, used)
     low, high = values - half, values + half
@@ -90,22 +90,22 @@ def fit_line(timed: Timed) -> LinkLine | None:
     if (values < 0).any():
         used = [int(np.argmax(values >= 0))]
         values, half = _least_squares(terms, time_s, error, used)
-        # What is left out is at most what the first fit allows it.
+        # The upper bound of an omitted term is that of the first fit.
         low, high = values - half, np.maximum(values + half, high)
     columns = (np.maximum(0.0, one).tolist() for one in (values, low, high))
-    alpha, slope = (Span(*ends) for ends in zip(*columns, strict=True))
+    alpha, slope = (Span(*bounds) for bounds in zip(*columns, strict=True))
     return LinkLine(alpha, slope, bool(sure))
 
 
 def _student(free: int, level: float) -> float:
-    """Give half of Student's interval at a level, in standard errors."""
+    """Return half of Student's interval at a level, in standard errors."""
     from scipy.special import stdtrit
 
     return float(stdtrit(free, (1 + level) / 2))
 
 
 def _least_squares(terms: Vector, time_s: Vector, error: Vector, used: list[int]) -> tuple[Vector, Vector]:
-    """Give each term's value and half its interval; 0 for a term left out."""
+    """Return each term's value and half its interval; 0 for an omitted term."""
     scaled, free = terms[:, used] / error[:, None], len(time_s) - len(used)
     size = np.linalg.norm(scaled, axis=0)
     found, *_ = np.linalg.lstsq(scaled / size, time_s / error, rcond=None)
@@ -118,15 +118,15 @@ def _least_squares(terms: Vector, time_s: Vector, error: Vector, used: list[int]
 
 
 def _short(value: float) -> float:
-    """Give a figure to the four digits that it has at best."""
+    """Round a value to four digits, which is its accuracy at best."""
     return float(f"{value:.4g}")
 
 
 def links_of(timed: Timed, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
-    """Make the links of timed messages from rank to rank, one for each class that has sizes enough.
+    """Make the links of timed messages from rank to rank, one for each class with enough sizes.
 
-    A class of short messages tells little of the rate: where its slope may be nothing (`LinkLine.sure`), the rate
-    is that of all sizes together, and the source says so.
+    A class of short messages hardly determines the rate. If its slope may be 0 (`LinkLine.sure`), the rate is that
+    of all sizes together, and the source says so.
     """
     whole = fit_line(timed)
     if whole is None:

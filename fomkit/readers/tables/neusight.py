@@ -1,30 +1,32 @@
-"""Single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS: one device of ``kernels.csv``.
+"""Read single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS, for one device.
 
-fp32 on the general units, TF32 off, PyTorch in eager mode; each time is the mean of the 5 fastest of 25 calls
-between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs; it becomes ``harness_s``, and timings
-that show nothing else are left out and counted, as are those with a flag. It is told from the timings themselves.
+The table is ``kernels.csv``: fp32 on the vector units, TF32 off, PyTorch in eager mode; each time is the mean of
+the 5 fastest of 25 calls between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs; it is
+estimated from the timings themselves and becomes ``harness_s``. Timings that show nothing but this cost are left
+out and counted, as are those with a flag.
 
-Each timing is what passes between two events around one call on an idle device: time = max(F, H + kernel), where
-H is the host's work before the kernel starts and F all of its work up to the second event. Short kernels hide in
-F: their time is the same whatever their size. Long ones show H: for an element-wise op, time = H + byte / rate
-fits its long timings within 0.1 to 0.6 %. So
+Each timing is the time between two events around one call on an idle device: time = max(F, H + kernel). H is the
+host's work before the kernel starts, and F all of its work up to the second event. F hides short kernels: their
+time is the same whatever their size. Long kernels show H: for an element-wise op, time = H + byte / rate fits its
+long timings within 0.1 to 0.6 %. So
 
 - F of an op is the median over its `SMALLEST` ops of least work, if these agree;
 - H of an element-wise op is fitted where time exceeds `LONG`·F;
-- H of any other op lies between its F less the device's F − H (if all its further host work comes before the
-  kernel) and its F times the device's H / F (if the work is shared out as in element-wise ops): the middle is
-  taken. The ends are 15 µs apart for the V100's ``linear``; with the first, one product would beat the clock;
-- a table without short rows has no F. H of its element-wise ops is fitted to rows well above its shortest, of all
-  these ops together where one has too few, else it is `USUAL_S`; other ops have `SHARES` of it;
-- a timing below `RESOLUTION`·F is below the harness's resolution: nothing can be said of its kernel. Where no F
-  was seen, F is `USUAL_FLOOR`·H.
+- H of any other op lies between its F minus the device's F − H (if all its further host work comes before the
+  kernel) and its F times the device's H / F (if the work is distributed as in element-wise ops): the mean of the
+  two is used. They are 15 µs apart for the V100's ``linear``; with the first, one product would exceed the peak
+  rate;
+- a table without short rows has no F. H of its element-wise ops is then fitted to rows well above its shortest, of
+  all these ops together if one has too few, else it is `USUAL_S`; other ops have `SHARES` of it;
+- a timing below `RESOLUTION`·F is below the harness's resolution: it says nothing about its kernel. Where no F was
+  seen, F is `USUAL_FLOOR`·H.
 
-H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows
-with its bytes tells it from the host's work, so it is taken off with it.
+H includes the kernel's start, 1 to 2 µs, which a kernel waiting in a queue has as well. It does not grow with the
+kernel's bytes, so it cannot be separated from the host's work and is subtracted with it.
 
-What ran was read in ``neusight/Dataset/collect.py`` of that project: ``linear`` is nn.Linear with bias, ``ln``
-nn.LayerNorm with gain and bias, ``addu`` and its like take one tensor and a scalar, ``conv`` is nn.Conv2d
-without bias, cuDNN choosing by trial. Products are B × (M×N)·(N×K): the reduction is N.
+The source ``neusight/Dataset/collect.py`` of that project shows what ran: ``linear`` is nn.Linear with bias,
+``ln`` nn.LayerNorm with gain and bias, ``addu`` and similar ops have one tensor and a scalar, ``conv`` is
+nn.Conv2d without bias, cuDNN choosing by trial. Products are B × (M×N)·(N×K): the reduction is N.
 """
 
 from __future__ import annotations
@@ -47,35 +49,40 @@ Vector = NDArray[np.float64]
 
 SMALLEST = 20
 AGREE = 1.35
-"""Largest ratio of the 90 % to the 10 % quantile at which the smallest timings of an op are one and the same."""
+"""Largest ratio of the 90 % to the 10 % quantile at which the smallest timings of an op count as equal."""
 RISES = 0.25
-"""Power of the work by which the smallest timings rise at most where they are a floor. Where a dense table begins
-above it they agree too, but rise with the work; 88 floors of six devices rise by the power 0.10 at most."""
+"""Largest power of the work by which the smallest timings may grow if they are a floor.
+
+In a dense table that begins above the floor they are similar too, but grow with the work; 88 floors of six devices
+grow by the power 0.10 at most.
+"""
 LONG = 2.0
 ENOUGH = 30
-"""Long timings from which a cost and a rate can be told apart."""
+"""Fewest long timings from which cost and rate can be separated."""
 RESOLUTION = 1.2
 HUBER = 0.02
-"""Relative error from which a timing pulls with constant force."""
+"""Relative error above which a timing's influence on the fit is constant."""
 ROUNDS = 20
 LIKE: Mapping[str, str] = {"conv": "linear"}
 """Both are modules that call a library; no convolution of the tables is short enough to show its own cost."""
 SHARES: Mapping[str, float] = {"linear": 2.2, "conv": 2.2, "bmm": 1.1, "ln": 1.9, "softmax": 1.2}
-"""Median H of an op by that of element-wise ops in the tables that have short rows (A100, P100, T4, V100, P4): 2.1
-to 2.3 for ``linear``, 1.1 to 1.5, 0.9 to 2.0 and 1.1 to 1.3."""
+"""Median H of an op over that of element-wise ops in the tables that have short rows (A100, P100, T4, V100, P4).
+
+The ranges are 2.1 to 2.3 for ``linear``, 1.1 to 1.5, 0.9 to 2.0 and 1.1 to 1.3.
+"""
 SHARE_QUARTILE = 0.13
-"""How far the quartiles of such a cost lie from it, as a share: they stand for those of repeats."""
+"""Relative distance of the quartiles from such a cost; they are used as the quartiles of repeats."""
 USUAL_S, USUAL_FLOOR = 17.5e-6, 1.8
-"""Median H [s] of element-wise ops, and their F by H, in the same tables: 15 to 29 µs, 1.6 to 2.3."""
+"""Median H [s] of element-wise ops, and their F over H, in the same tables: 15 to 29 µs, 1.6 to 2.3."""
 
 
 class Harness(NamedTuple):
     """Costs of a device by op [s].
 
-    `floor_s`: op to the time of its shortest kernels, where they agree.
-    `cost_s`: op to the fixed cost in its long timings; absent where nothing tells.
+    `floor_s`: op to the time of its shortest kernels, if they agree.
+    `cost_s`: op to the fixed cost in its long timings; absent if unknown.
     `fitted`: the ops whose cost was fitted.
-    `shares`: those that have a share of what element-wise ops have, as other devices tell it.
+    `shares`: those whose cost is a share of that of element-wise ops, known from other devices.
     """
 
     floor_s: Mapping[str, float]
@@ -85,7 +92,7 @@ class Harness(NamedTuple):
 
 
 def floor_seconds(seconds: Vector, work: Vector) -> float:
-    """Find the time that the smallest ops share [s], whatever their work; NaN where they do not.
+    """Return the time that the smallest ops share [s], whatever their work; NaN if they do not agree.
 
     >>> work = np.arange(1.0, 101.0)
     >>> round(floor_seconds(np.maximum(30e-6, work * 1e-6), work) * 1e6, 1)
@@ -96,16 +103,16 @@ def floor_seconds(seconds: Vector, work: Vector) -> float:
     order = np.argsort(work, kind="stable")[:SMALLEST]
     if len(order) < SMALLEST:
         return float("nan")
-    low, middle, high = np.quantile(seconds[order], [0.1, 0.5, 0.9])
+    low, median, high = np.quantile(seconds[order], [0.1, 0.5, 0.9])
     least, most = np.quantile(work[order], [0.1, 0.9])
-    stays = np.log(high / low) < RISES * np.log(most / least)
-    return float(middle) if high < AGREE * low and stays else float("nan")
+    is_flat = np.log(high / low) < RISES * np.log(most / least)
+    return float(median) if high < AGREE * low and is_flat else float("nan")
 
 
 def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None) -> float:
-    """Fit time = H + byte / rate by relative error, robust to outliers, and give H [s].
+    """Fit time = H + byte / rate by relative error, robust to outliers, and return H [s].
 
-    Least squares with weights renewed by Huber's rule. `op` (n,): number of each row's op; each has a rate.
+    Iteratively reweighted least squares with Huber's weights. `op` (n,): each row's op number; each op has a rate.
 
     >>> byte = np.linspace(1e7, 1e9, 50)
     >>> round(intercept(15e-6 + byte / 900e9, byte) * 1e6, 3)
@@ -122,8 +129,8 @@ def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None)
 
 
 def _elementwise_costs(rows: pd.DataFrame, floors: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """Fit H [s] of each element-wise op that has enough long timings, and one H of all such ops together."""
-    # Without a floor the shortest row may be on it, or far above.
+    """Fit H [s] of each element-wise op with enough long timings, and one H for all such ops."""
+    # Without a floor, the shortest row may be at the floor or far above.
     shortest = rows["op"].map(rows.groupby("op")["seconds"].min().to_dict() | dict(floors))
     rows = rows[rows["seconds"] > LONG * shortest]
     fitted: dict[str, float] = {}
@@ -141,7 +148,7 @@ def _elementwise_costs(rows: pd.DataFrame, floors: Mapping[str, float]) -> tuple
 
 
 def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
-    """Tell floors and fixed costs of a device's ops.
+    """Find floors and fixed costs of a device's ops.
 
     `rows`: ``op``, ``seconds``, ``work`` (anything that grows with the kernel's time) and ``byte``; `elementwise`:
     rows whose kernel moves its bytes and does nothing else.
@@ -151,8 +158,8 @@ def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
         for op, group in rows.groupby("op")
     }
     floors = {op: floor for op, floor in floors.items() if np.isfinite(floor)}
-    fitted, usual = _elementwise_costs(rows[elementwise], floors)
-    costs = {str(op): usual * SHARES.get(str(op), 1.0) for op in rows["op"].unique()}
+    fitted, typical = _elementwise_costs(rows[elementwise], floors)
+    costs = {str(op): typical * SHARES.get(str(op), 1.0) for op in rows["op"].unique()}
     own: dict[str, float] = {}
     if both := [(floors[op], cost) for op, cost in fitted.items() if op in floors]:
         hidden = float(np.median([floor - cost for floor, cost in both]))
@@ -172,7 +179,7 @@ SIZES = ("B", "M", "N", "K", "H", "Cin", "Cout", "ks", "HW", "stride", "pad")
 
 
 class Traffic(NamedTuple):
-    """An op that is decided by its traffic: its kind, PyTorch's name, and the tensors of full size it reads."""
+    """An op whose time its traffic determines: kind, PyTorch's name, and number of full-size tensors read."""
 
     kind: str
     op: str
@@ -189,7 +196,7 @@ TRAFFIC: Mapping[str, Traffic] = {
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(PRODUCTS, "gemm"), "conv": "conv", **{word: one.kind for word, one in TRAFFIC.items()},
 }  # fmt: skip
-"""Their words and our kinds."""
+"""NeuSight's names of ops and fomkit's kinds."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "gemm": ("B", "M", "N", "K"), "conv": ("B", "Cin", "Cout", "ks", "HW", "stride"),
     **dict.fromkeys(("pointwise", "softmax", "norm"), ("B", "H")),
@@ -198,7 +205,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def _moved(rows: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
-    """Give bytes read and written; a norm reads gain and bias too, and keeps a mean and a deviation per row."""
+    """Return bytes read and written; a norm also reads gain and bias, and keeps mean and deviation per row."""
     numel = rows["B"] * rows["H"]
     norm = rows["op"] == "ln"
     inputs = rows["op"].map({word: one.inputs for word, one in TRAFFIC.items()})
@@ -207,7 +214,7 @@ def _moved(rows: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
 
 
 def work_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Give what tells the harness: ``op``, ``seconds``, ``work``, and ``byte`` where traffic decides the time."""
+    """Return the columns for `find_harness`: ``op``, ``seconds``, ``work``, and ``byte`` if traffic decides."""
     read, written = _moved(rows)
     byte = read + written
     used = [name for name in SIZES if name not in ("stride", "pad")]
@@ -217,14 +224,14 @@ def work_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def product_columns(rows: pd.DataFrame, engine: str) -> dict[str, object]:
-    """Give the columns of matrix products."""
+    """Return the columns of matrix products."""
     sizes = {"b": rows["B"], "m": rows["M"], "n": rows["K"], "k": rows["N"]}
     stored = {"trans_a": 0.0, "trans_b": (rows["op"] == "linear").astype("float64")}
     return {"kind": "gemm", "engine": engine, **sizes, **stored, "note": "timed as " + rows["op"]}
 
 
 def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
-    """Give the columns of convolutions, all of them square and flat."""
+    """Return the columns of convolutions, all of them square and two-dimensional."""
     pairs = (("kernel", "ks"), ("stride", "stride"), ("pad", "pad"))
     square = {f"{name}_{axis}": rows[column] for name, column in pairs for axis in ("h", "w")}
     depth = {"depth": 1.0, "kernel_d": 1.0, "stride_d": 1.0, "pad_d": 0.0}
@@ -236,7 +243,7 @@ def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def traffic_columns(rows: pd.DataFrame) -> dict[str, object]:
-    """Give the columns of element-wise ops, norms and softmax, each the timing of its own op."""
+    """Return the columns of element-wise ops, norms and softmax, each the timing of its own op."""
     read, written = _moved(rows)
     inputs = rows["op"].map({word: one.inputs + 2.0 * (word == "ln") for word, one in TRAFFIC.items()})
     return {
@@ -255,7 +262,7 @@ def traffic_columns(rows: pd.DataFrame) -> dict[str, object]:
 HARNESS = "NeuSight"
 REPEATS = 25.0
 MATRIX_DEVICES = ("AMD", "MI1", "MI2", "MI3")
-"""How devices begin whose fp32 products run on matrix units (AMD); a newer PyTorch timed them."""
+"""Prefixes of devices whose fp32 products run on matrix units (AMD); a newer PyTorch timed these."""
 _TEXTS = ("device", "op", "split", "flag")
 NOTES = (
     "NeuSight's times are means of the 5 fastest of 25 single calls of PyTorch 2.1 (AMD: 2.4.1), CUDA 12.1, fp32 "
@@ -265,12 +272,12 @@ NOTES = (
 
 
 def recognise_neusight(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of NeuSight's table of kernels."""
+    """Return whether a file is text whose first line names the columns of NeuSight's table of kernels."""
     return set(read_header(path)) >= {*_TEXTS, *SIZES, "latency_ms"}
 
 
 def devices_of(path: Path) -> tuple[str, ...]:
-    """Name the devices of a table, in order of appearance."""
+    """Return the devices of a table, in order of appearance."""
     return tuple(dict.fromkeys(read_columns(path, ("device",), ())["device"]))
 
 
@@ -346,16 +353,15 @@ def _remark(device: str, harness: Harness) -> str:
     words = dict.fromkeys(harness.cost_s, " (carried over)") | dict.fromkeys(harness.fitted, "")
     words |= dict.fromkeys(harness.shares, " (as other devices' tables have it beside element-wise ops)")
     costs = ", ".join(f"{op} {cost * 1e6:.0f}{words[op]}" for op, cost in sorted(harness.cost_s.items()))
-    told = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
-    return f"{device}: fixed cost of the harness by op [us]: {costs}.{told}"
+    no_fit = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
+    return f"{device}: fixed cost of the harness by op [us]: {costs}.{no_fit}"
 
 
 def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
-    """Read the kernels of one device.
+    """Read the kernels of one device; times become seconds, with the harness's cost in ``harness_s``.
 
-    `path`: ``kernels.csv``, packed by gzip or not; `device`: as the table names it; needed where it has several.
-    Gives an ImportedTimings: times in seconds, with the harness's cost beside each. Element-wise ops, norms and
-    softmax name their op.
+    `path`: ``kernels.csv``, gzipped or not; `device`: as the table names it; needed if it has several.
+    Element-wise ops, norms and softmax name their op.
     """
     device = _choose_device(path, device)
     rows = _read_rows(path, device)

@@ -1,18 +1,18 @@
-"""What two simulators of large models rest on, as TIMINGS: Vidur's kernels and collectives, vTrain's all-reduces.
+"""Read the timings of two simulators of large models as TIMINGS: Vidur's and vTrain's.
 
-Vidur (Microsoft, 2024) runs one decoder layer of a serving engine in fp16 and adds up what the profiler says of
-the kernels inside each named piece, in ms: device time alone, warm, to a whole microsecond. What ran was read in
-its sources (``vidur/profiling/mlp``, ``collectives``):
+Vidur (Microsoft, 2024) runs one decoder layer of a serving engine in fp16 and sums the profiler's times of the
+kernels in each named piece, in ms: device time alone, warm, rounded to a microsecond. Its sources
+(``vidur/profiling/mlp``, ``collectives``) show what ran:
 
-- Projections are F.linear, weights stored n×k; of ``num_tensor_parallel_workers`` each has its share of heads, of
-  the inner width and of the vocabulary. A gated activation reads both halves, positions are turned in place.
-- Norms are RMS norms of a kernel of the engine's own where there is a norm after attention; where there is none,
+- Projections are F.linear, weights stored n×k; each of ``num_tensor_parallel_workers`` has its share of heads, of
+  the inner width and of the vocabulary. A gated activation reads both halves; positions are rotated in place.
+- If there is a norm after attention, the norms are RMS norms by a kernel of the serving engine. If there is none,
   the file does not say which norm it is, and ``add`` is two additions in one time.
-- Of several workers the embedding masks what is not its own: more than one kernel in one time.
+- With several workers the embedding masks the words of other workers: more than one kernel in one time.
 - A collective's time is the median of NCCL's kernels on rank 0; every rank holds ``size`` bytes of fp16.
 
-vTrain (KAIST, 2024) has nccl-tests' all-reduce at one number of ranks, in ns, out of place and in place; the ranks
-are told from the two rates: bus over algorithm is 2(n − 1)/n.
+vTrain (KAIST, 2024) has nccl-tests' all-reduce at one number of ranks n, in ns, out of place and in place; the
+ratio of bus rate to algorithm rate, 2(n − 1)/n, determines n.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_p
 
 HARNESS = "Vidur"
 TICK_S = 1e-6
-"""What the profiler's times are whole multiples of."""
+"""Resolution of the profiler's times [s]."""
 SHORTEST = 3
-"""Ticks below which a time tells less than a factor of 1.2 either way."""
+"""Fewest ticks of a usable time; a shorter time is uncertain by more than a factor of 1.2 either way."""
 ITEM = ITEM_BYTE["fp16"]
 _SIZES = ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size", "num_tokens")
 _WORKERS = "num_tensor_parallel_workers"
@@ -50,7 +50,7 @@ def _projection(n: pd.Series[float], k: pd.Series[float], rows: pd.DataFrame) ->
 
 def _streamed(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int, row: pd.Series[float] | float,
              extra: pd.Series[float] | float = 0.0) -> Columns:  # fmt: skip
-    """Give the columns of an op that reads so many numbers for each that it writes; `extra`: read once."""
+    """Return the columns of an op that reads ``reads`` numbers for each one written, and `extra` numbers once."""
     read, written = ITEM * (numel * reads + extra), ITEM * numel
     sizes = {"numel": numel, "row": row, "inputs": reads, "read_byte": read, "write_byte": written}
     return {"kind": kind, "op": "", "engine": "vector", "pass_name": "forward", **sizes}
@@ -62,11 +62,11 @@ def _turned_positions(rows: pd.DataFrame) -> Columns:
     return {
         **turned,
         "op": "positions",
-    }  # what a model's configuration calls it: another op of this traffic is faster
+    }  # a model's configuration has this name; another op of this traffic is faster
 
 
 def _makers(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
-    """Give what makes the columns of each piece."""
+    """Return, for each piece, a function that makes its columns."""
     tokens, wide, workers = rows["num_tokens"], rows["n_embd"], rows[_WORKERS]
     inner, gated = rows["n_expanded_embd"] / workers, 1 + rows["gated"]
     heads = (rows["n_head"] + 2 * rows["n_kv_head"]) / workers * rows["head_dim"]
@@ -95,7 +95,7 @@ _MASKED = "several kernels in one time: a worker masks the words that others hol
 
 
 def _why_left_out(piece: str, rows: pd.DataFrame, seconds: pd.Series[float], *, second: bool) -> pd.Series[str]:
-    """Say of each row why it is no timing of one op; "" where it is one."""
+    """Return for each row why it is not the timing of one op; "" if it is."""
     why = seconds.map(lambda _: "")
     least, most = (rows[one.format(piece)] / 1e3 for one in (_LEAST, _MOST))
     why = why.mask((seconds < least * 0.999) | (seconds > most * 1.001), "a median outside its least and most")
@@ -108,7 +108,7 @@ def _why_left_out(piece: str, rows: pd.DataFrame, seconds: pd.Series[float], *, 
 
 
 def recognise_vidur(path: Path) -> bool:
-    """Tell whether a file is a table of Vidur's: of a layer's pieces, or of a collective."""
+    """Return whether a file is a table of Vidur's: of a layer's pieces, or of a collective."""
     header = read_header(path)
     layers = {*_SIZES, _WORKERS} <= set(header)
     return any(name.startswith("time_stats.") for name in header) and (layers or "devices_per_node" in header)
@@ -216,7 +216,7 @@ VTRAIN_HEADER = ("size(B)", "count", "type", *2 * ("time(ns)", "busbw(GB/s)"))
 
 
 class _Reduced(NamedTuple):
-    """One printed time: its line, bytes, seconds, rate on the bus by the algorithm's, format and place."""
+    """One printed time: its line, bytes, seconds, bus rate over algorithm rate, number format, and place."""
 
     line: int
     byte: float
@@ -227,7 +227,7 @@ class _Reduced(NamedTuple):
 
 
 def recognise_vtrain(path: Path) -> bool:
-    """Tell whether a file is a table of vTrain's all-reduces."""
+    """Return whether a file is a table of vTrain's all-reduces."""
     return read_header(path) == VTRAIN_HEADER
 
 
@@ -246,13 +246,13 @@ def _printed_times(path: Path) -> Iterator[_Reduced]:
 
 
 def read_vtrain(path: Path) -> ImportedTimings:
-    """Read a table of all-reduces of one number of ranks."""
+    """Read a table of all-reduces at one number of ranks."""
     found = list(_printed_times(path))
-    middle = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
-    ranks = round(2 / (2 - middle)) if 0.9 < middle < 1.999 else 0
-    if ranks < 2 or abs(2 * (ranks - 1) / ranks / middle - 1) > TOLERANCE:
+    median = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
+    ranks = round(2 / (2 - median)) if 0.9 < median < 1.999 else 0
+    if ranks < 2 or abs(2 * (ranks - 1) / ranks / median - 1) > TOLERANCE:
         raise FomkitError(
-            str(path), f"its rates on the bus are {middle:.3g} times bytes over time, which no number of ranks "
+            str(path), f"its rates on the bus are {median:.3g} times bytes over time, which no number of ranks "
             "makes (2 × (n − 1) / n). Check its units: bytes, ns, GB/s.",
         )  # fmt: skip
     factor = 2 * (ranks - 1) / ranks
@@ -267,5 +267,5 @@ def read_vtrain(path: Path) -> ImportedTimings:
     wrong = len(found) - len(kept)
     reason = "size, time and rate that do not agree" if wrong else ""
     count = SectionCount("-", "all_reduce", imported=len(kept), skipped=wrong, reason=reason, kind="collective")
-    told = f"The rates are those of {ranks} ranks; they are taken to be of one node."
-    return ImportedTimings(timings, "", {"Ranks": str(ranks)}, (count,), remarks=(told,))
+    remark = f"The rates are those of {ranks} ranks; they are taken to be of one node."
+    return ImportedTimings(timings, "", {"Ranks": str(ranks)}, (count,), remarks=(remark,))
