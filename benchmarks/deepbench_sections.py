@@ -1,8 +1,8 @@
 """Print one table of the DeepBench workbooks by device and section: imported rows and cross-validation errors.
 
-``python benchmarks/deepbench_sections.py ../shared`` imports every workbook again and counts its timings by section
-and pass (imported, of which corrected; rows without a time). It also prints the errors of the shipped fit of that
-kind for shapes that its table does not have: median (mean) absolute error in percent and the share of 80 %
+``python benchmarks/deepbench_sections.py ../shared`` imports every workbook again and counts its timings by
+section and pass (imported, of which corrected; rows without a time). It also prints the errors of the shipped fit
+of that kind for shapes that its table does not have: median (mean) absolute error in percent and the share of 80 %
 intervals that contain the truth, with whole shape groups left out and everything refitted
 (`calibration.left_out`; ``left_out_errors.py`` repeats it, intervals included, with a baseline).
 If two workbooks or sections feed one fit, its error is in the rows of each.

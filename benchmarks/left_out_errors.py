@@ -4,8 +4,8 @@
 machine, if none is named): the median and mean absolute error, the error of the sum, and the share of 80 %
 intervals that contain the truth, and the errors of the baseline "nearest, scaled" on the same rows. Whole shape
 groups are left out: products by their reduction length k, sparse ones by their matrix, convolutions by everything
-but the batch, recurrent layers by hidden size and steps, collectives by the message. Everything is refitted without
-them, intervals too, by the package's own functions. A family is skipped if too few ops would remain for a fit.
+but the batch, recurrent layers by hidden size and steps, collectives by the message. Everything is refitted
+without them, intervals too, by the package's own functions. A family is skipped if too few ops would remain.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def nearest_scaled(known: pd.DataFrame, query: pd.DataFrame, kind: str, floor_s:
 
 
 def floors(machine: Machine, name: FamilyName, rows: pd.DataFrame) -> pd.Series:
-    """Return the quantity that the baseline scales with: the roofline's floor [s]; for collectives the message [byte]."""
+    """Return what the baseline scales with: the roofline's floor [s]; for collectives the message [byte]."""
     if name.kind == "collective":
         return rows["message_byte"]
     known = rates(machine, name.dtype, name.engine)

@@ -3,15 +3,15 @@
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
 tables in SHARED/data and prints the numbers of rows read and kept. Rows of ops that only a serving framework has
 (products scaled by blocks, attention over an fp8 cache or a window) are left out: no traced model has these ops,
-and none states how unevenly experts are chosen. Rows by another library than that of most rows of a family are left
-out too: both libraries have rows of equal sizes, and no traced model states which library it uses.
+and none states how unevenly experts are chosen. Rows by another library than that of most rows of a family are
+left out too: both libraries have rows of equal sizes, and no traced model states which library it uses.
 
 Large tables are thinned for shipping. Rows are drawn by a hash of their sizes, so that everyone draws the same.
 
 The rows left out test the fits, which have not seen them. Evenly spaced rows (each the farthest from those before)
-would predict slightly better, 5.0 instead of 5.2 % for 2,000 of 35,742 products. But each kept row would be farther
-from the others than rows usually are, so errors of left-out rows, and with them the intervals, would be too large
-(93 % hits instead of 80 for convolutions).
+would predict slightly better, 5.0 instead of 5.2 % for 2,000 of 35,742 products. But each kept row would be
+farther from the others than rows usually are, so errors of left-out rows, and with them the intervals, would be
+too large (93 % hits instead of 80 for convolutions).
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def thin_timings(
 ) -> pd.DataFrame:
     """Keep about a given number of timings of each part, drawn by the hash of their sizes.
 
-    `timings`: a TIMINGS table; `most`: kind of op to the number of rows kept of each part (`PARTS`); other kinds are
-    kept whole; `apart` (n,): a further key of parts, to keep more of a few important rows than a draw from all rows
-    would. Returns the kept rows, with their index and in their order; the same table always gives the same rows.
+    `timings`: a TIMINGS table; `most`: kind of op to the number of rows kept of each part (`PARTS`); other kinds
+    are kept whole; `apart` (n,): a further key of parts, to keep more of a few important rows than a draw from all
+    rows would. Returns the kept rows, with their index and in their order; the draw is always the same.
     """
     kept: list[NDArray[np.intp]] = []
     parts = [name for name in PARTS if name in timings.columns]
@@ -153,7 +153,7 @@ def family_of(timings: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def of_one_library(timings: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which timings are by the library that timed most of their family."""
+    """Return which timings are by the library that timed most of their family; links are counted separately."""
     counts = timings.groupby([family_of(timings), timings["library"]])["library"].transform("size")
     return np.asarray((counts == counts.groupby(family_of(timings)).transform("max")).to_numpy(), np.bool_)
 

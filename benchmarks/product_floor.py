@@ -1,9 +1,10 @@
-"""Estimate the lowest error of a single product predicted from a board's own products, a bound for any table of them.
+"""Estimate how well a board's own products can predict one of them, a bound for any table of products.
 
 ``python benchmarks/product_floor.py SHARED`` reads all 35,742 products that aiconfigurator timed on a board in one
 number format, leaves 3,000 out, drawn once, and fits boosted trees (scikit-learn) to the rest: to the residual of
-the board's tile form, with features from sizes, powers of two that divide them, and the filling of tiles and waves.
-Other sizes with the same weights are known, so this is easier than `fomkit validate`. It prints errors in percent.
+the board's tile form, with features from sizes, powers of two that divide them, and the filling of tiles and
+waves. Other sizes with the same weights are known, so the task is easier than that of `fomkit validate`. It prints
+errors in percent.
 """
 
 from __future__ import annotations
