@@ -348,9 +348,9 @@ def design_share(ops: Sequence[Wanted], machine: Machine) -> float:
 def model_shares(
     names: Sequence[str], machine: Machine, project: Callable[[str, Machine], Estimate]
 ) -> dict[str, float]:
-    """Return the share of each model's predicted step time that is measured or interpolated.
+    """Return the share of each model's predicted step time, of ops with a time, that is measured or interpolated.
 
-    An op without a time is not counted; a model that cannot be estimated on the machine has a share of 0.
+    A model that cannot be estimated on the machine has a share of 0.
     """
     found = {}
     for name in names:

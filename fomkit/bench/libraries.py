@@ -38,8 +38,7 @@ _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 class Wanted(NamedTuple):
     """An op to time.
 
-    `cells`: cells of a row of timings by column, as text; ``lengths`` additionally has the sizes of an update's
-      tensors.
+    `cells`: cells of a row of timings by column, as text, and ``lengths``, the sizes of an update's tensors.
     `weight`: relative importance of its error: for models, executions per second of the step.
     `models`: names of its models; "" for an op of the design.
     """
@@ -231,9 +230,8 @@ class GoneError(Exception):
 class Child:
     """The timing process, restarted for the next op after it dies.
 
-    `command`: the command that starts it.
-    `setup`: first message to each new process: ``device``, ``threads``, ``cache_byte``, and the ``library`` that
-      runs the ops.
+    `command`: starts it; `setup`: first message to each new process: ``device``, ``threads``, ``cache_byte``, and
+    the ``library`` that runs the ops.
     """
 
     def __init__(self, command: Sequence[str], setup: Mapping[str, Any]) -> None:

@@ -266,10 +266,7 @@ def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -
 
 
 def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) -> NetworkMeasured | None:
-    """Measure the links between processes and write them into a machine profile.
-
-    Returns None in a launched process that does not write.
-    """
+    """Measure the links between processes and write them into a machine profile; None in processes that do not."""
     begun = time.monotonic()
     facts = read_facts()
     machine = begun_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)

@@ -41,10 +41,7 @@ def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
 
 
 def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[Path]:
-    """Write a machine with further notes, and refit its timings if no fits are stored for them.
-
-    Returns the files written.
-    """
+    """Write a machine with further notes, refit timings without stored fits, and return the files written."""
     machine = replace(machine, notes=tuple(dict.fromkeys((*machine.notes, *notes))))
     files = save_machine(machine, output)
     written = load_machine(output)
@@ -145,10 +142,7 @@ def _clocks_of_cores(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
 
 
 def read_facts(root: Path = Path("/")) -> HostFacts:
-    """Read the facts that the operating system states.
-
-    `root`: folder of ``proc`` and ``sys``.
-    """
+    """Read the facts that the operating system states in ``proc`` and ``sys`` below ``root``."""
     cpuinfo = _read_if_there(root / "proc/cpuinfo")
 
     def reported(name: str) -> str:

@@ -1,7 +1,4 @@
-"""Measure a machine and write its profile: first peak rates, bandwidth and launch cost, then the ops.
-
-`measure` runs the whole measurement of a `MeasureSpec`.
-"""
+"""Measure a machine and write its profile: first peak rates, bandwidth and launch cost, then the ops."""
 
 from __future__ import annotations
 

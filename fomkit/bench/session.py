@@ -142,8 +142,7 @@ class Session:
     """A run of timings on one machine.
 
     `ends`: moment of `clock`, which times the ops, after which no op begins.
-    `seed`: seed of the random order.
-    `advance`: called with a message before each op.
+    `seed`: seed of the random order; `advance`: called with a message before each op.
     `around`: runs the timing of an op, and may read its energy (`fomkit.bench.power`).
     `wall`, `gives_up`: the wall clock, and its moment after which no op begins, however little of the budget is
       used.

@@ -1,7 +1,4 @@
-"""Compute the grid of rates, models × machines × frameworks × {train, infer}; convert results to plain content.
-
-`make_grid` fills the grid; `grid_content` and `compare_content` return grid and comparison as plain values.
-"""
+"""Compute rates of models × machines × frameworks × {train, infer}; grid and comparison as plain content."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Check the whole chain on this machine: measure ops, estimate the steps of ten models, and time those steps.
-
-`prove_here` runs the check; `content_of` converts its result to plain content (``fomkit/here/1``).
-"""
+"""Check the whole chain on this machine: measure ops, estimate the steps of ten models, and time those steps."""
 
 from __future__ import annotations
 

@@ -152,10 +152,7 @@ def shapes_of(model: ModelProfile) -> Shapes:
 
 
 def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
-    """Time the plain step of a model, as ``fomkit profile --measure step`` does.
-
-    ``precision`` as in that command: ``bf16``, or "" for the step as it is.
-    """
+    """Time the plain step of a model as ``fomkit profile --measure step`` does; ``precision``: ``bf16`` or ""."""
     mode = traced.model.traced_with["mode"]
     with watch_energy() as energy:
         return time_file(

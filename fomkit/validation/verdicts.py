@@ -154,10 +154,7 @@ def _cell_verdict(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None)
 
 
 def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerdict, ...]:
-    """Return a verdict for each cell, with ratios to the cell of the baseline machine under the same conditions.
-
-    `baseline`: name of a machine.
-    """
+    """Return a verdict for each cell, with ratios to ``baseline``'s cell under the same conditions."""
     found = []
     for cell in cells:
         key = (cell.model, cell.quantity, cell.batch)
@@ -230,12 +227,10 @@ def _times(all_verdicts: Iterable[CellVerdict], claims: Collection[Claim]) -> li
 
 
 def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[ExtendedProjection, ...]:
-    """Multiply each projection by measured over projected time of a reference model on the same machine.
+    """Multiply each projection by measured over projected time of ``model``, measured on the same machine.
 
     Only cells that do not wait for the host are used. The errors of the two projections are treated as
     independent, which makes the intervals of similar models too wide.
-
-    `model`: the reference model, measured on each machine.
     """
     known = _times(all_verdicts, ("absolute", "unexplained"))
     cells_by_key = {one.machine: one for one in known if one.model == model}
@@ -271,12 +266,10 @@ def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | 
 
 
 def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tuple[ExtendedProjection, ...]:
-    """Add to each projection the host's part of the same model's epoch on another machine.
+    """Add to each projection the host's part of the same model's epoch as measured on ``machine``.
 
     Cells whose claim is absolute are left out: their time is the device's own. The difference of host terms
     between two machines is estimated from their other models; the model itself has no influence on its interval.
-
-    `machine`: the machine whose measurements provide the host's part.
     """
     known = _times(all_verdicts, ("start-up bound", "host bound", "ratio", "unexplained"))
     cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}
