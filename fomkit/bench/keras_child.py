@@ -131,8 +131,8 @@ def _time_keras(
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    told = any(words in str(error).lower() for words in _LACKS_MEMORY)
-    return told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+    is_named = any(words in str(error).lower() for words in _LACKS_MEMORY)
+    return is_named or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
 TIMER = model_steps.FrameworkTimer(_time_keras, _lacks_memory)

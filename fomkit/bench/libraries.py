@@ -259,10 +259,10 @@ class Child:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            before = _of_children_s()
+            before = _children_s()
             self._process.kill()
             self._process.wait()
-            self._ended_s += max(self._spent_s, _of_children_s() - before)
+            self._ended_s += max(self._spent_s, _children_s() - before)
             self._spent_s = 0.0
             for stream in (self._process.stdin, self._process.stdout):
                 with suppress(OSError):
@@ -337,7 +337,7 @@ class Child:
             return {"reason": f"the process that timed it {reason}"}
 
 
-def _of_children_s() -> float:
+def _children_s() -> float:
     """Return the processor time [s] of all ended child processes of this process."""
     found = os.times()
     return found.children_user + found.children_system

@@ -133,14 +133,14 @@ def _in_pieces(cells: Mapping[str, Any]) -> object:
     return (whole, cells.get("numel")) if whole.startswith("native_dropout") else None
 
 
-def _whatever_pass(cells: Mapping[str, Any]) -> object:
+def _any_pass(cells: Mapping[str, Any]) -> object:
     """Match copies of any pass, for ops between the passes such as the gradient of the loss itself."""
     return (canonical(cells["op"]), cells.get("numel")) if cells["kind"] == "copy" else None
 
 
 ROUNDS: Sequence[Key] = (
     _same_op, _either_gradient(_same_op), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
-    _whatever_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
+    _any_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
 )  # fmt: skip
 """Keys by which rows and times are matched, round by round; None matches nothing."""
 
@@ -169,12 +169,12 @@ def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
             if place not in found.spent and (same := key(row)) is not None:
                 places[same].append(place)
         left = _join_round(key, rows, places, left, found)
-    _part_by_work(rows, found)
+    _split_by_work(rows, found)
     time = [found.spent.get(place, np.nan) / row["count"] for place, row in enumerate(rows)]
     miscounted = sum(abs(times_run - rows[place]["count"]) > 0.01 for place, times_run in found.ran.items())
     series = pd.Series(time, ops.index, dtype="float64")
     impls = frozenset(str(one.dimensions["impl"]) for one in seen if one.kind == "optimizer")
-    return Joined(series, sum(found.spent.values()), _listed(left), miscounted, impls, len(found.parted))
+    return Joined(series, sum(found.spent.values()), _list_unjoined(left), miscounted, impls, len(found.parted))
 
 
 @dataclass
@@ -186,7 +186,7 @@ class _Found:
     parted: set[int] = field(default_factory=set)
 
 
-def _part_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
+def _split_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
     """Divide times recorded as one for both gradients by their work; input gradients may have a smaller count."""
     pairs: dict[object, list[int]] = defaultdict(list)
     for place in sorted(found.parted):
@@ -227,7 +227,7 @@ def _join_round(
     return rest
 
 
-def _listed(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
+def _list_unjoined(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
     """List the unjoined times by op, the longest first; small times of ops without work are listed together."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for one in left:

@@ -113,31 +113,31 @@ def by_processor(timed: Timed, covered: float) -> Timed:
     """
     if _wall_over_processor(timed, covered) < SHARED:
         return timed  # op times do not exceed processor time, so nothing else disturbed them
-    timed = _calm(timed)
+    timed = _least_disturbed(timed)
     factor = _wall_over_processor(timed, covered)
     if factor < SHARED:
         return timed
     if factor > MOST_SHARED:
         why = f"by the wall its ops took {factor:.3g} times their processor time, so that no times of ops are kept"
         text = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
-        return Timed(_noted(timed.run, text))
+        return Timed(_with_note(timed.run, text))
     text = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
-    run = _noted(timed.run, f"the processor was shared: {text}")
+    run = _with_note(timed.run, f"the processor was shared: {text}")
     spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
     joined = None if timed.joined is None else timed.joined.faster(factor)
     return replace(timed, run=run, spent=spent, joined=joined, scaled_by=factor)
 
 
-def _calm(timed: Timed) -> Timed:
+def _least_disturbed(timed: Timed) -> Timed:
     """Use the op times of the least disturbed steps, if the profiler distinguishes steps."""
     if not timed.spent or any(math.isnan(one.calm_s) for one in timed.spent):
         return timed
     text = "the time of each op is that of the quarter of profiled steps that disturbed it least"
     spent = tuple(replace(one, time_s=one.calm_s) for one in timed.spent if one.calm_s > 0)
-    return replace(timed, run=_noted(timed.run, f"the processor was shared: {text}"), spent=spent)
+    return replace(timed, run=_with_note(timed.run, f"the processor was shared: {text}"), spent=spent)
 
 
-def _noted(run: MeasuredRun, text: str) -> MeasuredRun:
+def _with_note(run: MeasuredRun, text: str) -> MeasuredRun:
     return replace(run, notes=(*run.notes, text))
 
 
@@ -167,7 +167,7 @@ def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> T
     run = timed.run
     found = read(run.device, [(begin, end) for begin, end in result["moments"]], run.step.repeats)
     if isinstance(found, str):
-        return replace(timed, run=_noted(run, f"{NO_ENERGY}{found}"))
+        return replace(timed, run=_with_note(run, f"{NO_ENERGY}{found}"))
     return replace(timed, run=replace(run, energy=found))
 
 
@@ -333,9 +333,9 @@ class ProfiledOps:
 
 def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> Mapping[str, object]:
     """Return a child's result for a step: its conditions, samples and moments, and the profiler's record."""
-    told = {**conditions, "load_end": load(), "warm_up": WARM_UP}
+    recorded = {**conditions, "load_end": load(), "warm_up": WARM_UP}
     seen = None if ops is None else asdict(ops)
-    return {"conditions": told, "plain": timed.plain, "moments": timed.moments, "ops": seen}
+    return {"conditions": recorded, "plain": timed.plain, "moments": timed.moments, "ops": seen}
 
 
 @dataclass(frozen=True)
@@ -356,11 +356,11 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
             return {"timed": timer.timed(path, request, folder=folder, **options)}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
-        told = explain_exception(error, request.where, path)
-        if told is not error and timer.lacks_memory(error):
-            what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
-            told = FomkitError(told.where, what)
-        return told_error(told)
+        explained = explain_exception(error, request.where, path)
+        if explained is not error and timer.lacks_memory(error):
+            what = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+            explained = FomkitError(explained.where, what)
+        return told_error(explained)
 
 
 def run_timing(timer: FrameworkTimer) -> None:

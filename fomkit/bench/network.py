@@ -239,7 +239,7 @@ def _end_by_interrupt(*, launched: bool) -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -> tuple[Machine, str, bool]:
+def _measure(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -> tuple[Machine, str, bool]:
     """Measure over one backend; return the machine with links, why there are none, whether the user ended it."""
     ranks, interrupted = _open(spec, backend), False
     try:
@@ -273,7 +273,7 @@ def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) ->
     before, reasons, interrupted = read_moment().load, list[str](), False
     measured = False
     for backend in spec.backends:
-        machine, reason, interrupted = _over(spec, backend, machine, report)
+        machine, reason, interrupted = _measure(spec, backend, machine, report)
         reasons += [reason] if reason else []
         measured |= not reason
         if interrupted:

@@ -227,18 +227,18 @@ class LocalRanks:
             for rank in range(self._ranks)
         ]  # fmt: skip
         # The ranks meet while they start, so all must start at once.
-        self._together(Child.__enter__)
+        self._on_all_ranks(Child.__enter__)
         stated = [child.facts for child in self.children]
         self.facts = next((one for one in stated if "missing" in one), stated[0])
 
-    def _together(self, act: Callable[[Child], Any]) -> list[Any]:
+    def _on_all_ranks(self, act: Callable[[Child], Any]) -> list[Any]:
         with ThreadPoolExecutor(self._ranks) as pool:
             return list(pool.map(act, self.children))
 
     def run_exchange(self, request: Mapping[str, Any]) -> Answer:
         """Run an exchange on all ranks."""
         limit_s = self._limit_s + GRACE_S
-        answers: list[Answer] = self._together(lambda child: child.time_op(request, limit_s))
+        answers: list[Answer] = self._on_all_ranks(lambda child: child.time_op(request, limit_s))
         lost = [rank for rank, one in enumerate(answers) if one.get("reason", "").startswith(GONE)]
         if lost:
             return {"reason": f"rank {lost[0]}: {answers[lost[0]]['reason']}", "broken": True}

@@ -308,8 +308,8 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
         )
     counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
     cut = f"{counts[-1] - counts[0]} more events while measuring" if counts else "not readable"
-    said = [str(one["said"]) for one in journal.marked("said")]
-    return (*messages, f"throttling: {cut}", *said, *missed_of(journal), *_skipped(journal))
+    recorded = [str(one["said"]) for one in journal.marked("said")]
+    return (*messages, f"throttling: {cut}", *recorded, *missed_of(journal), *_skipped(journal))
 
 
 def machine_of(journal: Journal, subject: Subject) -> Machine:

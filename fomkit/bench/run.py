@@ -77,7 +77,7 @@ def _tensor_lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
     return " ".join(map(str, lengths)) if agrees else ""
 
 
-def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
+def _wanted_of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
     found = []
     counts = rows["count"].to_numpy(np.float64)
     records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
@@ -162,7 +162,7 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
         found: list[Wanted] = []
         for estimated in estimates:
             settled = settle_engines(estimated.ops.reset_index(drop=True), machine)[0]
-            found += _of_rows(estimated, settled[settled["kind"] != "other"], library.knows_op)
+            found += _wanted_of_rows(estimated, settled[settled["kind"] != "other"], library.knows_op)
         session.wanted = distinct(found)
         session.time_best(session.wanted)
         return
@@ -212,7 +212,7 @@ def resume_command(spec: MeasureSpec) -> str:
     return shlex.join([*words, "-o", str(spec.output)])
 
 
-def _judged(
+def _verdict_on(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Verdict:
     """Return the verdict on a written profile, from the machine as an estimate would load it."""
@@ -284,17 +284,17 @@ def measure(
             session.look()
         except KeyboardInterrupt:
             ended = "interrupted"
-    return _written(session, spec, clocks, begun, ended)
+    return _write_result(session, spec, clocks, begun, ended)
 
 
-def _written(
+def _write_result(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Measured:
     """Write the profile with its verdict; delete the journal if the measurement need not be resumed."""
     machine = machine_of(session.journal, session.subject)
     save_machine(machine, spec.output)
     files = write_fits(load_machine(spec.output), spec.output)
-    verdict = _judged(session, spec, clocks, begun, ended)
+    verdict = _verdict_on(session, spec, clocks, begun, ended)
     machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
     files = [*save_machine(machine, spec.output), *files]
     if not verdict.resume or (verdict.sufficient and ended != "interrupted"):

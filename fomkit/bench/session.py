@@ -175,13 +175,13 @@ class Session:
     def measure_op(self, cells: Cells) -> Answer:
         """Time an op, even if it has a timing already."""
         if key_of(cells) not in self._byte:
-            self._weigh([cells])
+            self._compute_traffic([cells])
         cold = not self._byte[key_of(cells)] <= self.subject.near_byte
         request = {"cells": dict(cells), "effort": self.plan.effort(), "cold": cold}
         answer = self.timer.time_op(request, 30.0 + PATIENCE * self.plan.limit_s)
         return answer if "reason" in answer else {**answer, "state": "cold" if cold else "warm"}
 
-    def _weigh(self, ops: Sequence[Cells]) -> None:
+    def _compute_traffic(self, ops: Sequence[Cells]) -> None:
         """Compute the traffic of ops, all in one table, which costs as much for one op as for many."""
         if ops:
             byte = add_costs(as_table(ops))["byte"].to_numpy(np.float64)
@@ -230,14 +230,14 @@ class Session:
         self._time_shuffled(self.pending(ops), self.seed)
 
     def _time_shuffled(self, ops: list[Wanted], seed: int) -> None:
-        self._weigh([one.cells for one in ops])
+        self._compute_traffic([one.cells for one in ops])
         random.Random(seed).shuffle(ops)  # noqa: S311 - an order, no secret
         for one in ops:
             if self.left_s() <= 0:
                 return
             self.time_one(one)
 
-    def _fitting(self, ops: list[Wanted]) -> tuple[list[Wanted], Outlook]:
+    def _fitting_memory(self, ops: list[Wanted]) -> tuple[list[Wanted], Outlook]:
         """Return the ops whose operands fit in memory, with their predictions; record a reason for the others."""
         outlook = look_ahead(ops, machine_of(self.journal, self.subject))
         memory = self.subject.facts.get("memory_byte") or self.subject.host.memory_byte or np.inf
@@ -255,7 +255,7 @@ class Session:
         """
         rounds = 0
         while (waiting := self.pending(ops)) and self.left_s() > 0:
-            waiting, outlook = self._fitting(waiting)
+            waiting, outlook = self._fitting_memory(waiting)
             times = np.nan_to_num(outlook.time_s, nan=1e-3)
             costs = cost_s(times, self.plan.limit_s, self.plan.most, FLUSH_S)
             order = best_first(gains(waiting, outlook), costs)

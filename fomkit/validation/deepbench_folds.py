@@ -36,22 +36,22 @@ from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
 
-_TOLD = ("extrapolated", "interpolated")
+_SOURCES = ("extrapolated", "interpolated")
 
 
-def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+def _fold_masks(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
     for number in np.unique(fold):
         yield fold == number
 
 
-def _knowing(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
+def _machine_with_rows(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
     """Return the machine with the given rows as its table, and typical tables without its own architecture."""
     typical, own = machine.typical or shipped_typical_tables(), machine.device.architecture
     known = known.reset_index(drop=True)
     return replace(machine, timings=known, fits=fits, typical=typical, excluded=(own,) if own else ())
 
 
-def _ask(query: pd.DataFrame, machine: Machine, level: float) -> tuple[NDArray[np.float64], Words]:
+def _predict_rows(query: pd.DataFrame, machine: Machine, level: float) -> tuple[NDArray[np.float64], Words]:
     """Return time, low and high (3, n) of the rows by the machine's fits, and their time sources."""
     rows = query.reset_index(drop=True)
     found = interpolate.estimate(rows, machine, level)
@@ -76,7 +76,7 @@ def crossed(
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
-    log_s, spread, told = found.log_error + np.log(truth), found.spread, np.zeros(len(rows), np.intp)
+    log_s, spread, source = found.log_error + np.log(truth), found.spread, np.zeros(len(rows), np.intp)
     # Products are not priced by the fit alone: their times are also kept from falling with size.
     ((family, _),) = families(rows)
     for number, fit in found.fits.items():
@@ -86,17 +86,17 @@ def crossed(
         place = known["_place"].to_numpy()
         kept = {name: value[place] for name in ("residual", "row_noise") if len(value := getattr(fit, name))}
         fits = {str(family): written(fit._replace(**kept), known, kind)}
-        times, sources = _ask(rows[out], _knowing(machine, known, fits), level)
-        log_s[out], told[out] = np.log(times[0]), sources.are(_TOLD[1])
+        times, sources = _predict_rows(rows[out], _machine_with_rows(machine, known, fits), level)
+        log_s[out], source[out] = np.log(times[0]), sources.are(_SOURCES[1])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
-    for out in _parts(fold):
+    for out in _fold_masks(fold):
         # Quantiles of n errors are narrower than the true ones: n + 1 instead of n, as in `calibration`.
         outward = 0.5 + np.array([-level, level]) / 2 * (1 + 1 / (~out).sum())
         ends[:, out] = np.quantile(errors[~out], np.clip(outward, 0, 1))[:, None]
     low, high = np.minimum(ends[0], 0.0) * spread, np.maximum(ends[1], 0.0) * spread
     return replace(
-        sheet_cases(rows, np.exp([log_s, log_s + low, log_s + high]), Words(told, _TOLD), level), fold=fold
+        sheet_cases(rows, np.exp([log_s, log_s + low, log_s + high]), Words(source, _SOURCES), level), fold=fold
     )
 
 
@@ -112,15 +112,15 @@ def fit_and_predict(
     `known`, `query`: training rows of one family with their costs; `machine`: source of the facts; `others`: by
     family, the data of other machines.
     """
-    knowing = _knowing(machine, known, fit_timings(known, others))
-    return sheet_cases(query, *_ask(query, knowing, level), level)
+    knowing = _machine_with_rows(machine, known, fit_timings(known, others))
+    return sheet_cases(query, *_predict_rows(query, knowing, level), level)
 
 
 def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
     """Predict each row as fomkit would for a user who has only the other folds."""
     truth = rows["_time_s"].to_numpy(np.float64)
     filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold, term=np.full(len(rows), np.nan))
-    for out in _parts(fold):
+    for out in _fold_masks(fold):
         found = fit_and_predict(rows[~out], rows[out], machine, level)
         for name in ("value", "low", "high", "term"):
             getattr(filled, name)[out] = getattr(found, name)

@@ -163,7 +163,7 @@ ROOFLINE = "datasheet roofline"
 _KEYS = ["dtype", "engine", "kind", "pass_name"]
 
 
-def _parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def _machine_parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Yield sheet, kind and some rows of each part of a machine's table that has a stated peak rate."""
     timings = row_major(machine.timings)
     # The time of a collective depends on the links, and no other machine has the same links.
@@ -194,10 +194,10 @@ def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
     return cases_of_table(timed, truth), scores.errors_of(truth, _floors(timed, machine))
 
 
-def _middle(lines: list[Score]) -> Score:
+def _median_over_machines(lines: list[Score]) -> Score:
     peers = [line.peers[ROOFLINE] for line in lines]
-    middle = Errors(*(float(np.median([getattr(peer, name) for peer in peers])) for name in Errors._fields))
-    return median_line(lines, HELD_OUT, lines[0].what, {ROOFLINE: middle}, MACHINES)
+    median_errors = Errors(*(float(np.median([getattr(peer, name) for peer in peers])) for name in Errors._fields))
+    return median_line(lines, HELD_OUT, lines[0].what, {ROOFLINE: median_errors}, MACHINES)
 
 
 def held_out_scores(level: float) -> tuple[list[Score], list[Cases]]:
@@ -212,14 +212,14 @@ def held_out_scores(level: float) -> tuple[list[Score], list[Cases]]:
         machine = load_machine(path)
         if not machine.device.architecture or machine.device_of:
             continue
-        for sheet, what, rows in _parts(machine):
+        for sheet, what, rows in _machine_parts(machine):
             cases, roofline = _held_out_cases(rows, machine, level)
             everything.append(cases)
             line = score(cases, HELD_OUT, "op", sheet, what, {ROOFLINE: roofline}, level)
             lines.setdefault(what, []).append(line)
     together = [score(join_cases(everything), HELD_OUT, "op", "all", "all", interval=level)] if everything else []
     each = (line for found in lines.values() for line in found)
-    return [*map(_middle, lines.values()), *each, *together], everything
+    return [*map(_median_over_machines, lines.values()), *each, *together], everything
 
 
 BEFORE, AFTER = "Vidur's pieces before import", "Vidur's pieces, other models imported"
@@ -265,7 +265,7 @@ def _piece_lines(
         yield score(cases, comparison, "op", machine, what, interval=level)
 
 
-def _knowing(machine: Machine, rows: pd.DataFrame) -> Machine:
+def _machine_with_rows(machine: Machine, rows: pd.DataFrame) -> Machine:
     """Return a board with these rows as its only timings."""
     columns = {column.name: rows[column.name] if column.name in rows.columns else
                float("nan") if column.dtype == "number" else "" for column in TIMINGS}  # fmt: skip
@@ -288,7 +288,7 @@ def piece_scores(level: float) -> list[Score]:
         folds: list[Mapping[str, Cases]] = []
         for fold in (0, 1):
             out = traffic["model"].isin(models[fold::2])
-            folds.append(_piece_cases(traffic[out], _knowing(machine, traffic[~out]), level))
+            folds.append(_piece_cases(traffic[out], _machine_with_rows(machine, traffic[~out]), level))
         lines += _piece_lines(folds, AFTER, str(name), level)
     return lines
 
@@ -305,6 +305,6 @@ def table_scores() -> list[Score]:
         for family, fit in with_fits(load_machine(name)).fits.items():
             errors = cross_validation_errors([fit]) if isinstance(fit, Mapping) else None
             if errors is not None:
-                of = (errors["ops"], errors["median"], errors["mean"], nan, nan, nan, nan, nan, nan)
-                lines.setdefault(family, []).append(Score(TABLES, "op", name, family, *of))
+                figures = (errors["ops"], errors["median"], errors["mean"], nan, nan, nan, nan, nan, nan)
+                lines.setdefault(family, []).append(Score(TABLES, "op", name, family, *figures))
     return [median_line(lines[family], TABLES, family, {}, OF_TABLES) for family in sorted(lines)]

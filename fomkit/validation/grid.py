@@ -120,7 +120,7 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
                    latency_s=None if latency is None else at_level(latency, level))  # fmt: skip
 
 
-def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
+def _with_explained_share(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
     """Add the share of the measured time, on the machine at the same batch, that modelled training explains."""
     if cell.mode != "train" or cell.sample_per_s is None:
         return cell
@@ -161,7 +161,7 @@ def make_grid(
                     if framework in traced:
                         projected = _projected(cell, traced[framework], machine, options, limit_s)
                         known = projected.sample_per_s or found.sample_per_s is None
-                        found = _held_against(projected, model, rows) if known else found
+                        found = _with_explained_share(projected, model, rows) if known else found
                     cells.append(found)
             after_each()
     return tuple(cells)

@@ -105,9 +105,9 @@ def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDAr
     found: dict[str, list[float]] = {}
     for row in whole[(whole["option"] == "") & (whole["flag"] == "")].to_dict("records"):
         for name in dict.fromkeys(words.values()):
-            of = sums["all"].get((row["device"], row["graph"], name), 0.0)
-            if row[name] > 0 and of > 0 and sums["seen"][row["device"], row["graph"], name] >= MOSTLY * of:
-                found.setdefault(row["device"], []).append(float(np.log(row[name] / of)))
+            total = sums["all"].get((row["device"], row["graph"], name), 0.0)
+            if row[name] > 0 and total > 0 and sums["seen"][row["device"], row["graph"], name] >= MOSTLY * total:
+                found.setdefault(row["device"], []).append(float(np.log(row[name] / total)))
     return {device: np.array(ratios) for device, ratios in found.items()}
 
 

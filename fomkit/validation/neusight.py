@@ -230,14 +230,14 @@ def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
         yield Pair(left.seconds("step") / right.seconds("step"), divide_independent(above, below), peers)
 
 
-def _cases(found: list[Pair]) -> Cases:
+def _pair_cases(found: list[Pair]) -> Cases:
     return cases_of_spans([pair.truth for pair in found], [pair.span for pair in found])
 
 
 def ratio_cases(machines: Mapping[str, list[Outcome]]) -> list[Cases]:
     """Return the ratios of all pairs of machines as cases, for pooled figures."""
     found = [pair for one, other in combinations(machines, 2) for pair in pairs(machines[one], machines[other])]
-    return [_cases(found)] if found else []
+    return [_pair_cases(found)] if found else []
 
 
 def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iterator[Score]:
@@ -248,7 +248,7 @@ def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iter
     every[ALL_PAIRS] = [pair for found in every.values() for pair in found]
     for machine, found in every.items():
         if found:
-            cases, by_peer = _cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
+            cases, by_peer = _pair_cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
             yield score(cases, comparison, "ratio", machine, "all", peer_errors(cases, by_peer))
 
 
@@ -389,7 +389,7 @@ def _worst(scores: list[Score], comparison: str, counted: set[str]) -> list[Scor
     return [replace(max(lines, key=lambda line: line.mean), machine=WORST)] if lines else []
 
 
-def _together(found: Found, folder: LabelFolder) -> None:
+def _score_all_devices(found: Found, folder: LabelFolder) -> None:
     """Score all devices of a comparison together, except those reported separately."""
     for comparison, devices in found.outcomes.items():
         counted = counted_devices(devices, folder)
@@ -427,10 +427,10 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         if names.other:
             # The other board's table alone: typical utilisation from the device's own timings would help it.
             other = replace(load_machine(names.other), excluded=(names.own,))
-            also = _compare(folder, device, other, OTHER, options, found)
-            if timed is not None and also is not None:
-                _warn_of_another_board(device, timed, other.name, also, found)
-    _together(found, folder)
+            by_other = _compare(folder, device, other, OTHER, options, found)
+            if timed is not None and by_other is not None:
+                _warn_of_another_board(device, timed, other.name, by_other, found)
+    _score_all_devices(found, folder)
     return found
 
 

@@ -142,7 +142,7 @@ def _cases_of_rows(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Case
     return cases_of_spans([row.step_s for row in rows], spans)
 
 
-def _least_off(choices: Sequence[float], predicted: Vector, measured: Vector) -> float:
+def _best_choice(choices: Sequence[float], predicted: Vector, measured: Vector) -> float:
     """Return the choice (choices,) whose times (choices, rows) have the least mean absolute log error."""
     return choices[int(np.abs(np.log(predicted / measured)).mean(axis=1).argmin())]
 
@@ -161,7 +161,7 @@ def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others:
     value = ends[:, 0].copy()
     for name in np.unique(names):
         out = names == name
-        fraction = _least_off(FRACTIONS.tolist(), times[:, ~out], measured[~out])
+        fraction = _best_choice(FRACTIONS.tolist(), times[:, ~out], measured[~out])
         value[out] = ends[out, 0] + slope[out] * (1 / fraction - 1 / stated[out])
     low, high = (value * ends[:, end] / ends[:, 0] for end in (1, 2))
     return make_cases(measured, value, low, high, fold=np.unique(names, return_inverse=True)[1])
@@ -178,25 +178,25 @@ def by_setting(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Cases:
 
 def host_by_others(rows: Sequence[PublishedStep], out: Sequence[PublishedStep]) -> Cases:
     """Return ``out`` as cases, with the host time that best fits the median row of each setting of ``rows``."""
-    of: dict[tuple[object, ...], list[PublishedStep]] = {}
+    settings: dict[tuple[object, ...], list[PublishedStep]] = {}
     for row in rows:
-        of.setdefault(row.setting, []).append(row)
-    chosen = [sorted(own, key=lambda row: row.step_s)[len(own) // 2] for own in of.values()]
+        settings.setdefault(row.setting, []).append(row)
+    chosen = [sorted(own, key=lambda row: row.step_s)[len(own) // 2] for own in settings.values()]
     times = np.array([[row.projected(host_s).value for row in chosen] for host_s in HOST_S])
-    host_s = _least_off(HOST_S, times, np.array([row.step_s for row in chosen]))
+    host_s = _best_choice(HOST_S, times, np.array([row.step_s for row in chosen]))
     return _cases_of_rows(out, [row.projected(host_s) for row in out])
 
 
 def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
     """Score every set; the two sets with a chosen constant also with the constant chosen on other rows."""
-    of: dict[str, list[PublishedStep]] = {}
+    sets: dict[str, list[PublishedStep]] = {}
     for row in published_steps(level=level):
-        of.setdefault(row.of, []).append(row)
-    for name, rows in of.items():
+        sets.setdefault(row.of, []).append(row)
+    for name, rows in sets.items():
         machine = rows[0].machine.name
         # Both steps of a row in succession: they share predicted times, and only the last few plans are cached.
-        asked = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
-        spans, *others = zip(*([one.projected() for one in both] for both in asked), strict=True)
+        pairs = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
+        spans, *others = zip(*([one.projected() for one in both] for both in pairs), strict=True)
         found = {"steps": _cases_of_rows(rows, spans)}
         if name == MPT:
             found["steps, model sizes left out"] = sizes_left_out(rows, spans, *others)
@@ -291,9 +291,9 @@ def megatron_activations(folder: Path) -> list[Compared]:
     sizes = {line["model"]: line for line in read_texts(folder / "steps.csv")}
     found = []
     for line in read_texts(folder / "activations.csv"):
-        model, of = load_model(line["model"]), sizes[line["model"]]
-        byte = _activations(model, of, line["technique"])
-        whole = _activations(model, of, "none")
+        model, step = load_model(line["model"]), sizes[line["model"]]
+        byte = _activations(model, step, line["technique"])
+        whole = _activations(model, step, "none")
         in_shares = line["unit"] == "%"
         value, unit, scale = (byte / whole, "share", 0.01) if in_shares else (byte, "byte", BINARY["Gi"])
         published = float(line["published"]) * scale
@@ -368,15 +368,15 @@ def predicted_steps(level: float = DEFAULT_LEVEL) -> Iterator[tuple[str, ImageSt
         timed = predict_ops(own.drop(columns="model"), known, interval=level).ops
         of_model = dict(iter(timed.groupby(own["model"], sort=False)))
         for row in rows.to_dict("records"):
-            its = of_model[row["model"]]
-            spent = (its["time_s"] * its["count"]).groupby(parts_of(its)).sum()
-            span = roll_up_step(its, known, level).wall_s
+            model_ops = of_model[row["model"]]
+            spent = (model_ops["time_s"] * model_ops["count"]).groupby(parts_of(model_ops)).sum()
+            span = roll_up_step(model_ops, known, level).wall_s
             shares = {str(name): float(share) for name, share in (spent / spent.sum()).items()}
-            of, seen, measured_s = (row["model"], row["family"]), row["seen"] > 0, row["step_s"]
-            yield str(machine), ImageStep(*of, seen, measured_s, span, shares)
+            names, seen, measured_s = (row["model"], row["family"]), row["seen"] > 0, row["step_s"]
+            yield str(machine), ImageStep(*names, seen, measured_s, span, shares)
 
 
-def _alike(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]]:
+def _step_groups(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]]:
     yield "all", steps
     yield LATER, [one for one in steps if not one.seen]
     yield EARLIER, [one for one in steps if one.seen]
@@ -395,5 +395,5 @@ def vision_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
     return [
         score(cases_of_spans([one.measured_s for one in some], [one.predicted for one in some]), VISION, "model",
               machine, what, interval=level)
-        for machine, steps in machines.items() for what, some in _alike(steps) if some
+        for machine, steps in machines.items() for what, some in _step_groups(steps) if some
     ]  # fmt: skip

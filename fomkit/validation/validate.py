@@ -88,7 +88,7 @@ class Headline(TypedDict):
     peers: dict[str, float]
 
 
-def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
+def _headlines(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
     """Yield the headline figures; a figure whose line did not run is left out."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     targets = {aim[:5]: aim.target for aim in aims}
@@ -323,13 +323,13 @@ def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Sc
 
 def merit_notes(lines: Sequence[Score]) -> Iterator[str]:
     """Yield a note of how many suites and pairs of machines the lines of `merit_scores` cover."""
-    told = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
+    counts = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
     pairs = sum(" / " in line.what for line in lines)
-    if told:
+    if counts:
         yield (
-            f"{MERITS}: {' and '.join(told)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit of "
-            f"each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of a "
-            "pair share models: as evidence they count little more than one."
+            f"{MERITS}: {' and '.join(counts)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit "
+            f"of each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of "
+            "a pair share models: as evidence they count little more than one."
         )
 
 
@@ -364,5 +364,5 @@ def validate(
     aims = scores.read_aims(tables / "aims.csv")
     verdicts = tuple(check_aims(scored_lines, aims))
     notes = (*_data_notes(full), VISION_NOTE, *merit_notes(merits), *found.notes)
-    headlines = tuple(_short_answer(scored_lines, aims))
+    headlines = tuple(_headlines(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

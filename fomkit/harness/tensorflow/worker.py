@@ -338,8 +338,8 @@ def introduce(threads: int) -> Answer:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
-    told = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
-    name = told[1].strip() if told else platform.machine()
+    found = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+    name = found[1].strip() if found else platform.machine()
     set_threads, python = tf.config.threading.get_intra_op_parallelism_threads(), platform.python_version()
     about = f"{name}; {threads} threads; Python {python}; ops of compiled graphs"
     facts = {"library_version": str(tf.version.VERSION), "python": python, "threads": int(set_threads)}

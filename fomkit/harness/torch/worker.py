@@ -91,7 +91,7 @@ REPEATS = 9
 HOST_BYTE = 2**27
 
 
-def _over(watch: Watch, run: Callable[[], Any]) -> float:
+def _median_of_runs(watch: Watch, run: Callable[[], Any]) -> float:
     watch.measure(run, 1)
     return median(watch.measure(run, 1) for _ in range(REPEATS))
 
@@ -106,8 +106,8 @@ def fresh_pages(watch: Watch, limits: range = POWERS) -> dict[str, float]:
     found = []
     for power in limits:
         numel = 2**power // 4 + 4096
-        same_s = _over(watch, partial(torch.zeros(numel).fill_, 1.0))
-        fresh_s = _over(watch, partial(torch.full, (numel,), 1.0))
+        same_s = _median_of_runs(watch, partial(torch.zeros(numel).fill_, 1.0))
+        fresh_s = _median_of_runs(watch, partial(torch.full, (numel,), 1.0))
         found.append((2.0**power, (fresh_s - same_s) / (4 * numel), fresh_s > 2 * same_s))
     largest = found[-1]
     if not largest[2]:
@@ -125,7 +125,7 @@ def to_device(watch: Watch, torch: Any) -> dict[str, float]:
     found = {}
     for name in ("pinned", "pageable"):
         here = torch.empty(numel, pin_memory=name == "pinned")
-        found[name] = HOST_BYTE / _over(watch, partial(there.copy_, here, non_blocking=True))
+        found[name] = HOST_BYTE / _median_of_runs(watch, partial(there.copy_, here, non_blocking=True))
     return found
 
 
