@@ -18,7 +18,7 @@ FILES = 300
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that a door's own stand beside, complete and right."""
+    """Write the complete and valid files that the doors' files refer to."""
     made = tmp_path_factory.mktemp("fuzz")
     furnish(made)
     return made

@@ -30,7 +30,7 @@ def test_every_class_that_is_shown_has_a_view_and_every_view_a_class() -> None:
 
 
 class Nothing(Shown):
-    """A result that nobody gave a view."""
+    """A result class without a view."""
 
     def summary(self) -> str:
         """Show it."""

@@ -477,7 +477,7 @@ def test_points_read_back_exactly(tmp_path, ending) -> None:
 
 
 class FullDisk(io.RawIOBase):
-    """A file on a disk that takes no more after some bytes."""
+    """A file on a disk that is full after some bytes."""
 
     def __init__(self, stream: io.BufferedIOBase, room: int) -> None:
         self.stream, self.room = stream, room

@@ -77,7 +77,7 @@ def work(method: pd.Series) -> dict[str, float]:
 
 
 def on_symbols(formulas: str, pass_name: str):
-    """Give a method's formulas on symbols, and a function that puts a row's numbers in."""
+    """Return a method's formulas on symbols, and a function that puts a row's numbers in."""
     symbols = Row(lambda name: sympy.Symbol(name, positive=True), {**conv_formulas.PARTS, **PARTS})
     cost = symbols.give(FORMULAS[formulas], pass_name=pass_name)
 

@@ -23,7 +23,7 @@ from fomkit.plan.op_tables import MOMENTS, _shown, composition_table, memory_tab
 
 
 def all_values(spec: Any) -> list[dict[str, Any]]:
-    """Give every row of data that a chart holds, each table once."""
+    """Return every row of data that a chart holds, each table once."""
     return [row for rows in spec["datasets"].values() for row in rows]
 
 

@@ -40,7 +40,7 @@ def column(window: Chrome, place: int) -> list[float]:
 
 
 def width_left_over(window: Chrome) -> int:
-    """Give by how many pixels the page is wider than the window."""
+    """Return the number of pixels by which the page is wider than the window."""
     return int(window.execute_script("return document.documentElement.scrollWidth - innerWidth"))
 
 

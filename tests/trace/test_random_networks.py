@@ -98,7 +98,7 @@ def test_pytorch(torch: Any, network: Network) -> None:
 @settings(max_examples=5, deadline=None)
 @given(network=networks(("product", "relu", "add", "concat")))
 def test_keras(keras: Any, network: Network) -> None:
-    """Layers that no result depends on are no part of a Keras model."""
+    """A Keras model does not contain layers that no result depends on."""
     assume(network.is_trained)
     check(profile_workload(as_keras(keras, network)), network.flop(runs_all=False))
 

@@ -45,7 +45,7 @@ def ends(values: object) -> list[float]:
 
 
 def expected(book: SheetModel, values: Values) -> Iterator[tuple[str, list[object], list[float]]]:
-    """Give what some cells must show: where they stand and Python's figures."""
+    """Yield the places of cells and the figures that Python computes for them."""
     for (workload, name), one in values.cases.items():
         place = {"workload": workload, "machine": name}
         run = one.run
