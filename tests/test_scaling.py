@@ -309,7 +309,7 @@ def test_golden_bytes_of_experts(machine, mixed, expert):
 
 
 def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
-    """Shared among all 8, no expert has a second copy. Sums are of 4 bytes, twice 7/8 of all parameters."""
+    """Shared among all 8, no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all devices hold."""
     step = stepper_of(mixed, machine, Layout(expert=8), Options()).at(8, 32)
     one = 2 * 512 * 2048 + 2048 + 512
     common = 4 * (MIXED.block_parameters - 8 * one) + MIXED.embedding_parameters

@@ -150,7 +150,7 @@ def test_a_batch_between_doublings_is_found() -> None:
 
 
 def bumps(values: Sequence[float]) -> list[float | None]:
-    """A rate that is sufficient at 37 and at 400, and fails above 600."""
+    """Return 0 (sufficient) at 37 and 400, less elsewhere, and None (no estimate) above 600."""
     return [None if value > 600 else 0.0 if value in (37, 400) else -abs(value - 400) for value in values]
 
 

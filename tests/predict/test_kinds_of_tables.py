@@ -245,7 +245,7 @@ def line_between_neighbours(rows):
 
 
 def test_left_out_all_reduces_beat_lines_and_scaling_on_the_average_machine(shipped, left_out):
-    """Whole message sizes are left out. In the medium range, scaling by size at a constant rate is better."""
+    """Whole message sizes are left out. Scaling by the size alone, at a constant rate, has the better median."""
     found = {}
     for name, known in shipped.items():
         family, rows = next(pair for pair in left_out.tables(known) if pair[0].kind == "collective")

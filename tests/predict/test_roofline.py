@@ -119,7 +119,7 @@ def test_a_launch_shows_as_much_beside_a_kernel_of_any_length(byte):
     ],
 )
 def test_kernels_that_may_load_number_by_number_take_longer_in_narrow_numbers(row, longer):
-    """Typical utilisation is from fp32: in bf16, bytes are as fast, numbers half as fast, unseen kernels between."""
+    """Typical utilisation is from fp32: bf16 bytes are as fast, numbers half as fast, unseen kernels between."""
     known = machine(device(None, fact(1e12), fp32_vector=1e13))
     of = add_costs(table({**traffic("pointwise", 1e8), "row": 1e4, **row, "dtype": "bf16"}))
     plain = of.assign(op="aten::x", kind=of["kind"].where(of["kind"] != "embedding", "copy"))
