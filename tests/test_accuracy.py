@@ -1,4 +1,4 @@
-"""docs/accuracy.md is what the command writes, and the sets that are scored beside DeepBench's."""
+"""docs/accuracy.md equals the command's output, and the sets that are scored besides DeepBench's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters of others: found by their entry points, asked last, and broken ones named."""
+"""Third-party adapters: found by their entry points, tried last, and named if broken."""
 
 from __future__ import annotations
 

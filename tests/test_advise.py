@@ -1,4 +1,4 @@
-"""The advisor: each rule fires where it must and only there, and what is at stake is estimated again."""
+"""The advisor: each rule fires exactly where it should, and the gain comes from a second estimate."""
 
 from __future__ import annotations
 

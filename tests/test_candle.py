@@ -1,4 +1,4 @@
-"""The eleven CANDLE benchmarks: parameters, work and runs as worked out by layers; the lecture's P1B3 step."""
+"""The eleven CANDLE benchmarks: parameters, work and runs computed by layers; the lecture's P1B3 step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rate is not to be read without: what it leaves out, what measured runs say, what no device holds."""
+"""Caveats of a rate: excluded terms, measured runs, models that no device can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projected beside measured: the lecture's table with a verdict a cell, what is carried, the grid."""
+"""Projections compared with measurements: verdicts on the lecture's table, corrections between cells, the grid."""
 
 from __future__ import annotations
 

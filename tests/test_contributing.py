@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: what it names exists, and its four recipes give what they promise, on a copy of the package."""
+"""CONTRIBUTING.md: named files exist, and its four recipes work on a copy of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of docs/: examples load and run, errors are the real ones, tables say what loaders accept."""
+"""The pages of docs/: examples load and run, errors are the real ones, tables match the loaders."""
 
 from __future__ import annotations
 

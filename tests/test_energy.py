@@ -1,4 +1,4 @@
-"""Energy of ops, steps and runs: the laws of its sums, worked examples, what is missing, what files may say."""
+"""Energy of ops, steps and runs: laws of its sums, worked examples, missing data, file formats."""
 
 from __future__ import annotations
 

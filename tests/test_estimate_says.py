@@ -1,4 +1,4 @@
-"""What the text and JSON of an estimate say beside its figures: why one is unknown, and what each rests on."""
+"""Remarks in the text and JSON of an estimate: why a figure is unknown, and the evidence of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fomkit explain``: its numbers are the estimate's, and the timing that it asks for first is the best one."""
+"""``fomkit explain``: its numbers are the estimate's, and its first suggested timing is the best one."""
 
 from __future__ import annotations
 

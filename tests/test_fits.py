@@ -1,4 +1,4 @@
-"""Fits are believed only where fomkit itself made them, and hang on nothing but the content of a table."""
+"""Fits are used only if fomkit itself made them, and depend only on the content of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured baseline × predicted ratio: numbers worked by hand, both ways equal where they must be, refusals."""
+"""Measured baseline × predicted ratio: numbers by hand, both methods equal where they must be, refusals."""
 
 from __future__ import annotations
 

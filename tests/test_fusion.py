@@ -1,4 +1,4 @@
-"""How many kernels a step's ops are: what each rule saves, what stays, chains of a recorded step, refusals."""
+"""Number of kernels of a step: savings of each fusion rule, chains of a recorded step, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are almost right, at every door: read, or refused by one `FomkitError`, and nothing else.
+"""Almost valid files at every entry point: read, or refused by one `FomkitError`, and nothing else.
 
 300 files here, always the same; ``python benchmarks/fuzz.py`` tries 20,000 from a new seed.
 """

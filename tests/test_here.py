@@ -1,4 +1,4 @@
-"""The proof on the machine at hand: unseen shapes stay unseen, intervals come of other models, all of it told."""
+"""The check on this machine: unseen shapes stay unseen, intervals come from other models, all is reported."""
 
 from __future__ import annotations
 

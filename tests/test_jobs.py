@@ -1,4 +1,4 @@
-"""Runs on many devices: shares of parameters, hosts that are waited for, and suites whose lines are jobs."""
+"""Runs on many devices: shares of parameters, waiting for hosts, and suites whose lines are jobs."""
 
 from __future__ import annotations
 

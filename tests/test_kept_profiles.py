@@ -1,4 +1,4 @@
-"""What was made of files is kept in the user's cache, and believed only for the very same bytes."""
+"""Results derived from files are cached for the user, and used only for exactly the same bytes."""
 
 from __future__ import annotations
 

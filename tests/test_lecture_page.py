@@ -1,4 +1,4 @@
-"""The lecture on one page: twelve steps whose arithmetic a pocket calculator gives, for any model."""
+"""The lecture on one page: twelve steps, for any model, whose arithmetic can be checked by a pocket calculator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped machine profiles: their facts, and tables that are exactly what the importer makes."""
+"""The shipped machine profiles: their facts, and tables that equal the importer's output."""
 
 from __future__ import annotations
 

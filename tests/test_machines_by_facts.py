@@ -1,4 +1,4 @@
-"""Machines that are known by their vendors' figures alone, the usual misreadings of these, and the list of all."""
+"""Machines known only by their vendors' figures, common misreadings of these, and the list of all machines."""
 
 from __future__ import annotations
 

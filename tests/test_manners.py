@@ -1,4 +1,4 @@
-"""How the command line behaves: a walk over every verb, and what a terminal gets that a pipe does not."""
+"""Conventions of the command line: checks of every verb, and differences between terminal and pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory as traced against PyTorch's allocator on a CPU, and the memory of updates against a run of each rule."""
+"""Traced memory compared with PyTorch's allocator on a CPU, and memory of updates with a run of each rule."""
 
 from __future__ import annotations
 

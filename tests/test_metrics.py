@@ -1,4 +1,4 @@
-"""The table of metrics: every figure that a command prints is in it, and nothing that no command prints."""
+"""The table of metrics: it has exactly the figures that commands print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines from aiconfigurator and NeuSight: facts, size, and tables that are what the script makes."""
+"""The machines from aiconfigurator and NeuSight: facts, size, and tables that equal the script's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notebooks run, and show what they are committed with; ``python tests/test_notebooks.py`` writes it anew."""
+"""Notebooks run and show their committed outputs; ``python tests/test_notebooks.py`` rewrites them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel training: the golden figures, laws that no layout may break, and refusals by name."""
+"""Parallel training: golden figures, laws for all layouts, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timings and facts that cannot be are refused or left out by name, with the slip that explains them."""
+"""Implausible timings and facts are refused or left out, with the likely mistake."""
 
 from __future__ import annotations
 

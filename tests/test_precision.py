@@ -1,4 +1,4 @@
-"""Another precision: which rows change, what they then move, what the optimizer's copies cost, what is refused."""
+"""Another precision: changed rows, their traffic, the cost of the optimizer's copies, refusals."""
 
 from __future__ import annotations
 

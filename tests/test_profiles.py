@@ -1,4 +1,4 @@
-"""Files at the door: what is read, what is refused with file and line, and that nothing is lost on failure."""
+"""Profile files: what is read, what is refused with file and line, and that a failure loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps, epochs and runs: every term by its name, unknown ones left out aloud, missing work refused."""
+"""Steps, epochs and runs: every term by name, unknown terms reported as excluded, missing work refused."""
 
 from __future__ import annotations
 

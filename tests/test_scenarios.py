@@ -1,4 +1,4 @@
-"""Many scenarios at once say what a loop of estimates on changed machines says, in bounded memory."""
+"""Many scenarios at once equal a loop of estimates on changed machines, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/schema/: made from the program, up to date, and true of what verbs print and of the files that we ship."""
+"""docs/schema/: generated, up to date, and valid for the output of verbs and for shipped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result hangs on: elasticities that follow from theory, swings, what to measure, and the tornado."""
+"""Sensitivity of a result: elasticities that follow from theory, swings, what to measure, and the tornado."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results are shown by views that stand in one place: every class has one, and every public door brings them."""
+"""Views of results: every result class has one, registered in one place and loaded by every public entry point."""
 
 from __future__ import annotations
 

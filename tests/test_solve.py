@@ -1,4 +1,4 @@
-"""The smallest change that reaches a target: by hand, with a probability, together, and where none does."""
+"""The smallest change that reaches a target: by hand, with a probability, joint changes, unreachable targets."""
 
 from __future__ import annotations
 

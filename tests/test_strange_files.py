@@ -1,4 +1,4 @@
-"""Files that are no plain files of their kind: pipes, links, bombs, foreign encodings, programs."""
+"""Unusual files: pipes, links, archive bombs, foreign encodings, programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: points, fronts, what is added to the times, files written as the points come, and what is refused."""
+"""Sweeps: points, fronts, figures besides times, files written while points are computed, refusals."""
 
 from __future__ import annotations
 

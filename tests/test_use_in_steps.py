@@ -1,4 +1,4 @@
-"""What use in a step adds to the error of single kernels: where it counts, where not, and what it is told from."""
+"""The error that use in a step adds to single kernels: where it applies, and what it is fitted to."""
 
 from __future__ import annotations
 

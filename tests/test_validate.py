@@ -1,4 +1,4 @@
-"""The public comparisons: what a framework runs by the rules, that no label is fitted, that figures hold."""
+"""The public comparisons: kernels by the framework's rules, no fitting to labels, figures within tolerance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each verb answers on terminals of 80, 100 and 140 columns: no line is wider, no number is cut."""
+"""Output of each verb on terminals of 80, 100 and 140 columns: no line is wider, no number is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The casts of a narrow precision beside those that PyTorch's autocast makes, tensor by tensor."""
+"""The casts of a narrow precision compared with those of PyTorch's autocast, tensor by tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods of convolutions: their formulas against implementations that count, goldens, limits and refusals."""
+"""Methods of convolutions: formulas compared with counting implementations, golden numbers, limits, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The costs stage: its laws, golden numbers, and its formulas on symbols: the same numbers, and limits."""
+"""The costs stage: its laws, golden numbers, and its formulas on symbols, with equal numbers and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs, predictions, plans and merit are what the frozen tables say; a change that is meant is written anew."""
+"""Costs, predictions, plans and merit equal the frozen tables; intended changes are written by `frozen.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which op is timed next, for how long, in which order; what is kept when something goes wrong."""
+"""Choice, duration and order of timings, and the timings that survive a failure."""
 
 from __future__ import annotations
 

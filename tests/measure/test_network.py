@@ -1,4 +1,4 @@
-"""Exchanges between real processes over gloo: what is timed, what a lost rank costs, launches, what is written."""
+"""Exchanges between real processes over gloo: timings, lost ranks, launchers, the written profile."""
 
 from __future__ import annotations
 

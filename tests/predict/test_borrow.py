@@ -1,4 +1,4 @@
-"""One process over all machines: what others' tables tell of a machine's small one."""
+"""One Gaussian process over all machines: transfer from other tables to a machine's small table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers in columns: what the quick forms give is what the textbook forms give."""
+"""Predictions in columns: the fast formulas equal the textbook formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a fit looks at convolutions: features and terms by hand."""
+"""Features and terms of convolutions in a fit, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step takes no longer with a smaller batch, where nothing was timed that says so."""
+"""A step takes no longer with a smaller batch, unless timings show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit keeps of its left-out rounds: the error of every row, and an honest share of hits."""
+"""Stored cross-validation results of a fit: the error of every row, and the hit rate."""
 
 from __future__ import annotations
 

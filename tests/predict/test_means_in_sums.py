@@ -1,4 +1,4 @@
-"""What is added up counts as its mean, where the rows of a table tell its errors and an odd one is odd alone."""
+"""Sums use the mean of an op if a table's rows determine its error distribution and outliers are independent."""
 
 from __future__ import annotations
 

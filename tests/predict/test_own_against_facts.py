@@ -1,4 +1,4 @@
-"""More knowledge makes no prediction worse: whole models with a device's own table beside its facts alone."""
+"""More data makes no prediction worse: whole models with a device's own table, and with its facts alone."""
 
 from __future__ import annotations
 

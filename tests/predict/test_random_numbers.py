@@ -1,4 +1,4 @@
-"""Estimator `random_numbers`: what a dropout takes beside its traffic."""
+"""Estimator `random_numbers`: the time of a dropout besides its traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrences by facts on DeepBench's machines: where the constants come from, and what they miss on other chips.
+"""Recurrences by facts on DeepBench's machines: the fit of the constants, and their errors on other chips.
 
 The protocol: every recurrence of a training or inference sheet; its machine knows facts alone, and of the rates
 that others reach nothing of its own chip. Launches are told from the other chips, each chip and number format of

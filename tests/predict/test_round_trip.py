@@ -1,4 +1,4 @@
-"""Every row of every shipped table, asked as the table has it, comes back as what was measured."""
+"""Every row of every shipped table, queried as it is stored, is predicted as measured."""
 
 from __future__ import annotations
 

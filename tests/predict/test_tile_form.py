@@ -1,4 +1,4 @@
-"""Products in tiles: the form by hand, its limits, and shipped machines left out of what tells of them."""
+"""Products in tiles: the form by hand, its limits, and shipped machines predicted without their own tables."""
 
 from __future__ import annotations
 

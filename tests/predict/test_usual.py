@@ -1,4 +1,4 @@
-"""The usual utilisation: told by other machines' surfaces, the likest first, never by a chip that is left out."""
+"""Typical utilisation: predicted from other machines' surfaces by similarity, never from a chip left out."""
 
 from __future__ import annotations
 

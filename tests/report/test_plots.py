@@ -1,4 +1,4 @@
-"""The figures: what is drawn of a table, with hostile names, many rows, unknown cells, and in a notebook."""
+"""The figures: charts of tables with hostile names, many rows and unknown cells, and in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: it loads silently and alone, draws, filters, sorts, fits and obeys the keys."""
+"""The report in a real browser: it loads without errors or network, draws, filters, sorts, and obeys the keys."""
 
 from __future__ import annotations
 

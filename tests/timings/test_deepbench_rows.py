@@ -1,4 +1,4 @@
-"""What the imported figures mean, checked on the real workbooks against what else they print."""
+"""The meaning of the imported figures, checked against other figures of the real workbooks."""
 
 from __future__ import annotations
 

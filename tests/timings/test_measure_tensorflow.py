@@ -1,4 +1,4 @@
-"""TensorFlow's ops as they run in a graph: made, right, timed without the call; what is not made says why."""
+"""TensorFlow's ops in a graph: made, checked, timed without the call; unsupported ops have a reason."""
 
 from __future__ import annotations
 

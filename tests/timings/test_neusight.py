@@ -1,4 +1,4 @@
-"""NeuSight's table of kernels: a made one whose harness is known, and the real one."""
+"""NeuSight's table of kernels: a made table with known harness time, and the real table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model by four doors has the same products, convolutions and flop: PyTorch, Keras on both backends, ONNX."""
+"""One model has the same products, convolutions and flop by PyTorch, Keras on both backends, and ONNX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a graph's step by its order, against what TensorFlow's own allocator says of a run."""
+"""The memory of a graph's step by its order, compared with TensorFlow's allocator in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras programs as they are: Model.fit in the child process, and all that a program may do around it."""
+"""Unchanged Keras programs: Model.fit in the child process, and other code of a program around it."""
 
 from __future__ import annotations
 

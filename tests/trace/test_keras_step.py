@@ -1,4 +1,4 @@
-"""What the Keras door makes of one step: the lecture's table, sizes, passes, updates, and what it cannot count."""
+"""One step by the Keras frontend: the lecture's table, sizes, passes, updates, and what it cannot count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic CUDA and ROCm traces: kernels find their calls, copies and collectives become rows."""
+"""Synthetic CUDA and ROCm traces: kernels are joined to their calls, copies and collectives become rows."""
 
 from __future__ import annotations
 

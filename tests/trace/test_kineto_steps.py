@@ -1,4 +1,4 @@
-"""Real traces, recorded here on the CPU: a training step as the profiler saw it is that of `fomkit profile`."""
+"""Real traces, recorded here on the CPU: the profiler's training step equals that of `fomkit profile`."""
 
 from __future__ import annotations
 

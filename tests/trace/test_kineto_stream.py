@@ -1,4 +1,4 @@
-"""Traces as files: read in pieces, and every damage told once."""
+"""Traces as files: read in pieces, and each damage reported once."""
 
 from __future__ import annotations
 

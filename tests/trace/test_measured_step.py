@@ -1,4 +1,4 @@
-"""Steps that really run: what is timed, how the times of ops reach the op table, and that none is dropped."""
+"""Steps that really run: what is timed, how times of ops are joined to the op table, and that none is lost."""
 
 from __future__ import annotations
 

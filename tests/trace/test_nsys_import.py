@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems become op tables where NVTX names sizes; other databases are refused by name."""
+"""Exports of Nsight Systems become op tables if NVTX states sizes; other databases are refused."""
 
 from __future__ import annotations
 

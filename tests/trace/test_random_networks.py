@@ -1,4 +1,4 @@
-"""Random small networks, by three doors, against a count of every multiplication and addition."""
+"""Small random networks by three frontends, compared with a count of every multiplication and addition."""
 
 from __future__ import annotations
 

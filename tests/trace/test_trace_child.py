@@ -1,4 +1,4 @@
-"""A user's file in a child process: every way it can misbehave is one clear error, and nothing stays behind."""
+"""A user's file in a child process: any misbehaviour leads to one clear error, and leaves nothing behind."""
 
 from __future__ import annotations
 

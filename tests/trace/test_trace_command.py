@@ -1,4 +1,4 @@
-"""``fomkit profile``: as a real process, and what it says of mistakes."""
+"""``fomkit profile`` as a real process, and its messages for mistakes."""
 
 from __future__ import annotations
 

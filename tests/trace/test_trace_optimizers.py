@@ -1,4 +1,4 @@
-"""Updates priced from the parameters against what torch.optim really runs, recorded on small real tensors."""
+"""Updates priced from the parameters, compared with torch.optim recorded on small real tensors."""
 
 from __future__ import annotations
 

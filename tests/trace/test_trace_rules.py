@@ -1,4 +1,4 @@
-"""Rules on calls made by hand: what is read, what is written, how long a row is. No framework needed."""
+"""Rules on hand-made calls: reads, writes and row lengths. No framework needed."""
 
 from __future__ import annotations
 

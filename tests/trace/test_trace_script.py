@@ -1,4 +1,4 @@
-"""Training programs as they are: run in a child process, stopped, and one of their steps taken."""
+"""Unchanged training programs: run in a child process, stopped after one recorded step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step: who ran what in which pass, what is counted once, and what is never lost in silence."""
+"""One step: module and pass of each op, what is counted once, and what must be reported."""
 
 from __future__ import annotations
 

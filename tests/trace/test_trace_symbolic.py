@@ -1,4 +1,4 @@
-"""The batch as a name: lines through traces at several batches, and honest refusals."""
+"""The batch as a named size: linear fits to traces at several batches, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counting tools get wrong: a test for each trap with its true figure; what the tools say stands in headings.
+"""Errors of counting tools: a test for each with its true figure; headings have the tools' figures.
 
 Rows about TensorFlow are counted on the same network in PyTorch: the work is the network's, not the framework's.
 """

@@ -1,4 +1,4 @@
-"""TensorFlow's traces: read without TensorFlow, joined to a graph, and refused where they are not whole."""
+"""TensorFlow's traces: read without TensorFlow, joined to a graph, and refused if incomplete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came back is compared cell by cell: old, new, ground, effect, and what has to be talked about."""
+"""A returned workbook is compared cell by cell: old, new, reason, effect, and points to discuss."""
 
 from __future__ import annotations
 

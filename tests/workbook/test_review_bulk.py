@@ -1,4 +1,4 @@
-"""What a vendor's tricks do is told: intervals, bulk changes, claims of measurement, white text, other charts."""
+"""A review reports a vendor's tricks: intervals, bulk changes, claims of measurement, white text, other charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a review must not pass in silence: cells that are nobody's to change, and what hides or dresses figures."""
+"""Changes that a review must report: cells not meant for input, and changes that hide or alter figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy for one target holds its own words as they are, and no record of any other machine."""
+"""A copy for one target has that target's texts unchanged, and no record of any other machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A yellow cell moves a headline; a cell for input that moves none is grey, and says why."""
+"""A yellow cell changes a headline; an input cell that changes none is grey and has the reason."""
 
 from __future__ import annotations
 

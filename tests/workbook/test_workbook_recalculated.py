@@ -1,4 +1,4 @@
-"""A spreadsheet program gets from a workbook's cells what Python gets from its ledger."""
+"""A spreadsheet program computes from a workbook's cells what Python computes from its sheet model."""
 
 from __future__ import annotations
 

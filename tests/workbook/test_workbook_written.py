@@ -1,4 +1,4 @@
-"""A workbook is safe to open, shows numbers before anything is computed, and gives nobody's secrets away."""
+"""A workbook is safe to open, shows numbers before any recalculation, and reveals no confidential data."""
 
 from __future__ import annotations
 
