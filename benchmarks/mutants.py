@@ -81,7 +81,7 @@ class Mutant(NamedTuple):
         return "\n".join(lines)
 
 
-def _said(tree: ast.Module) -> set[int]:
+def _nodes_to_keep(tree: ast.Module) -> set[int]:
     """Return ids of nodes not to change: annotations, messages, imports, unions with None, names the file sets."""
     silent: set[int] = set()
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -108,7 +108,7 @@ def _between(lines: list[str], left: ast.expr, right: ast.expr) -> tuple[int, in
     return right.lineno, start, start + len(line[left.end_col_offset : right.col_offset].decode())
 
 
-def _of_operators(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
+def _operator_changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
     """Yield line, start, end and replacement for each operator of an expression."""
     if isinstance(node, ast.BinOp):
         found = [(node.op, node.left, node.right)]
@@ -126,7 +126,7 @@ def _of_operators(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, i
             yield *place, f" {new} "
 
 
-def _of_words(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
+def _word_changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
     """Yield the same for a number, and for a function with a counterpart in `NAMES`."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.end_col_offset:
         new = str(node.value + 1) if isinstance(node.value, int) else repr(node.value * 1.5 or 0.5)
@@ -154,21 +154,21 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     """Yield all mutants of one file."""
     text = path.read_text(encoding="utf-8")
     lines, tree, name = text.split("\n"), ast.parse(text), str(path.relative_to(ROOT))
-    silent, statements = _said(tree), _statements(tree)
+    silent, statements = _nodes_to_keep(tree), _statements(tree)
     for node in ast.walk(tree):
         if id(node) not in silent:
-            for change in itertools.chain(_of_operators(node, lines), _of_words(node, lines)):
+            for change in itertools.chain(_operator_changes(node, lines), _word_changes(node, lines)):
                 yield Mutant(name, *change, *statements.get(change[0], (change[0], change[0])))
 
 
-def _exchanged(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
+def _differing_codes(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
     """Return pairs of differing function codes; None if code that runs at import differs."""
     is_function = bool(old.co_flags & inspect.CO_NEWLOCALS)  # not set for the bodies of modules and classes
     if not is_function and _own(old) != _own(new):
         return None
     pairs = [(old, new)] if is_function and old != new else []
     for before, after in zip(_inner(old), _inner(new), strict=True):
-        below = _exchanged(before, after)
+        below = _differing_codes(before, after)
         is_comprehension = before.co_name.startswith("<") and before.co_name != "<lambda>"
         if below is None or (below and is_comprehension and not is_function):
             return None
@@ -347,7 +347,7 @@ class Trials:
         path = self.folder / trial.mutant.path
         text = path.read_text(encoding="utf-8")
         old, new = (compile(one, path, "exec", dont_inherit=True) for one in (text, trial.mutant.changed(text)))
-        pairs = None if self.known.is_at_import(trial.mutant) else _exchanged(old, new)
+        pairs = None if self.known.is_at_import(trial.mutant) else _differing_codes(old, new)
         if pairs is None:
             self.chosen = _Chosen(trial.tests, begins)
             return self._run_imported(str(path), new if is_changed else old)
@@ -394,16 +394,16 @@ def _place(code: CodeType) -> tuple[str, str, int]:
 
 def main() -> None:
     """Draw mutants, run their tests and print the survivors."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--count", type=int, default=150)
-    asked.add_argument("--seed", type=int, default=int(time.time()))
-    asked.add_argument("--jobs", type=int, default=2)
-    asked.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
-    asked.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
-    asked.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
-    asked.add_argument("--rooms", action="store_true", help="Only tests that are about the rooms themselves.")
-    asked.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
-    options = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
+    parser.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
+    parser.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
+    parser.add_argument("--rooms", action="store_true", help="Only tests that are about the rooms themselves.")
+    parser.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
+    options = parser.parse_args()
     files = [ROOT / name for name in options.file] or [
         path for room in ROOMS for path in sorted((ROOT / "fomkit" / room).rglob("*.py"))
     ]

@@ -54,9 +54,9 @@ def calibration_s() -> float:
 
 def main() -> None:
     """Price layouts, with a calibration loop before each hundred."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--layouts", type=int, default=2000)
-    count = asked.parse_args().layouts
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layouts", type=int, default=2000)
+    count = parser.parse_args().layouts
     base, links = load_layout(Path(__file__).resolve().parent.parent / "validation/megatron/hdr.layout.yaml")
     machine, model = with_links(load_machine("a100-sxm"), links), transformer_profile(GPT_175B, "gpt-175b")
     chosen = list(layouts(base))

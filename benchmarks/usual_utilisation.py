@@ -181,8 +181,8 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             reached = np.log(floor_s / kernel_s).to_numpy()[good]
             work = f"{kind}/{engine}/{word}" if kind in BY_PASS else f"{kind}/{engine}"
             work = f"{MATVEC}/vector" if kind == MATVEC else work
-            told = np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS
-            yield work, Table(machine, dtype, engine, told, reached)
+            rounded = np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS
+            yield work, Table(machine, dtype, engine, rounded, reached)
 
 
 def most(work: str) -> int:
