@@ -51,9 +51,9 @@ def pairs(data: Path, chip: str) -> pd.Series:
 def main(shared: Path) -> None:
     for chip in ("a100", "h100"):
         apart = pairs(shared / "data", chip)
-        low, middle, high = np.exp(apart.quantile([0.1, 0.5, 0.9]))
+        low, median, high = np.exp(apart.quantile([0.1, 0.5, 0.9]))
         print(
-            f"{chip}: {len(apart):,} products, fp16 / bf16 {middle:.2f} in the middle, "
+            f"{chip}: {len(apart):,} products, fp16 / bf16 {median:.2f} in the middle, "
             f"80 % {low:.2f} … {high:.2f}; root mean square of ln {np.sqrt((apart**2).mean()):.3f}"
         )
 

@@ -126,10 +126,10 @@ def likelihood(values: Matrix, known: Tables, rows: Places, target: Matrix, amon
 def starts(features: Matrix, variance: float, count: int) -> tuple[Matrix, Matrix]:
     """Return the initial log parameters, which are their prior's mean, and the prior's standard deviation."""
     size, varying = features.shape[1], int((np.ptp(features, axis=0) > 0).sum())
-    middle = (np.log(2 * np.sqrt(varying)), np.log(variance / 4), np.log(variance / 40), 0.0, np.log(variance / 4))
+    mean = (np.log(2 * np.sqrt(varying)), np.log(variance / 4), np.log(variance / 40), 0.0, np.log(variance / 4))
     ends = (np.log(variance / 10), np.log(variance / 50))
     counts = (size, 4, 4, count, count, 2)
-    parts = [np.full(many, value) for many, value in zip(counts, middle, strict=False)]
+    parts = [np.full(many, value) for many, value in zip(counts, mean, strict=False)]
     widths = [np.full(many, width) for many, width in zip(counts, (0.25, 2.0, 2.0, 0.5, 1.5, 2.0), strict=True)]
     return np.concatenate([*parts, ends]), np.concatenate(widths)
 

@@ -245,8 +245,8 @@ class InputMeasured:
     @property
     def fact(self) -> Fact:
         """Time [s] of one batch with the 80 % interval of its median; the range of fewer than 6 counts as 95 %."""
-        middle, low, high = (float(f"{one:.4g}") for one in median_span(self.times).ends)
-        return Fact(middle, low, high, "measured", f"measured here: {self.what}")
+        median, low, high = (float(f"{one:.4g}") for one in median_span(self.times).ends)
+        return Fact(median, low, high, "measured", f"measured here: {self.what}")
 
     def lines(self) -> list[str]:
         """Return the result as sentences."""

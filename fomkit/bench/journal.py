@@ -216,8 +216,8 @@ def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
 def noise_of(timings: Iterable[Sequence[float]]) -> tuple[int, int, float]:
     """Return the number of timings, the number of noisy ones, and the median relative half-width."""
     widths = [summarise(repeats).width for repeats in timings]
-    middle = float(np.median(widths)) if widths else float("nan")
-    return len(widths), sum(width > NOISY for width in widths), middle
+    median = float(np.median(widths)) if widths else float("nan")
+    return len(widths), sum(width > NOISY for width in widths), median
 
 
 ENOUGH = 0.8

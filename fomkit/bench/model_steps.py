@@ -75,12 +75,12 @@ def repeated(times_s: Sequence[float]) -> Repeated:
     """
     ordered = sorted(round_quantity(one, "time_s") for one in times_s)
     several, ranks = len(ordered) > 1, order_statistics(len(ordered))
-    p25, middle, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
+    p25, median, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
     tenths = quantiles(ordered, n=10, method="inclusive") if several else ordered * 9
     low, high = (ordered[rank - 1] for rank in ranks) if ranks else (None, None)
-    percentiles = (middle, p25, p75, tenths[0], tenths[-1])
-    middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
-    return Repeated(middle, p25, p75, low, high, p10, p90)
+    percentiles = (median, p25, p75, tenths[0], tenths[-1])
+    median, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
+    return Repeated(median, p25, p75, low, high, p10, p90)
 
 
 def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
