@@ -1,30 +1,30 @@
-"""What is not collected where a framework is absent, what is kept, and how tables keep text while tests run."""
+"""Settings of all test processes: files not to collect, threads, bytecode, terminal width, and storage of text."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# Two tests run at a time: with threads of its own, linear algebra would wait for cores that the other has.
+# Two tests run at a time: with several threads, linear algebra would wait for the cores of the other test.
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
-import pandas as pd  # noqa: E402 - what it loads reads those as it is loaded
+import pandas as pd  # noqa: E402 - its libraries read these variables when they are loaded
 
-# Doctests are collected by importing every room, and Keras's import TensorFlow, which takes each process seconds:
-# tests/trace/test_keras_layers.py runs theirs.
+# Doctests are collected by importing every room. Keras's import TensorFlow, which takes each process seconds:
+# tests/trace/test_keras_layers.py runs their doctests.
 collect_ignore_glob = [
     "fomkit/frontends/keras/*.py",
     "fomkit/frontends/script/keras_*.py",
     "fomkit/bench/keras_*.py",
 ]
 
-# A hundred processes that tests start import fomkit: each would compile it again where Python may keep nothing.
+# Tests start a hundred processes that import fomkit; without bytecode files each would compile it again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A shell that exports its width would narrow what commands write to pipes.
 os.environ.pop("COLUMNS", None)
 
-# Where PyArrow is installed pandas keeps text in its arrays, in which tables of this size take a tenth longer. The
-# command line does the same; tests/test_profiles.py estimates with PyArrow's arrays too.
+# With PyArrow installed, pandas stores text in its arrays, which makes tables of this size a tenth slower. The
+# command line sets the same option; tests/test_profiles.py also estimates with PyArrow's arrays.
 pd.set_option("mode.string_storage", "python")

@@ -1,6 +1,6 @@
-"""Writes `aten_schemas.csv`: what PyTorch knows of its ops and a trace does not say.
+"""Write `aten_schemas.csv`: facts on PyTorch's ops that a trace does not contain.
 
-Run as ``python benchmarks/aten_schemas.py`` after the table of rules changed; a test compares.
+Run ``python benchmarks/aten_schemas.py`` after the table of rules changed; a test compares the file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _overloads() -> Iterator[tuple[str, Any]]:
 
 
 def schema_rows() -> list[str]:
-    """Give the lines of the table: priced overloads with their arguments, and the states of other names."""
+    """Return the lines of the table: priced overloads with their arguments, and the states of other names."""
     rows: dict[str, None] = {}
     for name, op in _overloads():
         facts = facts_of(op)

@@ -1,11 +1,11 @@
-"""What became of the DeepBench workbooks: device × section, rows and left-out errors, as one table.
+"""Print one table of the DeepBench workbooks by device and section: imported rows and cross-validation errors.
 
-``python benchmarks/deepbench_sections.py ../shared`` imports every workbook anew and counts its timings by section
-and pass (imported, of which corrected; rows without a time). Beside them stands how far off the shipped fit of
-that kind is for shapes that its table does not have: median (mean) absolute error in percent and the share of 80 %
-intervals that hold the truth, whole shape groups left out and everything fitted anew
-(`calibration.left_out`; ``left_out_errors.py`` does it once more, intervals included, beside a baseline).
-Where two workbooks or sections feed one fit, its error stands in the rows of each.
+``python benchmarks/deepbench_sections.py ../shared`` imports every workbook again and counts its timings by
+section and pass (imported, of which corrected; rows without a time). It also prints the errors of the shipped fit
+of that kind for shapes that its table does not have: median (mean) absolute error in percent and the share of 80 %
+intervals that contain the truth, with whole shape groups left out and everything refitted
+(`calibration.left_out`; ``left_out_errors.py`` repeats it, intervals included, with a baseline).
+If two workbooks or sections feed one fit, its error is in the rows of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROFILES = Path(__file__).parent.parent / "machine_profiles"
 
 
 def workbooks(data: Path) -> Iterator[tuple[str, Path]]:
-    """Each shipped machine with each workbook that its timings are from."""
+    """Yield each shipped machine with each workbook that its timings are from."""
     for table in sorted(PROFILES.glob("*.timings.csv")):
         name = table.name.removesuffix(".timings.csv")
         source = str(pd.read_csv(table, usecols=["source_file"])["source_file"].iloc[0])
@@ -45,7 +45,7 @@ def cross_validation_error(fits: dict, kind: str, dtype: str, engine: str, pass_
 def sections(machine: str, path: Path) -> Iterator[dict[str, object]]:
     imported, fits = read_timings(path), dict(load_machine(PROFILES / f"{machine}.yaml").fits)
     for one in imported.counts:
-        # Dense products beside sparse ones are in single precision on a sheet whose dense section is in bytes.
+        # Dense products in a sparse section are fp32, on a sheet whose dense section is int8.
         beside = one.kind == "gemm" and one.section.startswith("Sparse")
         dtype, engine = ["fp32", "vector"] if beside else _format(imported.timings, one.sheet, one.kind)
         yield {
@@ -63,7 +63,7 @@ def _format(timings: pd.DataFrame, sheet: str, kind: str) -> list[str]:
 
 
 def table(shared: Path) -> pd.DataFrame:
-    """Every section of every workbook."""
+    """Make the table of every section of every workbook."""
     data = shared / "data" / "deepbench"
     return pd.DataFrame([row for machine, path in workbooks(data) for row in sections(machine, path)])
 

@@ -1,8 +1,8 @@
-"""Tell how far fp16 and bf16 of one product lie apart, where Vidur timed the first and aiconfigurator the second.
+"""Compare the times of products in fp16, timed by Vidur, and in bf16, timed by aiconfigurator.
 
 ``python benchmarks/format_spread.py SHARED`` prints, for A100 and H100, ln(fp16 / bf16) over the products of
-decoder layers that both have. Versions, harness and boards differ too, so what is printed is an upper end of what
-the format does: `fomkit.prediction.transfer.FORMAT_SPREAD`.
+decoder layers that both have. Versions, harness and boards differ too, so the result is an upper bound on the
+effect of the format: `fomkit.prediction.transfer.FORMAT_SPREAD`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pandas as pd
 from fomkit.readers.registry import read_timings
 
 SHORTEST_S = 20e-6
-"""Vidur prints whole microseconds."""
+"""Shortest time that is compared, because Vidur prints whole microseconds."""
 
 
 def products(path: Path) -> pd.DataFrame:
-    """Sizes and fp16 times of the four products of a decoder layer, by tokens and devices that share it."""
+    """Return sizes and fp16 times of the four products of a decoder layer, by tokens and devices that share it."""
     rows = pd.read_csv(path)
     apart, head = rows["num_tensor_parallel_workers"], rows["n_embd"] / rows["n_head"]
     up = np.where(rows["use_gated_mlp"], 2, 1) * rows["n_expanded_embd"] / apart
@@ -38,7 +38,7 @@ def products(path: Path) -> pd.DataFrame:
 
 
 def pairs(data: Path, chip: str) -> pd.Series:
-    """ln(fp16 / bf16) of the products of a chip that both have timed."""
+    """Return ln(fp16 / bf16) of the products of a chip that both have timed."""
     files = sorted((data / "layer_kernels").glob(f"{chip}_*.mlp.csv.gz"))
     fp16 = pd.concat(products(path) for path in files)
     timings = read_timings(data / "modern_gpus" / f"{chip}_sxm.gemm.csv.gz").timings
@@ -51,9 +51,9 @@ def pairs(data: Path, chip: str) -> pd.Series:
 def main(shared: Path) -> None:
     for chip in ("a100", "h100"):
         apart = pairs(shared / "data", chip)
-        low, middle, high = np.exp(apart.quantile([0.1, 0.5, 0.9]))
+        low, median, high = np.exp(apart.quantile([0.1, 0.5, 0.9]))
         print(
-            f"{chip}: {len(apart):,} products, fp16 / bf16 {middle:.2f} in the middle, "
+            f"{chip}: {len(apart):,} products, fp16 / bf16 {median:.2f} in the middle, "
             f"80 % {low:.2f} … {high:.2f}; root mean square of ln {np.sqrt((apart**2).mean()):.3f}"
         )
 

@@ -1,10 +1,10 @@
-"""One model by every frontend: does it have the same work, how much of it is priced, and what does profiling take?
+"""Compare the frontends on the same models: amount of work, share of it that is priced, and cost of profiling.
 
 ``python benchmarks/frontends.py [--model mlp] [--frontend kineto] [--public]`` writes four models in PyTorch and
 in Keras, records traces of them, exports them, and runs ``fomkit profile`` or ``fomkit import`` on each as a
-user would. The table has the flop of the forward and backward pass over that of PyTorch's model.py, the ops with
-a price or without work over all ops, what recording added to the plain step, and processor time [s] and peak
-memory [MB] of the command with its children. It needs the extras [torch,tensorflow,onnx]. The MLP is P1B3;
+user would. The table has the flop of forward and backward pass relative to that of PyTorch's model.py, the share
+of ops that are priced or have no work, the time that recording added to the plain step, and processor time [s] and
+peak memory [MB] of the command with its children. It needs the extras [torch,tensorflow,onnx]. The MLP is P1B3;
 ``--public`` adds ResNet-50 and GPT-2 from ``model_profiles/src``.
 """
 
@@ -35,7 +35,7 @@ COMMAND = [sys.executable, "-c", "from fomkit.cli.main import main; main()"]
 
 
 class Twin(NamedTuple):
-    """One model twice, and the shape of a sample."""
+    """One model in PyTorch and in Keras, its batch and the shape of a sample."""
 
     batch: int
     sample: str
@@ -196,7 +196,7 @@ torch.onnx.export(
 
 
 class Frontend(NamedTuple):
-    """How a model comes in: a file to run before, and the command."""
+    """A way to import a model: a file to run before, and the command."""
 
     before: str
     command: str
@@ -219,7 +219,7 @@ FRONTENDS = {
 
 
 class Spent(NamedTuple):
-    """What a command said and took, its children with it."""
+    """Output, exit code, processor time and peak memory of a command with its children."""
 
     output: str
     code: int
@@ -228,7 +228,7 @@ class Spent(NamedTuple):
 
 
 def run(command: list[str], folder: Path, backend: str) -> Spent:
-    """Run a command and wait for it by ``wait4``, which tells its own use and its children's, not its sisters'."""
+    """Run a command and wait by ``wait4``, which returns the use of the command and its children only."""
     log = folder / "said.txt"
     with log.open("w") as output:
         settings = {**os.environ, "KERAS_BACKEND": backend}
@@ -239,13 +239,13 @@ def run(command: list[str], folder: Path, backend: str) -> Spent:
 
 
 def printed_by_tfprof() -> str:
-    """Print the products of the lecture's P1B3 in tfprof's words."""
+    """Return the products of the lecture's P1B3 in tfprof's format."""
     rows = fomkit.model("p1b3-lecture").ops.query("kind == 'gemm'")
     lines = ["node name | requested bytes | total execution time | op occurrence (run|defined)"]
     lines.append(
         f"MatMul    121.67MB (100.00%, 33.02%),    115.52ms (100.00%, 40.21%),   {rows['count'].sum():g}|15"
     )
-    runs: Counter[tuple[str, str]] = Counter()  # tfprof adds up equal operands, whatever their role
+    runs: Counter[tuple[str, str]] = Counter()  # tfprof sums over equal operands, whatever their role
     for _, row in rows.iterrows():
         m, n, k = (100 if row[name] == "batch" else int(float(row[name])) for name in "mnk")
         operands = (f"{k}x{m}" if row["trans_a"] else f"{m}x{k}"), (f"{n}x{k}" if row["trans_b"] else f"{k}x{n}")
@@ -270,7 +270,7 @@ def write_files(folder: Path, twin: Twin) -> None:
 
 
 def flop_of(path: Path) -> float:
-    """Add up the work of the forward and backward pass."""
+    """Return the work of the forward and backward pass [flop]."""
     profile = fomkit.model(str(path))
     rows = add_costs(resize_ops(profile.ops, profile.sizes, profile.name))
     work = work_per_pass(rows[rows["kind"].isin(["gemm", "conv", "rnn", "attention"])])
@@ -278,7 +278,7 @@ def flop_of(path: Path) -> float:
 
 
 def coverage_of(output: str) -> str:
-    """Give the ops that are priced or have no work over all, as the command said them."""
+    """Return the share of ops that are priced or have no work, from the command's output."""
     ops = re.search(r"([\d,]+) ops in the step: .* ([\d,]+) unsupported", output)
     if ops:
         every, missing = (int(one.replace(",", "")) for one in ops.groups())
@@ -288,7 +288,7 @@ def coverage_of(output: str) -> str:
 
 
 def measure(model: str, batch: int, name: str, folder: Path) -> dict[str, str | float]:
-    """Take a model through a frontend."""
+    """Import a model by a frontend, and return its row of the table."""
     frontend, overhead, found = FRONTENDS[name], "", {"model": model, "frontend": name}
     if frontend.before:
         made = run([sys.executable, frontend.before], folder, frontend.backend)
@@ -307,7 +307,7 @@ def measure(model: str, batch: int, name: str, folder: Path) -> dict[str, str | 
 
 
 def table(rows: list[dict[str, str | float]]) -> str:
-    """Write the rows, with each frontend's work over that of the model's first."""
+    """Return the rows as text, with each frontend's work relative to that of the model's first frontend."""
     found = pd.DataFrame(rows)
     first = found.groupby("model")["flop"].transform("first")
     shown = (found["flop"] / first).map(lambda ratio: "" if pd.isna(ratio) else f"{ratio:.4g}")

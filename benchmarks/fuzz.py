@@ -1,8 +1,9 @@
-"""Give 20,000 files that are almost right to every door: each must be read, or refused by one `FomkitError`.
+"""Try 20,000 almost valid files at all entry points: each must be read, or refused by one `FomkitError`.
 
 ``python benchmarks/fuzz.py [--files 20000] [--seed N] [--door NAME] [--case N]`` prints the seed, a line for
-each file that raised anything else or warned, a traceback for each line of code, and per door how many were read.
-The doors, their valid files and the changes are those of ``tests/test_fuzz.py``. Exit code 1 with any finding.
+each file that raised anything else or warned, a traceback for each line of code, and the number of files read at
+each entry point. Entry points (doors), their valid files and the changes are those of ``tests/test_fuzz.py``. The
+exit code is 1 with any finding.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from fuzz_doors import DOORS, Case, furnish, shares
 
 STRIDE = 1_000_000
-"""Numbers between the cases of two seeds."""
+"""Distance between the case numbers of two seeds."""
 
 
 def place_of(error: BaseException) -> str:
-    """Name the error and the line of fomkit's that raised it, which tells findings apart."""
+    """Return the error and the line of fomkit that raised it, which identify a finding."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "fomkit" in one.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
 def run(door: str, numbers: range, folder: Path, found: Counter[str]) -> int:
-    """Try a door's files; count what was found, and give how many were read."""
+    """Try a door's files; count findings by place in ``found``, and return the number of files read."""
     read = 0
     for number in numbers:
         case = Case(door, number, folder)
@@ -50,7 +51,7 @@ def run(door: str, numbers: range, folder: Path, found: Counter[str]) -> int:
 
 
 def main() -> int:
-    """Print what was found."""
+    """Try the files and print the findings."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--files", type=int, default=20_000)
     arguments.add_argument("--seed", type=int, default=secrets.randbelow(10**9), help="default: a new one")

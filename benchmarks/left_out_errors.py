@@ -1,12 +1,11 @@
-"""How far predictions are off for shapes that a machine's table does not have.
+"""Measure prediction errors for shapes that a machine's table does not have, by cross-validation.
 
 ``python benchmarks/left_out_errors.py v100 p100`` prints, for each family of a machine's timings (of every shipped
-machine, where none is named): the median and mean absolute error, the error of the sum, and the share of 80 %
-intervals that hold the truth, beside the baseline "nearest, scaled" on the same rows. Whole shape groups are left
-out: products by their reduction length k, sparse ones by their matrix, convolutions by everything but the batch,
-recurrent layers by hidden size and steps, collectives by the message. Everything is fitted anew without them,
-intervals too, through the functions that the package itself uses. A family is left out of the table where too few
-ops would remain for a fit.
+machine, if none is named): the median and mean absolute error, the error of the sum, and the share of 80 %
+intervals that contain the truth, and the errors of the baseline "nearest, scaled" on the same rows. Whole shape
+groups are left out: products by their reduction length k, sparse ones by their matrix, convolutions by everything
+but the batch, recurrent layers by hidden size and steps, collectives by the message. Everything is refitted
+without them, intervals too, by the package's own functions. A family is skipped if too few ops would remain.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SHIPPED = Path(__file__).parent.parent / "machine_profiles"
 
 
 def tables(machine: Machine) -> Iterator[tuple[FamilyName, pd.DataFrame]]:
-    """Each family's distinct timed ops with their costs, where a fit without any tenth of them is left."""
+    """Yield each family's distinct timed ops with their costs, if enough ops for a fit remain without any fold."""
     costed = add_costs(row_major(machine.timings))
     for name, _ in families(costed):
         rows = training_rows(costed, name)
@@ -47,7 +46,7 @@ def tables(machine: Machine) -> Iterator[tuple[FamilyName, pd.DataFrame]]:
 
 
 def nearest_scaled(known: pd.DataFrame, query: pd.DataFrame, kind: str, floor_s: pd.Series) -> np.ndarray:
-    """Time of the nearest known op in log sizes, scaled by the ratio of their floors."""
+    """Return the time of the nearest known op in log sizes, scaled by the ratio of their floors."""
     columns = [name for name in KINDS[kind].dimensions if pd.api.types.is_float_dtype(known[name])]
     log = [np.log(table[columns].clip(lower=1)).to_numpy() for table in (query, known)]
     if kind == "gemm":
@@ -61,7 +60,7 @@ def nearest_scaled(known: pd.DataFrame, query: pd.DataFrame, kind: str, floor_s:
 
 
 def floors(machine: Machine, name: FamilyName, rows: pd.DataFrame) -> pd.Series:
-    """What the baseline scales with: the roofline's floor [s], for a collective its message [byte]."""
+    """Return what the baseline scales with: the roofline's floor [s]; for collectives the message [byte]."""
     if name.kind == "collective":
         return rows["message_byte"]
     known = rates(machine, name.dtype, name.engine)
@@ -69,7 +68,7 @@ def floors(machine: Machine, name: FamilyName, rows: pd.DataFrame) -> pd.Series:
 
 
 def predicted(machine: Machine, name: FamilyName, rows: pd.DataFrame, folds: int = FOLDS) -> pd.DataFrame:
-    """Truth, prediction, interval and baseline of every row, each from rows of other shape groups."""
+    """Return truth, prediction, interval and baseline of every row, each from rows of other shape groups."""
     floor_s = floors(machine, name, rows)
     fold = shape_groups(rows, name.kind) % folds
     found = []
@@ -96,7 +95,7 @@ def predicted(machine: Machine, name: FamilyName, rows: pd.DataFrame, folds: int
 
 
 def errors(table: pd.DataFrame) -> dict[str, float]:
-    """Errors in percent and hit rate of one family."""
+    """Return the errors in percent and the hit rate of one family."""
     values: dict[str, float] = {"rows": len(table)}
     for label, column in (("", "time_s"), ("nearest_", "nearest_s")):
         error = 100 * (table[column] / table["truth_s"] - 1)
@@ -108,7 +107,7 @@ def errors(table: pd.DataFrame) -> dict[str, float]:
 
 
 def table(machines: Iterable[Machine]) -> pd.DataFrame:
-    """Errors by machine and family."""
+    """Return the errors by machine and family."""
     lines = {
         (machine.name, str(name)): errors(predicted(machine, name, rows))
         for machine in machines
@@ -118,7 +117,7 @@ def table(machines: Iterable[Machine]) -> pd.DataFrame:
 
 
 def shipped() -> list[Machine]:
-    """The machines that come with timings of more than single sums."""
+    """Return the shipped machines that have fits."""
     return [machine for path in sorted(SHIPPED.glob("*.yaml")) if (machine := load_machine(path)).fits]
 
 

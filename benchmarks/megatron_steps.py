@@ -1,4 +1,4 @@
-"""Print the published steps and activations of Megatron-LM beside the projected ones, as `fomkit validate` does.
+"""Print published and projected steps and activations of Megatron-LM, as `fomkit validate` does.
 
 ``python benchmarks/megatron_steps.py``. No constant is fitted to them; docs/parallel.md lists all constants.
 """

@@ -1,17 +1,17 @@
-"""Write the timings of the machines that come from aiconfigurator and NeuSight, thinned, beside their facts.
+"""Write thinned timing tables of the machines from aiconfigurator and NeuSight.
 
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
-tables in SHARED/data and prints how many rows were read and kept. Rows that stand for an op of a serving
-framework alone (products scaled by blocks, attention over an fp8 cache or a window) are left out: no traced model
-has that op, and none says how uneven its experts are chosen. So is what it ran by another library than most of
-a family: rows of two libraries are of one size, and no traced model says which it asks for.
+tables in SHARED/data and prints the numbers of rows read and kept. Rows of ops that only a serving framework has
+(products scaled by blocks, attention over an fp8 cache or a window) are left out: no traced model has these ops,
+and none states how unevenly experts are chosen. Rows by another library than that of most rows of a family are
+left out too: both libraries have rows of equal sizes, and no traced model states which library it uses.
 
-Fewer timings of a large table, for shipping: drawn by a hash of their sizes, so that anybody draws the same.
+Large tables are thinned for shipping. Rows are drawn by a hash of their sizes, so that everyone draws the same.
 
-What is left out are measurements that no fit has seen and that judge it. Rows spread out evenly instead (each the
-farthest from those before) would predict a little better, 5.0 instead of 5.2 % for 2,000 of 35,742 products, but
-each kept row would lie farther from the others than rows usually do: errors of left-out rows, and with them the
-intervals, would come out too large (93 % hits instead of 80 for convolutions).
+The rows left out test the fits, which have not seen them. Evenly spaced rows (each the farthest from those before)
+would predict slightly better, 5.0 instead of 5.2 % for 2,000 of 35,742 products. But each kept row would be
+farther from the others than rows usually are, so errors of left-out rows, and with them the intervals, would be
+too large (93 % hits instead of 80 for convolutions).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST = {
     "softmax": 500,
     "norm": 500,
 }
-"""Rows kept of each part of a kind; NeuSight's linear and bmm are parts, as are the ops of kind pointwise."""
+"""Number of rows kept of each part of a kind; NeuSight's linear and bmm are parts, as is each pointwise op."""
 KERNELS = "neusight/kernels.csv.gz"
 SYSTEM = (
     "gemm",
@@ -55,8 +55,8 @@ SYSTEM = (
     "nccl",
 )
 ABSENT = {("a100-sxm", "encoder_attention"), ("a100-sxm", "generation_mla")}
-"""Tables that are not taken: the first there is none of; the second is of another engine, and no step of it takes
-less than 295 us, which is its host's work and no kernel's."""
+"""Tables that are not used: the first does not exist; the second is of another engine, and none of its steps takes
+less than 295 us, which is the host's time and not a kernel's."""
 SOURCES: dict[str, tuple[tuple[str, ...], str | None]] = {
     **{
         name: (
@@ -74,20 +74,20 @@ SOURCES: dict[str, tuple[tuple[str, ...], str | None]] = {
         for device in ("A100-PCIe-40GB", "V100-PCIe-32GB", "P100-PCIe-16GB", "T4", "P4")
     },
 }
-"""Machine to its tables, and to the device in them where they are of several."""
+"""Machine to its tables, and to its device in them if they hold several devices."""
 
 PARTS = ("kind", "dtype", "engine", "pass_name", "op", "note", "collective", "layout", "cell")
-"""Rows that share these texts are thinned together."""
+"""Columns that define a part; rows with equal texts are thinned together."""
 LOAD_BYTE = 16.0
 """Bytes that a thread loads at once."""
 _NUMBERS = frozenset(column.name for column in TIMINGS if column.dtype == "number")
 
 
 def draw(sizes: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Draw about so many rows by their sizes alone; rows of equal sizes stay together.
+    """Draw about ``count`` rows by their sizes alone; rows of equal sizes stay together.
 
-    `sizes` (n, p). `count`: at least 1. All rows are drawn where there are not more. Gives an array: positions,
-    rising: those of the smallest hashes, more than ``count`` where the last sizes occur again.
+    `sizes` (n, p); `count`: at least 1; all rows are drawn if there are no more. Returns rising positions of the
+    smallest hashes, more than ``count`` if the last sizes occur several times.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def draw(sizes: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 
 
 def whole_loads(timings: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell which products have sizes that are multiples of what one load brings; False for all other kinds.
+    """Return which products have sizes that are multiples of the items in one load; False for other kinds.
 
     Examples
     --------
@@ -125,12 +125,11 @@ def whole_loads(timings: pd.DataFrame) -> NDArray[np.bool_]:
 def thin_timings(
     timings: pd.DataFrame, most: Mapping[str, int], apart: NDArray[np.bool_ | np.intp] | None = None
 ) -> pd.DataFrame:
-    """Keep at most about so many timings of a part, drawn by the hash of their sizes.
+    """Keep about a given number of timings of each part, drawn by the hash of their sizes.
 
-    `timings`: a TIMINGS table; `most`: kind of op to the number of rows that a part (`PARTS`) of it keeps; other
-    kinds stay whole; `apart` (n,): what tells parts apart besides, as rows that are few and wanted, which would be
-    drawn as rarely as the many others. Gives a DataFrame: some of the rows, with their index and in their order.
-    The same table always gives the same rows.
+    `timings`: a TIMINGS table; `most`: kind of op to the number of rows kept of each part (`PARTS`); other kinds
+    are kept whole; `apart` (n,): a further key of parts, to keep more of a few important rows than a draw from all
+    rows would. Returns the kept rows, with their index and in their order; the draw is always the same.
     """
     kept: list[NDArray[np.intp]] = []
     parts = [name for name in PARTS if name in timings.columns]
@@ -146,7 +145,7 @@ def thin_timings(
 
 
 def family_of(timings: pd.DataFrame) -> NDArray[np.intp]:
-    """Number the family that each timing is of, -1 where it is of none."""
+    """Return the number of each timing's family, -1 if it has none."""
     found = np.full(len(timings), -1)
     for number, (_, places) in enumerate(families(timings)):
         found[places] = number
@@ -154,13 +153,13 @@ def family_of(timings: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def of_one_library(timings: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell which timings are by the library that timed most of their family; links are counted apart."""
+    """Return which timings are by the library that timed most of their family; links are counted separately."""
     counts = timings.groupby([family_of(timings), timings["library"]])["library"].transform("size")
     return np.asarray((counts == counts.groupby(family_of(timings)).transform("max")).to_numpy(), np.bool_)
 
 
 def whole(shared: Path, name: str) -> pd.DataFrame:
-    """Everything that the tables of a machine say of ops that a traced model can have."""
+    """Return all timings in the tables of a machine of ops that a traced model can have."""
     files, device = SOURCES[name]
     tables = [read_timings(shared / "data" / file, device=device).timings for file in files]
     timings = pd.concat(tables, ignore_index=True)
@@ -172,7 +171,7 @@ def whole(shared: Path, name: str) -> pd.DataFrame:
 
 def thinned(shared: Path, name: str) -> pd.DataFrame:
     rows = whole(shared, name)
-    # NeuSight's products are of random sizes but for a tenth, on faster kernels, which are what models ask for.
+    # Nine tenths of NeuSight's products have random sizes; the others, on faster kernels, are those of models.
     return thin_timings(rows, MOST, whole_loads(rows) if SOURCES[name][0] == (KERNELS,) else family_of(rows))
 
 

@@ -1,18 +1,19 @@
-"""Change one operator or number of fomkit at a time and see whether a test fails: what the tests do not hold.
+"""Change one operator or number of fomkit at a time, and find the changes (mutants) that no test notices.
 
     python benchmarks/mutants.py --count 150 --seed 7 --jobs 2
 
-A first run of the tests under coverage tells which of them execute a line; it is kept in .mutants.json, and only
-test files that changed since are run again. Then the tests are collected once, in a copy of the checkout, and each
-mutant is tried in a fork of that process: the functions that it changes get their new code, and the tests that
-execute its statement are run until one fails, first those of tests/golden/test_frozen.py. What runs when a module
-is imported is tried in a fork that imports fomkit anew. Nothing kept from before is used: caches of functions are
-empty, and so is the folder of what fomkit keeps, unless the mutant lies above all that is kept there. A test that
-fails without the mutant, too, does not count. A mutant with which none fails survives. One that keeps a test for
-over a minute is killed if the test ends in a fifth of that time without it; one that only slows tests is not.
-What only a child process executes is not seen. Needs ``pip install coverage``.
+A first run of the tests under coverage determines which tests execute a line. Its result is cached in
+.mutants.json, and only test files that changed since are run again. Then the tests are collected once, in a copy
+of the checkout, and each mutant is tried in a fork of that process: the changed functions get their new code, and
+the tests that execute the changed statement run until one fails, first those of tests/golden/test_frozen.py. A
+mutant in code that runs at import is tried in a fork that imports fomkit again. No cached result is used: caches
+of functions are empty, and so is fomkit's cache folder, unless the mutant's room is above all that is cached
+there. A test that also fails without the mutant does not count. A mutant for which no test fails survives. A
+mutant that makes a test run over a minute is killed if the test needs less than a fifth of that time without it; a
+mutant that only slows tests is not. Code that only child processes execute is not covered. Needs ``pip install
+coverage``.
 
-    python benchmarks/mutants.py --count 40 --rooms     # only tests that are about the rooms: in minutes
+    python benchmarks/mutants.py --count 40 --rooms     # only tests of the calculating rooms: in minutes
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum",
 
 
 class Mutant(NamedTuple):
-    """One change: characters from start to end of a line are replaced; the statement spans lines first to last."""
+    """One change: it replaces characters start to end of a line; its statement spans lines first to last."""
 
     path: str
     line: int
@@ -68,20 +69,20 @@ class Mutant(NamedTuple):
     last: int
 
     def told(self) -> str:
-        """Give the place and the change, with the line as it stands."""
+        """Return the place and the change, with the unchanged line."""
         text = (ROOT / self.path).read_text(encoding="utf-8").split("\n")[self.line - 1]
         return f"{self.path}:{self.line}: {text[self.start : self.end].strip()!r} → {self.new!r} in {text.strip()}"
 
     def changed(self, text: str) -> str:
-        """Give the file's text with the change."""
+        """Return the file's text with the change."""
         lines = text.split("\n")
         line = lines[self.line - 1]
         lines[self.line - 1] = line[: self.start] + self.new + line[self.end :]
         return "\n".join(lines)
 
 
-def _said(tree: ast.Module) -> set[int]:
-    """Give nodes that only say something: annotations, texts of messages, docstrings, names of the file's own."""
+def _nodes_to_keep(tree: ast.Module) -> set[int]:
+    """Return ids of nodes not to change: annotations, messages, imports, unions with None, names the file sets."""
     silent: set[int] = set()
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in ast.walk(tree):
@@ -99,7 +100,7 @@ def _said(tree: ast.Module) -> set[int]:
 
 
 def _between(lines: list[str], left: ast.expr, right: ast.expr) -> tuple[int, int, int] | None:
-    """Give line, start and end of what stands between two operands, where that is on one line."""
+    """Return line, start and end of the text between two operands; None if it is not on one line."""
     if left.end_lineno != right.lineno or left.end_col_offset is None:
         return None
     line = lines[right.lineno - 1].encode()
@@ -107,8 +108,8 @@ def _between(lines: list[str], left: ast.expr, right: ast.expr) -> tuple[int, in
     return right.lineno, start, start + len(line[left.end_col_offset : right.col_offset].decode())
 
 
-def _of_operators(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Give line, start, end and what to put there for each operator of an expression."""
+def _operator_changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
+    """Yield line, start, end and replacement for each operator of an expression."""
     if isinstance(node, ast.BinOp):
         found = [(node.op, node.left, node.right)]
     elif isinstance(node, ast.BoolOp):
@@ -120,13 +121,13 @@ def _of_operators(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, i
         return
     for kind, left, right in found:
         place, new = _between(lines, left, right), OPERATORS.get(type(kind))
-        # A parenthesis between the two belongs to one of them.
+        # A parenthesis between the operands belongs to one of them.
         if place is not None and new is not None and not set(lines[place[0] - 1][place[1] : place[2]]) & set("()"):
             yield *place, f" {new} "
 
 
-def _of_words(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Give the same for a number, and for a function that has a counterpart."""
+def _word_changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
+    """Yield the same for a number, and for a function with a counterpart in `NAMES`."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.end_col_offset:
         new = str(node.value + 1) if isinstance(node.value, int) else repr(node.value * 1.5 or 0.5)
         start = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
@@ -139,7 +140,7 @@ def _of_words(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, 
 
 
 def _statements(tree: ast.Module) -> dict[int, tuple[int, int]]:
-    """Give, by line, the first and the last line of the innermost statement there; of a compound one its head."""
+    """Return, by line, first and last line of the innermost statement there; of a compound statement, its head."""
     found: dict[int, tuple[int, int]] = {}
     for node in ast.walk(tree):  # from the outside inwards
         if isinstance(node, ast.stmt) and node.end_lineno:
@@ -150,24 +151,24 @@ def _statements(tree: ast.Module) -> dict[int, tuple[int, int]]:
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Walk over all changes of one file."""
+    """Yield all mutants of one file."""
     text = path.read_text(encoding="utf-8")
     lines, tree, name = text.split("\n"), ast.parse(text), str(path.relative_to(ROOT))
-    silent, statements = _said(tree), _statements(tree)
+    silent, statements = _nodes_to_keep(tree), _statements(tree)
     for node in ast.walk(tree):
         if id(node) not in silent:
-            for change in itertools.chain(_of_operators(node, lines), _of_words(node, lines)):
+            for change in itertools.chain(_operator_changes(node, lines), _word_changes(node, lines)):
                 yield Mutant(name, *change, *statements.get(change[0], (change[0], change[0])))
 
 
-def _exchanged(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
-    """Give the codes of functions that differ, in pairs; None where what differs is executed at import."""
-    is_function = bool(old.co_flags & inspect.CO_NEWLOCALS)  # the bodies of modules and classes are none
+def _differing_codes(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
+    """Return pairs of differing function codes; None if code that runs at import differs."""
+    is_function = bool(old.co_flags & inspect.CO_NEWLOCALS)  # not set for the bodies of modules and classes
     if not is_function and _own(old) != _own(new):
         return None
     pairs = [(old, new)] if is_function and old != new else []
     for before, after in zip(_inner(old), _inner(new), strict=True):
-        below = _exchanged(before, after)
+        below = _differing_codes(before, after)
         is_comprehension = before.co_name.startswith("<") and before.co_name != "<lambda>"
         if below is None or (below and is_comprehension and not is_function):
             return None
@@ -196,14 +197,14 @@ def _copy(to: Path) -> Path:
 
 
 class _Chosen:
-    """A plugin that runs chosen tests in their order, with the same examples, and keeps the first failure."""
+    """A plugin that runs chosen tests in the given order, with fixed examples, and records the first failure."""
 
     def __init__(self, tests: Sequence[str] = (), begins: Callable[[str], object] = str) -> None:
         self.tests, self.begins, self.failed = tests, begins, ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Have hypothesis try the same examples each time, and not look for the simplest that fails."""
+        """Make hypothesis try the same examples each time, without shrinking a failing example."""
         from hypothesis import Phase, settings
 
         phases = (Phase.explicit, Phase.generate)
@@ -227,23 +228,23 @@ class _Chosen:
 
 
 class _Trial(NamedTuple):
-    """A fork that runs tests with a mutant, or to compare without."""
+    """A fork that runs tests with a mutant, or without it for comparison."""
 
     mutant: Mutant
     tests: list[str]
     folder: Path
 
     def failed(self) -> str:
-        """Give the test that failed or did not end, or the file that could not be imported."""
+        """Return the test that failed or did not end, or the file that could not be imported."""
         return self.told("failed")
 
     def told(self, what: str) -> str:
-        """Give what the fork wrote."""
+        """Return the text that the fork wrote to a file; "" without the file."""
         path = self.folder / what
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
     def suspected(self) -> list[str]:
-        """Give the tests to run without the mutant, to see whether the failure is its own."""
+        """Return the tests to run without the mutant, to see whether it causes the failure."""
         failed = self.failed()
         return [test for test in self.tests if failed in (test, file_of(test))] or self.tests[:1]
 
@@ -262,12 +263,12 @@ class Trials:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Try each mutant in a fork."""
         self.items = {item.nodeid: item for item in session.items}
-        gc.unfreeze()  # what is frozen is not among the objects
+        gc.unfreeze()  # frozen objects are not listed by get_objects
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = {}
         for one in gc.get_objects():
             if type(one) is FunctionType and one.__code__.co_filename.startswith(str(self.folder)):
                 self.functions.setdefault(_place(one.__code__), []).append(one)
-            elif isinstance(one, _lru_cache_wrapper):  # what was worked out while tests were collected
+            elif isinstance(one, _lru_cache_wrapper):  # drop results from the collection of tests
                 one.cache_clear()
         gc.freeze()
         running: dict[int, _Trial] = {}
@@ -296,7 +297,7 @@ class Trials:
             self.survivors.append(trial.mutant)
 
     def _tests_that_hold(self, trial: _Trial, *, hangs: bool) -> list[str]:
-        """Leave out of a mutant's tests those that fail without it, too, or take nearly as long."""
+        """Return a mutant's tests without those that also fail without it, or take nearly as long."""
         suspected = trial.suspected()
         key = self.known.is_at_import(trial.mutant), hangs, str(suspected)
         if key not in self.holds:
@@ -315,7 +316,7 @@ class Trials:
     def _forked(
         self, mutant: Mutant, tests: list[str], *, share: float = 1.0, is_changed: bool = True
     ) -> tuple[int, _Trial]:
-        """Begin a fork whose status is 0 if each test passes in this share of the time that it may take."""
+        """Start a fork whose exit status is 0 if each test passes in this share of its allowed time."""
         trial = _Trial(mutant, tests, Path(tempfile.mkdtemp(dir=self.folder.parent)))
 
         def begins(test: str) -> None:
@@ -342,11 +343,11 @@ class Trials:
         os._exit(code)
 
     def _run(self, trial: _Trial, begins: Callable[[str], None], is_changed: bool) -> int:
-        """Run tests, where it can be with other code in the functions that are there already."""
+        """Run tests with changed code in the existing functions, or with new imports if import code differs."""
         path = self.folder / trial.mutant.path
         text = path.read_text(encoding="utf-8")
         old, new = (compile(one, path, "exec", dont_inherit=True) for one in (text, trial.mutant.changed(text)))
-        pairs = None if self.known.is_at_import(trial.mutant) else _exchanged(old, new)
+        pairs = None if self.known.is_at_import(trial.mutant) else _differing_codes(old, new)
         if pairs is None:
             self.chosen = _Chosen(trial.tests, begins)
             return self._run_imported(str(path), new if is_changed else old)
@@ -363,7 +364,7 @@ class Trials:
         return 0
 
     def _run_imported(self, path: str, code: CodeType) -> int:
-        """Run tests where all of fomkit and of the tests is imported anew, one file with this code."""
+        """Run tests after importing all of fomkit and of the tests again, one file with this code."""
         usual = importlib.machinery.SourceFileLoader.get_code
 
         def get_code(loader: Any, name: str) -> CodeType | None:
@@ -373,7 +374,7 @@ class Trials:
         for name, module in list(sys.modules.items()):
             if (getattr(module, "__file__", None) or "").startswith(str(self.folder)):
                 del sys.modules[name]
-        # Pytest reads a file that is named to it by itself; a folder's files are imported as usual.
+        # Pytest imports a file named on its command line itself; a folder's files are imported as usual.
         sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
         files = {Path(file_of(test)) for test in self.chosen.tests}
         places = sorted({str(file if file.parts[0] == "tests" else file.parent) for file in files})
@@ -381,9 +382,9 @@ class Trials:
 
 
 LEAST_S, HANGS = 12, 5
-"""What a test may take without a mutant beside twice its known time [s]; how many times that with one."""
+"""Allowed time of a test without a mutant in addition to twice its known time [s]; factor on it with a mutant."""
 KEPT_BY = ("ops", "prediction")
-"""Rooms whose code makes what fomkit keeps in a folder between processes."""
+"""Rooms whose code makes the contents of fomkit's cache folder."""
 _OPTIONS = ["-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "not slow"]
 
 
@@ -392,17 +393,17 @@ def _place(code: CodeType) -> tuple[str, str, int]:
 
 
 def main() -> None:
-    """Draw mutants, run their tests and print who survived."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--count", type=int, default=150)
-    asked.add_argument("--seed", type=int, default=int(time.time()))
-    asked.add_argument("--jobs", type=int, default=2)
-    asked.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
-    asked.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
-    asked.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
-    asked.add_argument("--rooms", action="store_true", help="Only tests that are about the rooms themselves.")
-    asked.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
-    options = asked.parse_args()
+    """Draw mutants, run their tests and print the survivors."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
+    parser.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
+    parser.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
+    parser.add_argument("--rooms", action="store_true", help="Only tests that are about the rooms themselves.")
+    parser.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
+    options = parser.parse_args()
     files = [ROOT / name for name in options.file] or [
         path for room in ROOMS for path in sorted((ROOT / "fomkit" / room).rglob("*.py"))
     ]

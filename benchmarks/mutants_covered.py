@@ -1,4 +1,4 @@
-"""Which tests execute a line of the rooms that calculate, from one run under coverage; for ``mutants.py``."""
+"""Find which tests execute a line of the calculating rooms, by one run under coverage; for ``mutants.py``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ops", "prediction", "plan", "merit")
 KEPT = ROOT / ".mutants.json"
 FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
-"""Tests of frozen numbers, which see what a statement does in its result; how the files begin that make them."""
+"""Tests of frozen results, which notice most changes of a statement; prefix of the files that make them."""
 ROOM_TESTS = (
     FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
     *(f"tests/test_{name}.py" for name in ("accept", "campaign", "caveats", "convolution_methods", "cost",
@@ -30,22 +30,22 @@ ROOM_TESTS = (
       "meter", "options", "own_memory", "parallel", "plausibility", "precision", "predict_command", "resize",
       "rollup", "scaling", "scenarios", "shared_errors", "suites", "timeline", "use_in_steps", "views")),
 )  # fmt: skip
-"""Tests that are about the rooms themselves."""
+"""Tests of the calculating rooms themselves."""
 ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden/test_golden.py", "tests/test_fuzz.py",
              "tests/test_contributing.py", "tests/timings/test_measure*.py", "fomkit/frontends", "fomkit/harness",
              "fomkit/bench")  # fmt: skip
-"""Tests that trace, time, draw or start children: long, and the rooms here are not what they are about."""
+"""Tests that trace, time, draw or start child processes: they are long, and do not test these rooms."""
 
 
 class Covered(NamedTuple):
-    """Which tests execute a line, and how long each takes [s]."""
+    """The tests that execute a line, by file and line, and the time of each test [s]."""
 
     tests: dict[str, dict[str, list[str]]]
     seconds: dict[str, float]
 
     @classmethod
     def unpacked(cls, tests: dict[str, dict[str, list[int]]], seconds: dict[str, float]) -> Covered:
-        """Read what `packed` gave."""
+        """Restore the result of `packed`."""
         names = ["", *seconds]
         return cls(
             {
@@ -56,7 +56,7 @@ class Covered(NamedTuple):
         )
 
     def packed(self) -> dict[str, object]:
-        """Give it with tests by their number among those whose time is known, from 1; 0 is before any test."""
+        """Return plain content with tests as numbers from 1, in the order of ``seconds``; 0 is before any test."""
         number = {name: at for at, name in enumerate(["", *self.seconds])}
         tests = {
             file: {line: [number[test] for test in found] for line, found in own.items()}
@@ -65,7 +65,7 @@ class Covered(NamedTuple):
         return {"tests": tests, "seconds": self.seconds}
 
     def is_at_import(self, mutant: Mutant) -> bool:
-        """Tell whether a statement is executed before any test."""
+        """Return whether a statement is executed before any test."""
         return "" in self._executing(mutant)
 
     def _executing(self, mutant: Mutant) -> set[str]:
@@ -73,7 +73,7 @@ class Covered(NamedTuple):
         return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
 
     def _using(self, mutant: Mutant) -> set[str]:
-        """Give the tests that execute a line, of any room, which has a name that the statement gives."""
+        """Return the tests that execute a line, of any room, with a name that the statement assigns."""
         text = (ROOT / mutant.path).read_text(encoding="utf-8").split("\n")[mutant.first - 1]
         given = re.match(r"(\w+(?:, \w+)*)(?:: [^=]+)? = ", text)
         names = re.compile(rf"\b(?:{given[1].replace(', ', '|')})\b" if given else r"(?!)")
@@ -84,12 +84,13 @@ class Covered(NamedTuple):
         return found
 
     def of(self, mutant: Mutant, longest_s: float) -> list[str]:
-        """Give the tests that may tell: those of frozen numbers, then, as many as the time allows and quick ones
-        first: all that execute the statement, then others of their files, which may see what a fixture or a cache
-        keeps of it.
+        """Return the tests that may notice a mutant: all of frozen numbers, then as many as the time allows.
+
+        First, quick ones first, those that execute the statement; then others of their files, which may use it by
+        a fixture or a cache.
         """
         found = self._executing(mutant)
-        if "" in found:  # when the module was imported: those that use its name, else any test of the module
+        if "" in found:  # executed at import: the tests that use its name, else any test of the module
             every = {test for own in self.tests[mutant.path].values() for test in own}
             found = (self._using(mutant) or every) - {""} or every
         found -= {""}
@@ -106,7 +107,7 @@ class Covered(NamedTuple):
         return chosen
 
     def without(self, files: set[str]) -> Covered:
-        """Give what is known without the tests of some files."""
+        """Return a copy without the tests of some files."""
         return Covered(
             {
                 name: {line: [test for test in found if file_of(test) not in files] for line, found in own.items()}
@@ -116,7 +117,7 @@ class Covered(NamedTuple):
         )
 
     def moved(self, file: str, before: list[str], after: list[str]) -> None:
-        """Carry over what is known of a file that changed: a line that is new has the tests of those about it."""
+        """Update the lines of a file that changed: a new line gets the tests of the lines around it."""
         known, moved = self.tests.get(file, {}), {}
         changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
         for tag, first, last, start, end in changes:
@@ -127,7 +128,7 @@ class Covered(NamedTuple):
         self.tests[file] = moved
 
     def _quick_first(self, tests: set[str]) -> list[str]:
-        """Order tests by the power of ten of their time, and among those by file, which sets something up."""
+        """Sort tests by the power of ten of their time, then by file, because a file shares its set-up."""
 
         def key(test: str) -> tuple[float, str, float]:
             spent = self.seconds.get(test, 1.0)
@@ -137,7 +138,7 @@ class Covered(NamedTuple):
 
 
 def file_of(test: str) -> str:
-    """Give the file of a test."""
+    """Return the file of a test."""
     return test.partition("::")[0]
 
 
@@ -163,7 +164,7 @@ def _texts(*folders: str) -> dict[str, str]:
 
 
 def _run(tests: Sequence[str], folder: Path) -> Covered:
-    """Run tests under coverage; those that fail or are skipped are left out."""
+    """Run tests under coverage; failed and skipped tests are left out."""
     from coverage import CoverageData
 
     (folder / "mutants_plugin.py").write_text(PLUGIN, encoding="utf-8")
@@ -191,10 +192,10 @@ def _run(tests: Sequence[str], folder: Path) -> Covered:
 
 
 def covered(tests: Sequence[str], folder: Path) -> Covered:
-    """Run the tests under coverage, as far as an earlier run does not tell.
+    """Run the tests under coverage, except those known from an earlier run.
 
-    It tells of lines that stand as they stood; a test that executes other lines since then, because code changed,
-    may be missed, and let a mutant live. Without .mutants.json all is learnt anew.
+    The earlier run is used for unchanged lines. A test that since executes other lines, because code changed, may
+    be missed, so that a mutant survives. Without .mutants.json all tests run.
     """
     code = _texts(*(f"fomkit/{room}" for room in ROOMS))
     files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in _texts("tests").items()}
@@ -204,12 +205,12 @@ def covered(tests: Sequence[str], folder: Path) -> Covered:
         changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
         changed |= {FROZEN for name in changed if name.startswith(FROZEN_OF)}
         again = {name for name in changed if not name.startswith(FROZEN_OF)}
-        if all(Path(name).name.startswith("test_") for name in again):  # nothing that tests share
+        if all(Path(name).name.startswith("test_") for name in again):  # no file shared by tests changed
             edited = {name for name in {*code, *kept["code"]} if code.get(name) != kept["code"].get(name)}
             known = Covered.unpacked(kept["tests"], kept["seconds"]).without({*changed, *edited})
             for name in edited:
                 known.moved(name, *(some.get(name, "").split("\n") for some in (kept["code"], code)))
-            again |= {*edited, *tests} - {*kept["asked"]}  # doctests of a room; what is named anew
+            again |= {*edited, *tests} - {*kept["asked"]}  # doctests of edited files; newly named tests
             wanted = [name for name in sorted(again) if (ROOT / name).exists() and name.startswith(tuple(tests))]
     if wanted:
         more = _run(wanted, folder)

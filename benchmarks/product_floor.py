@@ -1,9 +1,10 @@
-"""How far off a board's own products leave a single one of them: what no table of them can be better than.
+"""Estimate how well a board's own products can predict one of them, a bound for any table of products.
 
-``python benchmarks/product_floor.py SHARED`` takes all 35,742 products that aiconfigurator timed on a board in one
-number format, leaves 3,000 out, drawn once, and lets boosted trees (scikit-learn) learn the rest: above the tile
-form of the board, from sizes, powers of two that divide them, and how full tiles and waves are. Other sizes with
-the same weights are known, so this is easier than what `fomkit validate` leaves out. It prints errors in percent.
+``python benchmarks/product_floor.py SHARED`` reads all 35,742 products that aiconfigurator timed on a board in one
+number format, leaves 3,000 out, drawn once, and fits boosted trees (scikit-learn) to the rest: to the residual of
+the board's tile form, with features from sizes, powers of two that divide them, and the filling of tiles and
+waves. Other sizes with the same weights are known, so the task is easier than that of `fomkit validate`. It prints
+errors in percent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ POWERS = 10
 
 
 def features(rows: pd.DataFrame, chip: Chip) -> np.ndarray:
-    """Everything of a product and its chip that a library may choose its kernel by."""
+    """Return features of a product and its chip by which a library may choose its kernel."""
     sizes = rows[["m", "n", "k"]].to_numpy(np.float64)
     divided = sum((sizes % 2**power == 0).astype(float) for power in range(1, POWERS + 1))
     filled = [fill(sizes[:, axis], tile) for axis in (0, 1) for tile in TILES]
@@ -38,7 +39,7 @@ def features(rows: pd.DataFrame, chip: Chip) -> np.ndarray:
 
 
 def errors(rows: pd.DataFrame, chip: Chip) -> np.ndarray:
-    """Error of each product left out, as a share of its time."""
+    """Return the error of each product left out, relative to its time."""
     seconds, order = rows["time_s"].to_numpy(), np.random.default_rng(1).permutation(len(rows))
     out, known = order[:LEFT_OUT], order[LEFT_OUT:]
     form = fit_form(tiled(rows.iloc[known[:FORM_ROWS]], chip), chip, seconds[known[:FORM_ROWS]])

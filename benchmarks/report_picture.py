@@ -1,4 +1,4 @@
-"""Write a report, open it in a browser without a window, and save the picture of it that the README shows.
+"""Write a report, open it in a headless browser, and save the picture of it that the README shows.
 
     python benchmarks/report_picture.py [MODEL MACHINE] [-o docs/images/report.png]
 
@@ -20,7 +20,7 @@ from browser import opened
 
 WIDTH = 1120
 LAST = "#e0-roof"
-"""What the picture ends with."""
+"""The last element of the page in the picture."""
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""How many studies a second one core does, as processor time, against a peer or a bound in the same run.
+"""Measure scenarios per second of processor time on one core, relative to a peer or a bound in the same run.
 
 ``python benchmarks/scenarios.py [--model vgg16] [--target v100] [--scenarios 12000] [--no-fit]`` prints one table:
-fits, a warm estimate, and, for each of `AIMS` or the model asked for, whole-model scenarios with every shape
+fits, a warm estimate, and, for each of `AIMS` or the requested model, whole-model scenarios with every shape
 changing (batch, peak, bandwidth and launch cost vary) and with shapes reused (all but the batch). One thread. The
 peers are a loop of `estimate` over changed machines, and numpy's exponential of as many numbers as the Gaussian
-processes take: 90 for each op and scenario.
+processes compute: 90 for each op and scenario.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fomkit.plan.options import Options, change_machine
 from fomkit.profiles.evidence import fit
 
 AIMS = {"vgg16": (15_000, 60_000), "resnet50": (10_000, 10_000), "gpt2": (3_000, 10_000), "lstm": (3_000, 10_000)}
-"""Models and what is aimed at [scenarios/s]: with every shape changing, and with shapes reused. No LSTM ships, so
-one is made here (`lstm`): layers of another kind must not be a cliff."""
+"""Models and their targets [scenarios/s]: with every shape changing, and with shapes reused. No LSTM ships, so one
+is made here (`lstm`), because layers of another kind must not be much slower."""
 
 TIMED_ROWS = 90
-"""Rows of a usual family of DeepBench."""
+"""Number of rows in a typical family of DeepBench."""
 
 FIT_OF_MANY = """
 import numpy as np, pandas as pd, resource, time
@@ -53,7 +53,7 @@ print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def processor_s(call: Callable[[], object], repeats: int = 1) -> float:
-    """Least processor time of some calls [s]."""
+    """Return the least processor time of some calls [s]."""
     spent = []
     for _ in range(repeats):
         start = time.process_time()
@@ -67,7 +67,7 @@ def row(what: str, figure: str, aim: str, reached: bool, peer: str) -> dict[str,
 
 
 def lstm() -> ModelProfile:
-    """Two layers of 1,024 cells over 128 steps, a head of 1,000 classes, and their update."""
+    """Make an LSTM: two layers of 1,024 cells over 128 steps, a head of 1,000 classes, and their update."""
     shared = {"dtype": "fp32", "engine": "vector", "count": 1.0, "module": "", "code_line": ""}
     layer = {"kind": "rnn", "cell": "lstm", "batch": "batch", "steps": 128.0, "input_size": 1024.0,
              "hidden_size": 1024.0, "layers": 2.0, "directions": 1.0}  # fmt: skip
@@ -116,7 +116,7 @@ def warm(model: ModelProfile, machine: Machine) -> dict[str, str]:
 
 
 def variants(machine: Machine, count: int) -> pd.DataFrame:
-    """Vary batch, peak, bandwidth and launch cost; every batch is another one."""
+    """Draw batches, peaks, bandwidths and launch costs; every batch is different."""
     random, device = np.random.default_rng(0), machine.device
     peak = device.peaks[0]
     facts = {f"flop_per_s/{peak.dtype}/{peak.engine}": peak.rate, "byte_per_s": device.byte_per_s,

@@ -1,10 +1,10 @@
-"""Fit the processes by which small tables of one family tell of each other, and write them beside the profiles.
+"""Fit the Gaussian processes that transfer small tables of one family between machines, and store them.
 
 ``python benchmarks/shared_processes.py`` reads the timings in ``machine_profiles`` and writes
-``machine_profiles/shared_processes.json``: for each family that two shipped machines or more timed with few ops,
-the ops with their times, and eleven processes (`fomkit.prediction.donors.Process`): ten fitted without a tenth of
-the shape groups each, so that left-out ops can be predicted by one that saw them on no machine, and one of all.
-Parameters maximise the marginal likelihood under weak log-normal priors.
+``machine_profiles/shared_processes.json``: for each family with few ops on at least two shipped machines, the ops
+with their times, and eleven processes (`fomkit.prediction.donors.Process`). Ten are each fitted without a tenth of
+the shape groups, so that left-out ops can be predicted by a process that saw them on no machine; one is fitted to
+all. Parameters maximise the marginal likelihood under weak log-normal priors.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from fomkit.profiles.machines import load_machine
 SHIPPED = Path(__file__).parent.parent / "machine_profiles"
 LEFT_OUT_BY = {"conv": VIEWS["conv"].groups, "rnn": ("hidden_size",)}
 KINDS = ("conv", "rnn")
-"""Kinds of which machines time few ops, all much the same ones."""
+"""Kinds with few timed ops per machine, which are similar on all machines."""
 STEPS = 25
 
 
 class Tables(NamedTuple):
-    """All machines' rows of a family: which op and machine each is of, ln(time), and the ops."""
+    """All machines' rows of a family: op and machine of each row, ln(time), and the ops."""
 
     machines: list[str]
     architectures: list[str]
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
 
 
 def collect() -> dict[FamilyName, Tables]:
-    """Collect the small families that two machines or more timed."""
+    """Return the tables of the small families that at least two machines timed."""
     found: dict[FamilyName, list[tuple[Any, pd.DataFrame]]] = {}
     for path in sorted(SHIPPED.glob("*.yaml")):
         machine = load_machine(path)
@@ -68,7 +68,7 @@ def collect() -> dict[FamilyName, Tables]:
 
 
 def tables(name: FamilyName, known: list[tuple[Any, pd.DataFrame]]) -> Tables:
-    """Put the machines' rows of a family together."""
+    """Combine the machines' rows of a family."""
     rows = pd.concat([rows.assign(_machine=at) for at, (_, rows) in enumerate(known)], ignore_index=True)
     features = look_at(rows, name.kind, 1)
     _, first, op = np.unique(features.round(6), axis=0, return_index=True, return_inverse=True)
@@ -85,7 +85,7 @@ def tables(name: FamilyName, known: list[tuple[Any, pd.DataFrame]]) -> Tables:
 
 
 def likelihood(values: Matrix, known: Tables, rows: Places, target: Matrix, among: Matrix) -> tuple[float, Matrix]:
-    """Give −ln p of the rows and its gradient by the logarithms of the parameters, in the order of `starts`."""
+    """Return −ln p of the rows and its gradient with respect to the log parameters, in the order of `starts`."""
     features, machine = known.features[known.op[rows]], known.machine[rows]
     size, count = features.shape[1], len(known.machines)
     length, level, offset, scale, own, (own_offset, noise) = np.split(
@@ -124,18 +124,18 @@ def likelihood(values: Matrix, known: Tables, rows: Places, target: Matrix, amon
 
 
 def starts(features: Matrix, variance: float, count: int) -> tuple[Matrix, Matrix]:
-    """Give where the parameters' logarithms start, which is their prior's middle, and the prior's width."""
+    """Return the initial log parameters, which are their prior's mean, and the prior's standard deviation."""
     size, varying = features.shape[1], int((np.ptp(features, axis=0) > 0).sum())
-    middle = (np.log(2 * np.sqrt(varying)), np.log(variance / 4), np.log(variance / 40), 0.0, np.log(variance / 4))
+    mean = (np.log(2 * np.sqrt(varying)), np.log(variance / 4), np.log(variance / 40), 0.0, np.log(variance / 4))
     ends = (np.log(variance / 10), np.log(variance / 50))
     counts = (size, 4, 4, count, count, 2)
-    parts = [np.full(many, value) for many, value in zip(counts, middle, strict=False)]
+    parts = [np.full(many, value) for many, value in zip(counts, mean, strict=False)]
     widths = [np.full(many, width) for many, width in zip(counts, (0.25, 2.0, 2.0, 0.5, 1.5, 2.0), strict=True)]
     return np.concatenate([*parts, ends]), np.concatenate(widths)
 
 
 def process(known: Tables, left_out: int) -> dict[str, Any]:
-    """Fit the process of all rows but those of one round."""
+    """Fit the process to all rows except those of one fold."""
     rows = np.flatnonzero(known.fold[known.op] != left_out)
     seconds, units = np.exp(known.log_s), known.terms[known.op] * known.unit[known.machine]
     usual = np.maximum(fit_mean(units[rows], seconds[rows]), 0.02)
@@ -165,7 +165,7 @@ def process(known: Tables, left_out: int) -> dict[str, Any]:
 
 
 def written(known: Tables) -> dict[str, Any]:
-    """Give a family as it is stored."""
+    """Return a family as it is stored."""
     log_s = np.full((len(known.machines), len(known.features)), np.nan)
     log_s[known.machine, known.op] = known.log_s
     return {

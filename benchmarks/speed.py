@@ -1,8 +1,8 @@
-"""How quick fomkit is, as ratios against a peer or a bound, all in one run.
+"""Measure fomkit's speed relative to a peer or a bound, all in one run.
 
 ``python benchmarks/speed.py [--repeats 7] [--no-trace]`` prints one table. Whole processes are compared by the
-processor time they and their children take, each beside its peer in turn, so that what else the machine does meets
-both; the ratio is the median over the pairs, with its range. Tracing needs torch.
+processor time of themselves and their children, alternating with their peer, so that other load on the machine
+affects both; the ratio is the median over the pairs, with its range. Tracing needs torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ app([])
 
 
 def processor_s(command: Sequence[str], folder: Path = ROOT, *, anew: bool = False) -> float:
-    """Processor time of a command and its children [s]; ``anew``: with an empty cache."""
+    """Return the processor time of a command and its children [s]; ``anew``: with an empty cache."""
     if anew:
         shutil.rmtree(CACHE, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -65,7 +65,7 @@ def fomkit(*arguments: str) -> list[str]:
 def compare(
     ours: Sequence[str], peer: Sequence[str], repeats: int, *, anew: bool = False
 ) -> tuple[float, float, list[float]]:
-    """Median time of both commands [s] and the ratio of each pair, but for the first, which warms the caches."""
+    """Return the median times of both commands [s] and the ratio of each pair; a first pair warms the caches."""
     pairs = [(processor_s(ours, anew=anew), processor_s(peer)) for _ in range(repeats + 1)][1:]
     left, right = (statistics.median(times) for times in zip(*pairs, strict=True))
     return left, right, [one / other for one, other in pairs]
@@ -102,7 +102,7 @@ def cold_starts(repeats: int) -> list[dict[str, str]]:
 
 
 def gpt2_xl(folder: Path) -> Path:
-    """GPT-2's file with the sizes of GPT-2 XL: 48 layers, 1600 wide, 25 heads, 1.56 billion parameters."""
+    """Write GPT-2's file with the sizes of GPT-2 XL: 48 layers, 1600 wide, 25 heads, 1.56 billion parameters."""
     text = (SOURCES / "gpt2.py").read_text(encoding="utf-8")
     small, large = "LAYERS, WIDTH, HEADS, POSITIONS, VOCABULARY = 12, 768, 12,", "= 48, 1600, 25,"
     if text.count(small) != 1:
@@ -113,7 +113,7 @@ def gpt2_xl(folder: Path) -> Path:
 
 
 def peak_byte(command: Sequence[str]) -> float:
-    """Largest resident memory of a command's processes [byte], as the kernel counts it for one process."""
+    """Return the largest resident memory of any one of a command's processes [byte]."""
     code = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
@@ -142,7 +142,7 @@ def tracing(repeats: int) -> list[dict[str, str]]:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Least processor time of three calls [s]."""
+    """Return the least processor time of three calls [s]."""
     times = []
     for _ in range(3):
         start = time.process_time()
@@ -152,7 +152,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def scaling() -> list[dict[str, str]]:
-    """What an estimate costs as ops, and as distinct ops, become more."""
+    """Measure how the cost of an estimate grows with the number of ops, and of distinct ops."""
     from fomkit.ops.pricing import add_costs
     from fomkit.prediction.cascade import add_times
     from fomkit.profiles.evidence import with_fits

@@ -1,11 +1,12 @@
-"""Choose what is made of the rate that a datasheet states for links inside a node, generations of links left out.
+"""Fit the constants that turn a datasheet's rate of links inside a node into times; cross-validate by generation.
 
-``python benchmarks/stated_links.py [SHARED]`` prints how far `fomkit.prediction.links.pipelined_s` is from the
-collectives of shipped machines whose links are stated, and of those in SHARED/data/collectives where given; of
-the latter from 1 MiB on, as their shorter ones scatter twofold. The three constants that a generation is told by,
-and the ends, are those of the others' rows: the least mean error in logarithms, where each curve (system, source,
-collective, ranks) counts alike, and each size in it; for the ends each generation does. The last generation goes
-over the host's bus: it is told by the others, and tells them nothing.
+``python benchmarks/stated_links.py [SHARED]`` prints the errors of `fomkit.prediction.links.pipelined_s` for the
+collectives of shipped machines with stated links, and of those in SHARED/data/collectives if given; of the latter
+from 1 MiB on, because their shorter ones scatter by a factor of two. For each generation of links, the three
+constants and the bounds are fitted to the rows of the other generations. The constants minimise the mean absolute
+log error, with equal weight for each curve (system, source, collective, ranks) and each size in it; for the bounds
+each generation has equal weight. The last generation uses the host's bus: it is predicted from the others, but not
+used to predict them.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ TOLD_ONLY = "PCIe 4"
 OTHERS = {"vtrain_v100": "v100", "vtrain_a100": "a100-sxm", "vidur_a100": "a100-sxm", "vidur_h100": "h100-sxm"}
 V100 = Link("node", 9e-6, 150e9, "each", "NVIDIA V100 datasheet, 2017: NVLink 300 GB/s both ways; alpha as A100's")
 CHOICES = list(product(np.arange(0.06, 0.2, 0.02), np.arange(0.3, 0.8, 0.1), np.arange(0.7, 1.0, 0.01)))
-"""A further step's start-up, a rank's own share moved, and the share of the stated rate."""
+"""Candidates for the constants: a further step's start-up, a rank's own share moved, share of the stated rate."""
 SIZES = {"to 16 KiB": 0, "to 1 MiB": 2**14, "to 16 MiB": 2**20, "to 128 MiB": 2**24, "above": 2**27}
 CURVE = ["system", "source", "collective", "ranks"]
 
 
 def rows_of(shared: Path | None) -> pd.DataFrame:
-    """Read the collectives inside a node, with the link of their system."""
+    """Read the collectives inside a node, with their weights and the generation of their links."""
     tables = {(name, "shipped"): load_machine(name).timings for name in GENERATIONS if name != "v100"}
     for path in sorted((shared / "data/collectives").glob("*.csv.gz")) if shared else ():
         if "send_recv" not in path.name:
@@ -56,18 +57,18 @@ def rows_of(shared: Path | None) -> pd.DataFrame:
 
 
 def quantiles(values: Vector, weights: Vector, levels: tuple[float, ...]) -> list[float]:
-    """Give weighted quantiles."""
+    """Return weighted quantiles."""
     order = np.argsort(values)
     return [float(values[order][np.searchsorted(np.cumsum(weights[order]) / weights.sum(), at)]) for at in levels]
 
 
 def alike(rows: pd.DataFrame) -> Vector:
-    """Give the weights by which each generation counts alike."""
+    """Return weights with the same sum for each generation."""
     return (rows["weight"] / rows.groupby("generation")["weight"].transform("sum")).to_numpy()
 
 
 def errors_of(rows: pd.DataFrame) -> tuple[Vector, Vector]:
-    """Give measured over predicted in logarithms: by each choice (choices, rows), and by the textbook's ring."""
+    """Return ln(measured / predicted): for each choice (choices, rows), and for the textbook's ring."""
     links = {name: V100 if name == "v100" else next(one for one in load_machine(name).links if one.tier == "node")
              for name in rows["system"].unique()}  # fmt: skip
     asked = [(row.collective, row.message_byte, int(row.ranks), links[row.system]) for row in rows.itertuples()]
@@ -79,7 +80,7 @@ def errors_of(rows: pd.DataFrame) -> tuple[Vector, Vector]:
 
 
 def main(shared: Path | None) -> None:
-    """Print the constants and ends of each fold, and the errors of what was left out."""
+    """Print the constants and bounds of each fold, and the errors of the generation left out."""
     rows = rows_of(shared)
     errors, ring = errors_of(rows)
     weight, generation = rows["weight"].to_numpy(), rows["generation"].to_numpy()

@@ -1,10 +1,10 @@
-"""How many points of a sweep one core does a second, as processor time, and the memory of a million.
+"""Measure points of a sweep per second of processor time on one core, and the memory of a million points.
 
 ``python benchmarks/sweeps.py [--model vgg16] [--target v100] [--points N] [--million]`` prints a table. With every
-shape changing each point has a batch of its own; where shapes are reused eight batches share all points. Nodes go
-through scaling, one point after the other; points that differ in links and nodes share what a device does.
-``--million`` sweeps 10^6 points of the second kind into CSV and
-Parquet, each in a process of its own, and prints their peaks of memory beside those of 20,000.
+shape changing, each point has its own batch; with shapes reused, all points share eight batches. Nodes go through
+scaling, one point at a time; points that differ in links and nodes share the device's step. ``--million`` sweeps
+10^6 points with shapes reused into CSV and Parquet, each in a separate process, and prints their peak memory and
+that of 20,000 points.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ print(time.process_time() - start, held, tally.seen, len(tally.front), path.stat
 
 
 def rate(sweep: Sweep) -> float:
-    """Points a second of processor time, what all points share left out."""
+    """Return points per second of processor time, without the work that all points share."""
     sweep.stretch(0, 1)
     start = time.process_time()
     for _ in sweep.blocks():
@@ -70,7 +70,7 @@ def rates(name: str, target: str, points: int) -> list[dict[str, str]]:
     links = [Link("node", 5e-6, 25e9, "each", "assumed"), Link("system", 5e-6, 12.5e9, "each", "assumed")]
     wired = with_links(machine, links, 8)
     facts = of_facts(machine)
-    # A scrambled Sobol sequence meets each of as many whole numbers as it has points exactly once.
+    # A scrambled Sobol sequence of n points draws each of n whole numbers exactly once.
     sweeps = [
         ("every shape changing", "15,000 /s", machine, {"batch": f"1..{points}", **facts}, points),
         ("shapes reused", "60,000 /s", machine, {"batch": [1, 2, 4, 8, 16, 32, 64, 128], **facts}, points),
@@ -91,7 +91,7 @@ def rates(name: str, target: str, points: int) -> list[dict[str, str]]:
 
 
 def millions(name: str, target: str) -> list[dict[str, str]]:
-    """Sweep into files, in processes of their own; the aim for a million into Parquet is 20 s and 300 MB."""
+    """Sweep into files, in separate processes; the target for a million points into Parquet is 20 s and 300 MB."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for ending in ("csv", "parquet"):

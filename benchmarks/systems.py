@@ -1,8 +1,8 @@
-"""Layouts a second of a large transformer, against a calibration loop, interleaved.
+"""Measure layouts per second of a large transformer, relative to an interleaved calibration loop.
 
     python benchmarks/systems.py --layouts 2000
 
-Prints layouts a second of CPU time, and how many iterations of an empty Python loop one layout takes: that ratio
+Prints layouts per second of CPU time, and the time of one layout in iterations of an empty Python loop: that ratio
 can be compared between machines.
 """
 
@@ -36,7 +36,7 @@ CHOICES = {
 
 
 def layouts(base: Layout) -> Iterator[Layout]:
-    """Give every layout that can be combined of the choices."""
+    """Yield every valid layout that combines the choices."""
     for values in product(*CHOICES.values()):
         try:
             yield check_layout(replace(base, **dict(zip(CHOICES, values, strict=True))))
@@ -53,10 +53,10 @@ def calibration_s() -> float:
 
 
 def main() -> None:
-    """Price layouts, a loop between each hundred of them."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--layouts", type=int, default=2000)
-    count = asked.parse_args().layouts
+    """Price layouts, with a calibration loop before each hundred."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layouts", type=int, default=2000)
+    count = parser.parse_args().layouts
     base, links = load_layout(Path(__file__).resolve().parent.parent / "validation/megatron/hdr.layout.yaml")
     machine, model = with_links(load_machine("a100-sxm"), links), transformer_profile(GPT_175B, "gpt-175b")
     chosen = list(layouts(base))

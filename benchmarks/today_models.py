@@ -1,7 +1,7 @@
 """Write the profiles of today's models: ``python benchmarks/today_models.py``.
 
-Transformers follow from the sizes beside them, facts of the published ``config.json``
-(tests/data/public_configs.json says where); no weights are used. The others are traced from
+Transformers are made from the published ``config.json`` in the folder of the profiles
+(tests/data/public_configs.json lists the sources); no weights are used. The others are traced from
 model_profiles/src/today.
 """
 
@@ -25,7 +25,7 @@ SOURCES = FOLDER.parent / "src" / "today"
 
 
 class Made(NamedTuple):
-    """One profile: its configuration, the step, and the run where one was published."""
+    """One profile: its configuration, its step, and its run if one was published."""
 
     config: str
     title: str
@@ -61,7 +61,7 @@ PROFILES = {
 
 
 def profile(name: str) -> ModelProfile:
-    """Make one of them."""
+    """Make the profile of a transformer in `PROFILES`."""
     one = PROFILES[name]
     path = FOLDER / f"{one.config}.config.json"
     made = profile_config(path, mode=one.mode, batch=one.batch, sizes=one.sizes, name=name)
@@ -71,7 +71,7 @@ def profile(name: str) -> ModelProfile:
 
 
 class Traced(NamedTuple):
-    """One that is traced from its source: its step, what a run makes where its file does not say, and a note."""
+    """One traced profile: its source, mode and note, and the samples served in a run if its file states none."""
 
     source: str
     mode: Literal["train", "infer"]
@@ -98,7 +98,7 @@ TRACED = {
 
 
 def folded(model: ModelProfile) -> ModelProfile:
-    """Join the rows of blocks that differ in their number alone."""
+    """Join the rows of blocks that differ only in the number of the block."""
     ops = model.ops.assign(module=[re.sub(r"\bblocks\.\d+", "blocks", str(one)) for one in model.ops["module"]])
     keys = [tuple(map(str, row)) for row in ops.drop(columns="count").itertuples(index=False)]
     numbers = pd.Series(list(dict.fromkeys(keys)), dtype=object).reset_index().set_index(0)["index"]
@@ -116,7 +116,7 @@ def folded(model: ModelProfile) -> ModelProfile:
 
 
 def traced(name: str) -> ModelProfile:
-    """Trace one of them."""
+    """Make the profile of a model in `TRACED`."""
     one = TRACED[name]
     made = folded(trace(SOURCES / f"{one.source}.py", mode=one.mode, name=name))
     if one.served:

@@ -1,8 +1,8 @@
-"""Print what use in a step adds to the error of single kernels, as ``fomkit/plan/coverage.py`` states it.
+"""Print the error that use in a step adds to single kernels, in the form of ``fomkit/plan/coverage.py``.
 
-``python benchmarks/use_in_steps.py`` sets the calls inside the models of ``validation/neusight`` beside what each
-machine's own table predicts of their kernels, all counted machines together. `fomkit validate` tells the same anew
-for each machine from the others alone, so that no machine's intervals rest on its own labels.
+``python benchmarks/use_in_steps.py`` compares the calls inside the models of ``validation/neusight`` with the
+predictions of their kernels from each machine's own table, for all counted machines together. `fomkit validate`
+fits the same for each machine from the others only, so that no machine's intervals depend on its own labels.
 """
 
 from __future__ import annotations

@@ -1,24 +1,27 @@
-"""Tell from the tables of all shipped machines how much of the floor max(flop / peak, byte / bandwidth) ops reach.
+"""Fit the surfaces of typical utilisation, max(flop / peak, byte / bandwidth) / time, to all shipped tables.
 
-``python benchmarks/usual_utilisation.py`` rewrites ``machine_profiles/usual_utilisation/`` from the rest there.
-Rules, the same for every machine whose profile states its architecture, peak and bandwidth:
+``python benchmarks/usual_utilisation.py`` rewrites ``machine_profiles/usual_utilisation/``. A surface is a
+Gaussian-process fit of ln(utilisation) to one machine's timings of one work, a kind (or part of a kind) of ops.
+The rules are the same for every machine that states architecture, peak and bandwidth; floor is that numerator:
 
-- utilisation = floor / (time − harness − what a launch shows), where at most half of the time is taken off for the
-  launch, which estimates add again;
-- of each machine and kind of work `MOST` timings at most, half of them as far apart as they can be, half evenly by
-  their floor; no surface from fewer than `FEWEST`, of products with a vector `FEWEST_THIN`;
-- products with one row or column are a work of their own besides, of any engine, from `SHORTEST_S` on;
-- the peak is what a limit of power lets a machine hold (`fomkit.prediction.rates.held`);
-- timings by a library that no framework calls (`APART`) tell nothing;
-- a machine whose file names another's device is that one and tells nothing of its own;
-- kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
-- products of matrix engines that were timed without host time (`DEVICE_ALONE`), and those of vector units that are
-  not thin, are set beside the form of `fomkit.prediction.tiles` too, where the profile states processors and
-  cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
-  few rows serve other chips (`TILED`), many those of matrix engines other boards of the same chip (`TWINS`);
+- utilisation = floor / (time − harness − visible part of the launch); at most half of the time is subtracted for
+  the launch, which estimates add again;
+- each machine and work has at most `MOST` timings, half of them as far apart as possible, half evenly spaced by
+  their floor (products in tiles are drawn at random); no surface is made from fewer than `FEWEST` timings, or
+  `FEWEST_THIN` for products with a vector;
+- products with one row or column are also a work of their own, for any engine, from `SHORTEST_S` on;
+- the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.held`);
+- timings by a library that no framework calls (`APART`) are not used;
+- a machine whose file names another's device is that device and has no surfaces of its own;
+- kinds without timings move data: for them there is a table of all timed kinds that do, each with as many rows;
+- products of matrix engines that were timed without host time (`DEVICE_ALONE`), and products of vector units that
+  are not thin, are also compared with the form of `fomkit.prediction.tiles`, if the profile states processors and
+  cache: the form is fitted to the machine's own table, shrunk towards `Form`'s defaults, and utilisation is
+  form / time; few rows are stored for other chips (`TILED`), many, of matrix engines, for other boards of the same
+  chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
-- each surface is told by those of other chips, of products and convolutions by those of near generations most
-  (``generations.csv``), and what they miss is kept with it, for intervals.
+- each surface is predicted from those of other chips, for products and convolutions mostly of near generations
+  (``generations.csv``), and the residuals are stored with it, for intervals.
 """
 
 from __future__ import annotations
@@ -81,12 +84,12 @@ MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4")
-"""Libraries that no framework calls: what B200's attention reaches by TensorRT-LLM says nothing of other machines'
-FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30. Products in
-nvfp4 are those of one serving engine on two boards of one chip."""
+"""Libraries that no framework calls: the utilisation of B200's attention by TensorRT-LLM does not predict other
+machines' FlashAttention. With its rows, the median error of attention on left-out chips is 37 % instead of 30.
+Products in nvfp4 are those of one serving engine on two boards of one chip."""
 SISTERS = ("gb200",)
-"""Chips of another machine here under another power limit: but for products in tiles, which choose what they hear,
-their surfaces would say the same twice."""
+"""Machines with the chip of another machine here under another power limit: except for products in tiles, which
+select the machines they use, their surfaces would count the same data twice."""
 DEVICE_ALONE = (HARNESS,)
 FEWEST, FEWEST_THIN, REACH, SAMPLE_ROWS = 20, 4, 2.0, 200
 PROBABILITIES = (np.arange(20) + 0.5) / 20
@@ -95,9 +98,9 @@ TARGET = ROOT / "machine_profiles" / FOLDER
 
 
 class Table(NamedTuple):
-    """Timings of one machine for one kind of work and number format, as features and ln(utilisation).
+    """Timings of one machine for one work and number format, as features and ln(utilisation).
 
-    `products`, `chip`, `form`: of products in tiles.
+    `products`, `chip`, `form`: only for products in tiles.
     """
 
     machine: Machine
@@ -111,7 +114,7 @@ class Table(NamedTuple):
 
 
 def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
-    """Products as tiles of their result."""
+    """Yield the tables of products whose utilisation is relative to the tile form."""
     alone = (costed["engine"] == "matrix") & are(costed, "harness", *DEVICE_ALONE)
     broad = (costed["engine"] == "vector") & (thinness(costed) == 0)
     rows = costed[(costed["kind"] == "gemm") & (alone | broad)]
@@ -136,14 +139,14 @@ def machines() -> Iterator[Machine]:
 
 
 def traffic(timings: pd.DataFrame) -> pd.DataFrame:
-    """All timed kinds that move data, for those that nobody timed."""
+    """Return timings of all timed kinds that move data, for the kinds without timings."""
     moving = timings[timings["kind"].isin(MOVING)].groupby("kind")
     found = [rows.iloc[spaced_evenly(len(rows), SAMPLE_ROWS)] for _, rows in moving]
     return pd.concat(found).assign(kind="traffic") if found else timings.iloc[:0]
 
 
 def thin(timings: pd.DataFrame) -> pd.DataFrame:
-    """Products of a matrix and a vector."""
+    """Return the products of a matrix and a vector."""
     return timings[(timings["kind"] == "gemm") & (thinness(timings) == 1)].assign(kind=MATVEC)
 
 
@@ -178,8 +181,8 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             reached = np.log(floor_s / kernel_s).to_numpy()[good]
             work = f"{kind}/{engine}/{word}" if kind in BY_PASS else f"{kind}/{engine}"
             work = f"{MATVEC}/vector" if kind == MATVEC else work
-            told = np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS
-            yield work, Table(machine, dtype, engine, told, reached)
+            rounded = np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS
+            yield work, Table(machine, dtype, engine, rounded, reached)
 
 
 def most(work: str) -> int:
@@ -187,7 +190,7 @@ def most(work: str) -> int:
 
 
 def spaced(features: np.ndarray, count: int) -> np.ndarray:
-    """Choose rows: half as far apart as can be, half evenly by the first feature."""
+    """Choose rows: half as far apart as possible, half evenly spaced by the first feature."""
     if len(features) <= count:
         return np.arange(len(features))
     scale = features.std(0)
@@ -203,7 +206,7 @@ def spaced(features: np.ndarray, count: int) -> np.ndarray:
 
 
 def drawn(length: int, count: int) -> np.ndarray:
-    """Choose rows by chance: where little is left to tell, usual rows tell more than those far from all others."""
+    """Choose rows at random: with small residuals, typical rows are more useful than rows far from all others."""
     return np.sort(np.random.default_rng(0).permutation(length)[:count])
 
 
@@ -218,7 +221,7 @@ def surface(table: Table, work: str, length: np.ndarray, errors: tuple[float, ..
 
 
 def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray, work: str) -> tuple[float, ...]:
-    """What the surfaces of other chips miss of a table, in standard deviations, as evenly probable values."""
+    """Return evenly probable quantiles of a table's residuals from other chips' surfaces [standard deviations]."""
     twins, same = work.startswith(TWINS), one.architecture
     included = [
         other for other in others if other.machine != one.machine and (other.architecture == same) == twins
@@ -244,7 +247,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
 
 
 def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndarray]]:
-    """The cells of each surface, from the work on, and the whole numbers of its ops."""
+    """Yield the cells of each surface, beginning with the work, and the whole numbers of its ops."""
     spread = np.concatenate([table.features[spaced(table.features, SAMPLE_ROWS)] for table in found]).std(0)
     length = np.where(spread > 1e-9, REACH * spread, 1e6).round(3)  # a mean of equal numbers rounds
     plain = [surface(table, work, length) for table in found]
@@ -272,7 +275,7 @@ def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndar
 
 
 def texts() -> dict[str, str]:
-    """The files by name."""
+    """Return the texts of the files by name."""
     works: dict[str, list[Table]] = {}
     for machine in machines():
         for work, table in tables(machine):

@@ -1,11 +1,11 @@
-"""Make the tables of ``validation/neusight`` from NeuSight's own, EIE's layers, Vidur's pieces, published steps.
+"""Make the tables of ``validation`` from NeuSight's tables, EIE's layers, Vidur's pieces and published steps.
 
-``python benchmarks/validation_tables.py SHARED``. Of NeuSight nothing is computed and no row is left out: only
-columns that `fomkit validate` does not read are, and packed files carry no name or time. ``profiles.csv`` was
-written by hand. Of EIE the dense layers on machines that have a profile are kept, as BLAS products, in seconds. Of
-Vidur's layers, as they are imported, `VIDUR_ROWS` of each piece and file are, evenly by time from `VIDUR_LEAST_S`.
-Of steps on many devices every row is, as a user would ask for it, but those that `bridge_rows` leaves out by name;
-``models.csv`` and ``sets.csv`` beside them were written by hand.
+``python benchmarks/validation_tables.py SHARED``. NeuSight's tables keep all rows, and nothing is computed: only
+columns that `fomkit validate` does not read are dropped, and gzipped files have no name or time. ``profiles.csv``
+was written by hand. EIE's dense layers on machines that have a profile are kept, as BLAS products, in seconds. Of
+Vidur's layers, as imported, `VIDUR_ROWS` rows of each piece and file are kept, evenly spaced by time from
+`VIDUR_LEAST_S`. Of steps on many devices every row is kept, in a user's terms, except those that `bridge_rows`
+leaves out by name; ``models.csv`` and ``sets.csv`` in that folder were written by hand.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNREAD: Mapping[str, str] = {
 
 
 def thinned(path: Path) -> str:
-    """Give a table as text without its unread columns."""
+    """Return a table as text without its unread columns."""
     rows = read_rows(path)
     _, header = next(rows)
     kept = [place for place, name in enumerate(header) if name not in UNREAD[path.name].split()]
@@ -53,7 +53,7 @@ def thinned(path: Path) -> str:
 
 
 def packed(text: str) -> bytes:
-    """Pack text without a name or a time in it."""
+    """Compress text by gzip, without a name or a time."""
     stream = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as file:
         file.write(text.encode("utf-8"))
@@ -66,7 +66,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def eie_rows(folder: Path) -> Iterator[list[str]]:
-    """Give EIE's dense layers. A figure at batch 64 is printed as the time of one frame."""
+    """Yield EIE's dense layers; the printed times are per frame, also at batch 64."""
     layers = {line["layer"]: line for line in _read(folder / "layers.csv")}
     for times in _read(folder / "times_us.csv"):
         machine = EIE_MACHINES.get(times["platform"])
@@ -82,7 +82,7 @@ def eie_rows(folder: Path) -> Iterator[list[str]]:
 
 
 def vidur_rows(folder: Path) -> Iterator[list[str]]:
-    """Give some rows of each piece of a layer; of a whole microsecond those above ten are known to 5 %."""
+    """Yield some rows of each piece of a layer, from 10 us on: times are whole microseconds, so known to 5 %."""
     for path in sorted(folder.glob("*.csv.gz")):
         board, _, model = path.name.removesuffix(".mlp.csv.gz").partition("_")
         timings = read_vidur(path).timings.rename(columns={"note": "piece"})
@@ -96,7 +96,7 @@ def vidur_rows(folder: Path) -> Iterator[list[str]]:
 
 
 def vidur_table(shared: Path) -> bytes:
-    """Give Vidur's pieces, packed."""
+    """Return the table of Vidur's pieces, gzipped."""
     return packed(format_rows(VIDUR_COLUMNS, vidur_rows(shared / "data" / "layer_kernels")))
 
 
@@ -105,7 +105,7 @@ def _words(**of: str) -> str:
 
 
 def mpt_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
-    """Give MPT's steps under FSDP."""
+    """Yield MPT's steps under FSDP."""
     for number, line in enumerate(lines, 1):
         layout = f"microbatch={line['MicroBatchSize']}"
         layout += ",recompute=full" * (line["Activation Checkpointing"] == "True")
@@ -117,7 +117,7 @@ def mpt_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
 
 
 def vtrain_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
-    """Give vTrain's rows, which a formula composed of 31 measured settings."""
+    """Yield vTrain's rows, which a formula composed of 31 measured settings."""
     for line in lines:
         layout = _words(tensor=line["tensor parallelism"], pipeline=line["pipeline parallelism"])
         layout = ",".join(filter(None, [layout, f"microbatch={line['micro batch']}"]))
@@ -127,7 +127,7 @@ def vtrain_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
 
 
 def juwels_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
-    """Give the steps of GPT-175B on JUWELS Booster, four devices a node."""
+    """Yield the steps of GPT-175B on JUWELS Booster, four devices per node."""
     for line in lines:
         step_s = int(line["Batch_Size"]) * 2048 / float(line["Tokens/sec"])
         yield ["Megatron-LM on JUWELS Booster", "gpt-175b", "", "2048", str(4 * int(line["Nodes"])),
@@ -135,11 +135,11 @@ def juwels_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
 
 
 def bridge_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
-    """Give Megatron-Bridge's pretraining steps of models of published sizes without windows of attention.
+    """Yield Megatron-Bridge's pretraining steps of models with published sizes and without attention windows.
 
     Left out: tuning (LoRA, and sequences packed to unknown lengths), GPT-OSS (windows), Nemotron (state spaces),
-    Llama 3.1 405B and Qwen3-235B (126 and 94 layers, which lie unevenly on 64 and 32 chunks of stages; the first
-    also splits sequences).
+    Llama 3.1 405B and Qwen3-235B (126 and 94 layers, which do not divide evenly into 64 and 32 chunks of stages;
+    the first also splits sequences).
     """
     for number, line in enumerate(lines, 1):
         if line["section"] != "Pre-Training Performance" or line["Model"] not in BRIDGE_MODELS:
@@ -158,18 +158,18 @@ def bridge_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
 PUBLISHED_STEPS = {"mpt_fsdp_a100_80": mpt_rows, "vtrain_single_odd": vtrain_rows,
                    "megatron_juwelsbooster_strong_scaling": juwels_rows,
                    "megatron_bridge_h100": bridge_rows}  # fmt: skip
-"""Files of published steps, and how their rows are taken."""
+"""Files of published steps, and the functions that read their rows."""
 
 
 def step_table(shared: Path) -> bytes:
-    """Give the published steps on many devices, packed."""
+    """Return the table of published steps on many devices, gzipped."""
     rows = (row for name, taken in PUBLISHED_STEPS.items()
             for row in taken(_read(shared / "data" / "steps" / f"{name}.csv")))  # fmt: skip
     return packed(format_rows(STEP_COLUMNS, rows))
 
 
 def tables(shared: Path) -> dict[str, bytes]:
-    """Give each table's name and content."""
+    """Return the content of each of NeuSight's tables by name."""
     found = {name: thinned(shared / "data" / "neusight" / name) for name in UNREAD}
     return {name: packed(text) if name.endswith(".gz") else text.encode("utf-8") for name, text in found.items()}
 

@@ -1,12 +1,12 @@
 """Make the tables of ``validation/vision``: ``python benchmarks/vision_steps.py SHARED``.
 
-Training steps of image networks on an RTX 3090, measured and published with PyTorch Image Models (commit
-aa4b5850, Apache-2.0), and the ops of the same networks, traced from our own sources in
-``model_profiles/src/vision``. A source stands for a network only where it has as many parameters as the table
-says. How a step was measured, as its program has it: autocast to fp16 around forward pass and loss, random images
-of one batch, SGD with Nesterov momentum, one tensor after the other as PyTorch 1.12 does unasked.
+The tables hold training steps of image networks on an RTX 3090, measured and published with PyTorch Image Models
+(commit aa4b5850, Apache-2.0), and the ops of the same networks, traced from our own sources in
+``model_profiles/src/vision``. A source is used only if it has as many parameters as the published network. Steps
+were measured, according to the program, with autocast to fp16 around forward pass and loss, random images of one
+batch, and SGD with Nesterov momentum, one tensor at a time as is PyTorch 1.12's default.
 
-``--keep`` leaves the networks that are there already.
+``--keep`` keeps the networks that are in the tables already.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ tf_mobilenetv3_large_minimal_100 tv_resnet101 vgg11 vgg13 vgg13_bn vgg16 vgg16_b
 vit_base_patch32_224_sam vit_base_patch32_384 vit_base_patch8_224 vit_giant_patch14_224 vit_large_patch32_224
 vit_small_patch32_384 vit_tiny_patch16_384 wide_resnet50_2 xception
 """
-"""Networks by which rules of `fomkit.prediction.prior` and their figures were chosen."""
+"""Networks by which the rules of `fomkit.prediction.prior` and their figures were chosen."""
 FAMILIES = """
 vgg=vgg repvgg=repvgg densenet=densenet (tf_)?inception=inception xception=xception cspdark=csp hrnet=hrnet
 resnetv2=resnet_v2 res2net=res2net se=se-resnet eca=se-resnet resnetrs=se-resnet (ig_|gluon_)?resnext=resnext
@@ -62,7 +62,7 @@ spnas=mnasnet efficientnet_lite=efficientnet_lite (tf_)?efficientnet_e=efficient
 vit=vit deit3=deit_iii deit=vit beit=beit swin=swin mixer|resmlp|gmlp=mlp convmixer=convmixer
 poolformer=poolformer convnext=convnext cait=cait
 """
-"""How a network's name begins, and its family, the first that fits; "semnasnet" is named before "se"."""
+"""Prefix of a network's name and its family; the first match counts; "semnasnet" is matched before "se"."""
 
 
 def family(name: str) -> str:
@@ -100,14 +100,14 @@ UNREAD = ("module", "code_line", "traced_time_s", "traced_occupancy", "count")
 
 
 def joined(found: pd.DataFrame, batch: int) -> pd.DataFrame:
-    """The ops of a step of a batch; equal ones are one row."""
+    """Return the ops of a step at a batch, equal ops as one row."""
     sized = resize_ops(found, {"batch": batch}, "step")
     alike = [name for name in column_names("OPS") if name in sized and name not in UNREAD]
     return sized.groupby(alike, dropna=False, sort=False)["count"].sum().reset_index()
 
 
 def ops(make: Callable[[], torch.nn.Module], batch: int, side: int) -> pd.DataFrame:
-    """The ops of one step."""
+    """Trace a network and return the ops of one step."""
     with torch.device("meta"):
         network = Cast(make())
     step = Workload(network, lambda batch: torch.zeros(batch, 3, side, side), loss, update, batch)
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def write(every: pd.DataFrame, rows: pd.DataFrame) -> None:
-    """Write both tables, without columns that are empty everywhere."""
+    """Write both tables; the ops without columns that are empty everywhere."""
     TARGET.mkdir(exist_ok=True)
     every = every[["model", *(name for name in every if name != "model")]].dropna(axis=1, how="all")
     every = every.drop(columns=[name for name in every if (every[name] == "").all()])

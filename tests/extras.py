@@ -1,4 +1,4 @@
-"""Whether what the extras bring is installed, without the seconds that importing it takes."""
+"""Check whether packages of the extras are installed, without importing them, which takes seconds."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pytest
 
 
 def needs(*packages: str, reason: str) -> pytest.MarkDecorator:
-    """Skip tests where a package is absent; a framework that is here is imported by who runs them, not by all."""
+    """Return a mark that skips tests if a package is missing; installed frameworks are not imported for it."""
     return pytest.mark.skipif(any(find_spec(one) is None for one in packages), reason=reason)

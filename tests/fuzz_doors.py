@@ -1,7 +1,7 @@
-"""Every door by which a stranger's file comes in: valid files, the changes that fit them, what is done with one.
+"""The entry points (doors) for foreign files, each with valid files, their changes, and a function that uses one.
 
-`attempt` opens a door with a file: it is taken, or refused by one `FomkitError`; nothing else ever comes out, and
-no warning. `DOORS` is the registry; a new door is a line of it.
+`attempt` uses a file, which is accepted, or refused by one `FomkitError`; any other error or warning is a failure.
+`DOORS` is the registry; a new door is a line of it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ from fomkit.verbs.suite_content import campaigns_content, suite_content
 from fomkit.workbook.review import review, review_content
 
 LIMIT_S = 60
-"""Processor time that a file may take [s], far above what any does."""
+"""Limit on the processor time of a file [s], far above the time of any valid file."""
 WAIT_S = 900
-"""Time that it may take in all [s], as when it waits for ever."""
+"""Limit on the wall time of a file [s], for readers that wait for ever."""
 ROOT = Path(__file__).resolve().parent.parent
 known_machine, known_model = cache(load_machine), cache(load_model)
 
@@ -100,7 +100,7 @@ def use_model(path: Path) -> None:
 
 
 def use_own_table(table: str) -> Callable[[Path], None]:
-    """Put a file in the place of a table of p1b2's, which says what runs, in which order, in which layers."""
+    """Return a function that uses a file as one of p1b2's tables: ops, order or layers."""
 
     def use(path: Path) -> None:
         where = path.with_name("own.yaml")
@@ -190,7 +190,7 @@ def _model_of(path: Path, chosen: str) -> Any:
 
 
 def use_import_of_onnx(path: Path) -> None:
-    """Do in this process what the child process does, which would hide what is raised."""
+    """Run the child process's work in this process, because the child would hide unexpected errors."""
     from fomkit.frontends.drafting import Request
     from fomkit.frontends.onnx.profile import draft_profile
 
@@ -199,7 +199,7 @@ def use_import_of_onnx(path: Path) -> None:
 
 
 def use_exported_record(path: Path) -> None:
-    """Import a record and write it back in its own form."""
+    """Import a record and write it back in its own format."""
     use_import(path)
     table = import_measurements(path, choose_import(path, None, None)[0]).table
     rows = path.with_name("rows.csv")
@@ -215,7 +215,7 @@ def use_review(path: Path) -> None:
 
 
 def furnish(folder: Path) -> None:
-    """Put the files into a folder that those of the doors stand beside."""
+    """Write the files that the doors' files refer to into a folder."""
     for name, text in {"example-gpu.yaml": seeds.MACHINE, "digits.yaml": seeds.MODEL, "digits.ops.csv": seeds.OPS,
                        "example-gpu.timings.csv": seeds.TIMINGS, "small.yaml": seeds.RECIPE,
                        "matrix.yaml": seeds.MATRIX}.items():  # fmt: skip
@@ -231,12 +231,12 @@ Seed = bytes | str | Callable[[Path], bytes]
 
 @dataclass(frozen=True)
 class Door:
-    """Valid files, how they are changed, the name under which they lie, and what is done with one.
+    """An entry point: its valid files, their changes, the name of the file, and the function that uses it.
 
     Attributes
     ----------
     share : int
-        How often the door is tried, over the sum of all doors'.
+        Relative frequency of the door: its share over the sum of all shares.
     """
 
     seeds: tuple[Seed, ...]
@@ -246,7 +246,7 @@ class Door:
     share: int = 10
 
     def contents(self, folder: Path) -> tuple[bytes, ...]:
-        """Give the valid files."""
+        """Return the contents of the valid files."""
         made = (seed(folder) if callable(seed) else seed for seed in self.seeds)
         return tuple(one.encode() if isinstance(one, str) else one for one in made)
 
@@ -301,12 +301,12 @@ DOORS: dict[str, Door] = {
 
 
 class TookTooLongError(Exception):
-    """A file that keeps its reader busy."""
+    """A file exceeded the time limit of its reader."""
 
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """End what takes too long: by the processor's time, which no other program lengthens, and where it waits."""
+    """Limit the processor time of the block, which other programs do not lengthen, and its wall time."""
 
     def stop(*_: object) -> None:
         raise TookTooLongError(f"more than {LIMIT_S} s of work, or {WAIT_S} s of waiting")
@@ -324,7 +324,7 @@ def limited() -> Iterator[None]:
 
 
 def check_error_text(error: FomkitError) -> None:
-    """A message is one or several whole sentences that a terminal can show, each saying where."""
+    """Check that each line of a message is printable, names a place, ends as a sentence, and is not too long."""
     for line in str(error).split("\n"):
         assert line.isprintable(), repr(line)
         assert ": " in line, line
@@ -333,7 +333,7 @@ def check_error_text(error: FomkitError) -> None:
 
 
 def attempt(path: Path, content: bytes, use: Callable[[Path], object]) -> bool:
-    """Put ``content`` at ``path`` and use it; tell whether it was taken."""
+    """Write ``content`` to ``path`` and use it; return whether it was accepted."""
     path.write_bytes(content)
     try:
         with limited(), warnings.catch_warnings():
@@ -346,7 +346,7 @@ def attempt(path: Path, content: bytes, use: Callable[[Path], object]) -> bool:
 
 
 class Case:
-    """One changed file of a door, the same for the same number."""
+    """One changed file of a door, always the same for a number."""
 
     def __init__(self, door: str, number: int, folder: Path) -> None:
         self.door, self.number = door, number
@@ -354,13 +354,13 @@ class Case:
         self.content = rng.choice(_contents(door, folder))
         self.content = rng.choice(kind.changes)(rng, self.content)
         if rng.random() < 0.25:
-            # What the first change left may no longer be of the format; a warning of it is not of fomkit's reader.
+            # After one change the file may no longer be of its format, so errors of the second one are ignored.
             with suppress(Exception), warnings.catch_warnings(action="ignore"):
                 self.content = rng.choice(kind.changes)(rng, self.content)
         self.path = folder / kind.name
 
     def run(self) -> bool:
-        """Open the door with the file; tell whether it was taken."""
+        """Use the file; return whether it was accepted."""
         return attempt(self.path, self.content, DOORS[self.door].use)
 
 
@@ -370,6 +370,6 @@ def _contents(door: str, folder: Path) -> tuple[bytes, ...]:
 
 
 def shares(total: int) -> dict[str, int]:
-    """Give how many of so many files come to each door, at least one."""
+    """Return how many of ``total`` files each door gets, at least one."""
     every = sum(door.share for door in DOORS.values())
     return {name: max(1, round(total * door.share / every)) for name, door in DOORS.items()}

@@ -1,4 +1,4 @@
-"""Valid files of every door, as bytes or text, and those that are made in a folder."""
+"""Valid files for every door, as bytes or text, and functions that make files in a folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DOCS = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
 
 
 def block(name: str) -> str:
-    """Give a file of docs/profiles.md."""
+    """Return an example file of docs/profiles.md by its title."""
     return DOCS.split(f'title="{name}"\n')[1].split("\n```")[0] + "\n"
 
 

@@ -1,6 +1,6 @@
-"""Changes of valid files, for the fuzz: small enough to reach the deep checks, and each format's own.
+"""Random changes of valid files for fuzzing, by format, and small enough that files reach the later checks.
 
-A change takes a source of randomness and the content of a file, and gives other content.
+A change is a function of a random generator and the content of a file, which returns changed content.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(e-?\d+)?(?!\w)")
 
 
 def word(rng: Random) -> str:
-    """Give one of the words that break readers, or any."""
+    """Return one of the words that break readers, or random letters."""
     if rng.random() < 0.8:
         return rng.choice(NASTY)
     letters = (rng.choice([rng.randrange(32, 127), rng.randrange(0x110000)]) for _ in range(rng.randrange(9)))
@@ -70,7 +70,7 @@ def encoded(text: str) -> bytes:
 
 
 def _number_changed(rng: Random, line: str) -> str:
-    """Put another number for one of a line's."""
+    """Replace one number of a line."""
     found = list(NUMBER.finditer(line))
     if not found:
         return line
@@ -80,7 +80,7 @@ def _number_changed(rng: Random, line: str) -> str:
 
 
 def _token_changed(rng: Random, line: str, separators: str) -> str:
-    """Put another word for one of a line's tokens."""
+    """Replace one token of a line by a word."""
     cuts = [0, *(place for place, letter in enumerate(line) if letter in separators), len(line)]
     place = rng.randrange(len(cuts) - 1)
     start = cuts[place] + (1 if place else 0)
@@ -94,7 +94,7 @@ def _letter_changed(rng: Random, line: str) -> str:
 
 
 def text_changed(separators: str) -> Change:
-    """Change a few tokens, letters or lines of a text."""
+    """Return a change of a few tokens, letters or lines of a text."""
 
     def change(rng: Random, content: bytes) -> bytes:
         lines = content.decode("utf-8", "replace").split("\n")
@@ -122,7 +122,7 @@ def text_changed(separators: str) -> Change:
 
 
 def numbers_changed(rng: Random, content: bytes) -> bytes:
-    """Put other numbers for some of a text's, so that most files stay right and their values grow strange."""
+    """Replace some numbers of a text, so that most files stay valid but have strange values."""
     lines = content.decode("utf-8", "replace").split("\n")
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(lines))
@@ -170,13 +170,13 @@ def bytes_changed(rng: Random, content: bytes) -> bytes:
 
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
-    """Give every container of a tree with each of its keys."""
+    """Return every container of a tree with each of its keys."""
     keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
     return [place for key in keys for place in ((tree, key), *_places(tree[key]))]
 
 
 def tree_changed(rng: Random, tree: Any) -> Any:
-    """Change values of a tree of mappings and lists: other kinds, other numbers, dropped, repeated or moved."""
+    """Change values of a tree of mappings and lists: other types or numbers, dropped, repeated or moved values."""
     for _ in range(rng.choice([1, 1, 2, 3])):
         places = _places(tree)
         if not places:
@@ -210,7 +210,7 @@ def yaml_changed(rng: Random, content: bytes) -> bytes:
 
 
 def packed(change: Change) -> Change:
-    """Change what is inside gzip, or the gzip data."""
+    """Return a change of the content of gzip data, or of the gzip data itself."""
 
     def both(rng: Random, content: bytes) -> bytes:
         if rng.random() < 0.3:
@@ -238,7 +238,7 @@ def _read_varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(content: bytes) -> list[list[Any]] | None:
-    """Take a message of protobuf apart into number, wire type and value; None where it is none."""
+    """Split a protobuf message into fields of number, wire type and value; None if it is not a message."""
     found: list[list[Any]] = []
     at = 0
     with suppress(IndexError):
@@ -274,7 +274,7 @@ def _leaf(rng: Random, value: bytes) -> bytes:
 
 
 def wire_changed(rng: Random, content: bytes) -> bytes:
-    """Change one field of a message of protobuf, at any depth, so that its frame stays sound."""
+    """Change one field of a protobuf message, at any depth, so that the message stays well-formed."""
     fields = _fields(content)
     if not fields:
         return bytes_changed(rng, content)
@@ -354,7 +354,7 @@ def _in_encoding(rng: Random, part: bytes) -> bytes:
 
 
 def part_changed(rng: Random, content: bytes) -> bytes:
-    """Change the XML inside a workbook, so that the archive is sound and its content is not."""
+    """Change the XML inside a workbook, so that the archive stays valid but its content does not."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     name, other, what = rng.choice(sorted(parts)), rng.choice(sorted(parts)), rng.randrange(9)
@@ -398,7 +398,7 @@ def _change_database(rng: Random, database: sqlite3.Connection) -> None:
 
 
 def database_changed(rng: Random, content: bytes) -> bytes:
-    """Change rows, columns and tables of an SQLite database, which stays sound."""
+    """Change rows, columns and tables of an SQLite database, which stays a valid database."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "x.sqlite")
         path.write_bytes(content)

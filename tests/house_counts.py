@@ -1,6 +1,6 @@
-"""What the house is counted by: rooms, circles, single importers, kinds compared outside their registry, more.
+"""Count properties of the code that have upper limits: lines, import cycles, single importers, and others.
 
-python tests/house_counts.py     # the counts now, each beside its ceiling
+python tests/house_counts.py     # print the present counts, each with its limit
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ADDED = CEILINGS.with_name("house_added.csv")
 REGISTRY = tuple(
     f"fomkit.ops.{name}" for name in ("families", "pricing", "conv_methods", "formulas", "tables", "check")
 )
-CHAPTER_LINES = 130  # a module that only one other imports and that is shorter belongs inside it
+CHAPTER_LINES = 130  # a shorter module that only one other imports belongs inside that one
 
 
 @cache
 def trees() -> Mapping[str, ast.Module]:
-    """Parse each module, by its dotted name."""
+    """Return the parsed modules by dotted name."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -37,7 +37,7 @@ def _is_package(name: str) -> bool:
 
 
 def _run_time(tree: ast.Module) -> Iterator[ast.AST]:
-    """Walk what runs: not what stands under TYPE_CHECKING."""
+    """Walk the nodes of a tree, without those under TYPE_CHECKING."""
     skipped = {
         id(inner)
         for node in ast.walk(tree)
@@ -49,7 +49,7 @@ def _run_time(tree: ast.Module) -> Iterator[ast.AST]:
 
 @cache
 def imports() -> Mapping[str, frozenset[str]]:
-    """Give the modules of fomkit that each module imports, at its top or inside functions."""
+    """Return the modules of fomkit that each module imports, at its top or inside functions."""
     found = {}
     for name, tree in trees().items():
         others = set()
@@ -65,7 +65,7 @@ def imports() -> Mapping[str, frozenset[str]]:
 
 
 def circles(edges: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """Give the sets of modules that import each other around (Tarjan's strongly connected components)."""
+    """Return sets of modules that import each other in a cycle (Tarjan's strongly connected components)."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -93,7 +93,7 @@ def circles(edges: Mapping[str, frozenset[str]]) -> list[list[str]]:
 
 
 def single_importers() -> list[str]:
-    """Give the short modules that only one other module imports: paragraphs, not chapters."""
+    """Return the short modules that only one other module imports."""
     users = collections.Counter(other for others in imports().values() for other in others)
     return [
         name
@@ -119,7 +119,7 @@ def _names_kind(node: ast.expr) -> bool:
 
 
 def kind_comparisons() -> int:
-    """Count comparisons and matches with a kind's name outside the registry's room."""
+    """Count comparisons and matches with the name of a kind outside the registry."""
     found = 0
     for name, tree in trees().items():
         if name.startswith(REGISTRY):
@@ -133,7 +133,7 @@ def kind_comparisons() -> int:
 
 
 def untyped_returns() -> int:
-    """Count functions that return a bag of anything by name."""
+    """Count functions that return a dict or mapping from str to Any."""
     bags = {"dict[str, Any]", "Mapping[str, Any]"}
     return sum(
         isinstance(node, ast.FunctionDef) and node.returns is not None and ast.unparse(node.returns) in bags
@@ -143,7 +143,7 @@ def untyped_returns() -> int:
 
 
 def shared_private_names() -> int:
-    """Count private module-level functions whose name three or more modules use, each for its own meaning."""
+    """Count private module-level functions whose name is used in three or more modules."""
     names = collections.Counter(
         node.name
         for tree in trees().values()
@@ -155,7 +155,7 @@ def shared_private_names() -> int:
 
 @cache
 def counts() -> dict[str, float]:
-    """Count everything that has a ceiling."""
+    """Return all counts that have an upper limit."""
     paths = sorted(PACKAGE.rglob("*.py"))
     lines = [line for path in paths for line in path.read_text("utf-8").splitlines()]
     folders = collections.Counter(path.parent for path in paths)
@@ -182,7 +182,7 @@ def counts() -> dict[str, float]:
 
 
 def ceilings() -> dict[str, float]:
-    """Read what the counts may be at most: the house as it was redrawn, and what later steps were to add to it."""
+    """Read the upper limits: those of the restructured code, plus the additions granted to later changes."""
     with CEILINGS.open(encoding="utf-8", newline="") as file:
         found = {row["count"]: float(row["at_most"]) for row in csv.DictReader(file)}
     with ADDED.open(encoding="utf-8", newline="") as file:

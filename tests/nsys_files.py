@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems made by hand after NVIDIA's published schema: no GPU was at hand to record one."""
+"""Write exports of Nsight Systems by NVIDIA's published schema, because no GPU was available to record one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = """
 
 
 class Export:
-    """Writes one thread's ranges and launches with a clock of its own [ns]; kernels run after each other."""
+    """Writes ranges and launches of one thread with a simulated clock [ns]; kernels run in sequence."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,7 +95,7 @@ class Export:
 
 
 def linear_steps(export: Export, steps: int = 3, *, sized: bool = True) -> None:
-    """Steps of a linear layer, 8 samples, 16 to 4 features, as PyTorch's emit_nvtx names them."""
+    """Write steps of a linear layer, 8 samples, 16 to 4 features, as PyTorch's emit_nvtx names them."""
     for number in range(steps):
         seq = 3 * number
 

@@ -1,4 +1,4 @@
-"""Shipped profiles read once for many tests, and with them all that is worked out of their tables."""
+"""Read shipped profiles once for many tests, which also shares all results derived from their tables."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Profile = TypeVar("Profile", Machine, ModelProfile)
 
 
 class Readers(NamedTuple):
-    """What reads a machine and a model from their files each time."""
+    """The functions that read a machine and a model from their files each time."""
 
     machine: Callable[[Path, tuple[Path, ...]], Machine]
     model: Callable[[Path], ModelProfile]
 
 
 class Shared:
-    """Profiles by their file and its state; one that is written anew is read anew."""
+    """Profiles by file and modification time; a rewritten file is read again."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[Machine | ModelProfile, str]] = {}
 
     def get(self, path: Path, read: Callable[[], Profile], kind: type[Profile]) -> Profile:
-        """Give a profile that was read before, or read it now."""
+        """Return a profile that was read before, or read it now."""
         state = [(file, file.stat().st_mtime_ns) for file in sorted(path.parent.glob(f"{path.stem}*"))]
         if str(state) not in self.known:
             found = read()
@@ -42,12 +42,12 @@ class Shared:
         return known
 
     def changed(self) -> list[str]:
-        """Name the profiles whose tables somebody changed in place: tests after that saw other numbers."""
+        """Return the names of profiles with tables changed in place, so that later tests saw other numbers."""
         return [one.name for one, before in self.known.values() if content(one) != before]
 
 
 def content(one: Machine | ModelProfile) -> str:
-    """Sum up what could be changed in place: the tables, and the sizes of a model."""
+    """Return a checksum of the parts that can be changed in place: the tables, and the sizes of a model."""
     tables = [one.timings] if isinstance(one, Machine) else [one.ops, one.parts, one.layers, one.order]
     sums = [
         (list(table.columns), int(pd.util.hash_pandas_object(table).sum()))
@@ -59,9 +59,9 @@ def content(one: Machine | ModelProfile) -> str:
 
 @contextmanager
 def profiles_are_read_once() -> Iterator[Readers]:
-    """Share the shipped machines and models among the tests of a process; gives the readers that this replaces.
+    """Share the shipped machines and models among the tests of a process; yield the replaced readers.
 
-    Who changes a shared table in place fails at the end.
+    Fails at the end if a test changed a shared table in place.
     """
     shared, before = Shared(), Readers(machines._load, models._load)
 

@@ -1,11 +1,12 @@
-"""Child processes that begin where their framework is loaded: forks of one process that waits with it.
+"""Start child processes with their framework already loaded, as forks of a waiting process.
 
-A child takes seconds to load a framework, and a test's model a hundredth of one to trace. What begins here is a
-process of its own like any other: its folder, environment, input, output, session and end are those that
-`fomkit.files.child_process` asked for, and its limits are watched. Only what it would have imported is there, and
-what others import on the same framework (`TOGETHER`). A child that is asked for in another environment than the
-session's or its commands', but for fomkit's own variables, starts anew, as does every one of a test with the
-fixture ``started_anew``. Who leaves another environment behind fails at the end: all later ones would start so.
+A child process takes seconds to load a framework, and a hundredth of a second to trace a test's model. A fork is a
+separate process like any other: its folder, environment, input, output, session and end are those that
+`fomkit.files.child_process` requests, and its limits are enforced. It has only the modules that it would import,
+and those of other programs with the same framework (`TOGETHER`). A child in another environment than that of the
+session or its commands (apart from fomkit's own variables) is started as a new process, as are all children of a
+test with the fixture ``started_anew``. A test that leaves a changed environment fails the session at the end,
+because all later children would be started as new processes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from unittest import mock
 from fomkit.files import child_process
 
 MOST_WAITING = 6
-"""Processes that wait with a framework at a time; each takes some hundred MB, and seconds to start again."""
+"""Largest number of waiting processes; each uses some hundred MB, and takes seconds to start again."""
 TOGETHER = {
     "fomkit.frontends.torch.profile": "torch",
     "fomkit.bench.torch_child": "torch",
@@ -32,17 +33,14 @@ TOGETHER = {
     "fomkit.frontends.script.keras_draft": "tensorflow",
     "fomkit.bench.keras_child": "tensorflow",
 }
-"""Programs that wait in one process, as they ask for one environment and one framework."""
+"""Programs that share one waiting process, because they use the same environment and framework."""
 OWN = "FOMKIT_"
-"""Beginning of variables that nothing reads before a program begins."""
+"""Prefix of variables that are read only after a program begins."""
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
-"""What the command line asks of its libraries."""
-SET_BY_FRAMEWORKS = (
-    "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
-)  # fmt: skip
-"""What PyTorch, Lightning and TensorFlow put into the environment of the tests' own process."""
 
-# The command of a child, up to its ``main``; then forks of it, one after the other, each told by its own pipe.
+"""Environment variables that PyTorch, Lightning and TensorFlow set in the process of the tests."""
+
+# The command of a child up to its ``main``; then it is forked once per child, each with its own pipe.
 WAITING = """
 import importlib, importlib.util, json, os, signal, socket, sys
 spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
@@ -90,7 +88,7 @@ while True:
 
 
 class Waiting:
-    """A process that loads the modules of programs, each once, and forks."""
+    """A waiting process that loads the modules of programs, each once, and forks."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._here, there = socket.socketpair()
@@ -116,7 +114,7 @@ class Waiting:
         return self.child
 
     def line(self) -> bytes:
-        """Read what it says next; it has ended where that is nothing."""
+        """Read its next line; raise ChildProcessError if it has ended."""
         told = b""
         while not told.endswith((b"\n", b".")):
             more = self._here.recv(1)
@@ -135,7 +133,7 @@ class Waiting:
             self._here.setblocking(True)
 
     def let_go(self) -> None:
-        """Have the ended fork's entry removed."""
+        """Make it reap the ended fork."""
         self._here.sendall(b".")
         self.line()
         self.child = None
@@ -147,7 +145,7 @@ class Waiting:
 
 
 class Forked:
-    """A fork, as far as `run_child` uses a `subprocess.Popen`."""
+    """A fork with the part of `subprocess.Popen`'s interface that `run_child` uses."""
 
     def __init__(self, waiting: Waiting, pid: int, stdin: BinaryIO) -> None:
         self._waiting, self.pid, self.stdin = waiting, pid, stdin
@@ -170,7 +168,7 @@ class Forked:
 
 
 class ReadyChildren:
-    """What stands for `subprocess` in `fomkit.files.child_process`."""
+    """The replacement of `subprocess` in `fomkit.files.child_process`."""
 
     PIPE = subprocess.PIPE
 
@@ -193,7 +191,7 @@ class ReadyChildren:
         if waiting is None and any(asked == {**one, **more} for one in self.usual() for more in settings):
             waiting = Waiting(asked)
         if waiting is not None:
-            self._waiting[key] = waiting  # the last one used stands last
+            self._waiting[key] = waiting  # most recently used last
         if len(self._waiting) > MOST_WAITING:
             self._waiting.pop(next(iter(self._waiting))).close()
         if waiting is None or is_busy:
@@ -201,7 +199,7 @@ class ReadyChildren:
         return waiting.fork(module, own, stdout)
 
     def usual(self) -> tuple[dict[str, str], ...]:
-        """Give what children are asked for in: the session's environment, alone or as the command line sets it."""
+        """Return the usual environments of children: the session's, and the session's with `ONE_THREAD`."""
         return self._usual, {**ONE_THREAD, **self._usual}
 
     def close(self) -> None:
@@ -210,7 +208,7 @@ class ReadyChildren:
 
 
 def _asked(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what says nothing of how a program begins."""
+    """Return an environment without the variables that do not affect how a program begins."""
     return {
         name: value
         for name, value in environment.items()
@@ -227,7 +225,7 @@ _ENDED = child_process._has_ended
 
 @contextlib.contextmanager
 def ready_children() -> Iterator[None]:
-    """Let children begin where their framework is loaded, inside the block."""
+    """Start children as forks with their framework loaded, inside the block."""
     ready = ReadyChildren()
     with mock.patch.multiple(child_process, subprocess=ready, _has_ended=_has_ended):
         try:
@@ -239,6 +237,6 @@ def ready_children() -> Iterator[None]:
 
 @contextlib.contextmanager
 def children_started_anew() -> Iterator[None]:
-    """Let children start as they do for a user, inside the block."""
+    """Start children as for a user, inside the block."""
     with mock.patch.multiple(child_process, subprocess=subprocess, _has_ended=_ENDED):
         yield

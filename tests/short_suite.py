@@ -1,4 +1,4 @@
-"""Two lines of the CANDLE suite: what is said of a suite is said of these, and eleven take five times as long."""
+"""A suite of two of CANDLE's lines, for tests of suites in general; all eleven lines take five times as long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINES = ("P1B1", "P1B3")
 
 
 def short_suite(folder: Path) -> str:
-    """Write the suite into a folder, without what was frozen of the whole one; give its path."""
+    """Write the suite into a folder, without the whole suite's frozen figures; return its path."""
     path = folder / "short.suite.yaml"
     whole = (shipped_folder("model_profiles") / "candle.suite.yaml").read_text(encoding="utf-8")
     head, _, rest = whole.partition("lines:\n")

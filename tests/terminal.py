@@ -1,4 +1,4 @@
-"""A command on a terminal, as a person sees it."""
+"""Run commands on a pseudo-terminal, or in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fomkit.cli.main import main
 
 
 def in_terminal(command: list[str], environment: dict[str, str], folder: Path) -> str:
-    """Run a command on a terminal of 100 columns, or as many as COLUMNS says, and give everything it wrote."""
+    """Run a command on a terminal of 100 columns, or COLUMNS if set, and return its output."""
     parent, child = pty.openpty()
     settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1", **environment}
     running = subprocess.Popen(command, cwd=folder, stdin=child, stdout=child, stderr=child, env=settings)
@@ -34,10 +34,10 @@ def in_terminal(command: list[str], environment: dict[str, str], folder: Path) -
 
 
 def in_this_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run ``fomkit`` with arguments where everything is imported already; what it answers as a process would."""
+    """Run ``fomkit`` with arguments in this process, where all is imported; return the result as of a process."""
     out, err, words = io.StringIO(), io.StringIO(), ["fomkit", *arguments]
     heard = (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err))
-    as_asked = (mock.patch.object(sys, "argv", words), mock.patch.dict(os.environ))  # what it sets ends with it
+    as_asked = (mock.patch.object(sys, "argv", words), mock.patch.dict(os.environ))  # restores the environment
     with contextlib.chdir(cwd), as_asked[0], as_asked[1], heard[0], heard[1]:
         try:
             main()

@@ -1,4 +1,4 @@
-"""``fomkit accept``: committed rates against measurements, with rows that do not count named."""
+"""``fomkit accept``: committed rates compared with measurements, and the rows that do not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/accuracy.md is what the command writes, and the sets that are scored beside DeepBench's."""
+"""docs/accuracy.md equals the command's output, and the sets that are scored besides DeepBench's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, o
 
 
 def content_of(lines: Iterable[Score], published: tuple[published_steps.Compared, ...] = ()) -> dict[str, Any]:
-    """Give the content of a run that had these lines only."""
+    """Return the content of a run with these lines only."""
     found = tuple(lines)
     verdicts = check_aims((*found, *(published_steps.megatron_scores([*published]) if published else ())),
                           read_aims(VALIDATION / "aims.csv"))  # fmt: skip
@@ -157,12 +157,12 @@ def test_brier_scores_punish_a_sure_wrong_verdict() -> None:
 
 
 def test_pieces_are_predicted_without_the_rows_of_their_own_model() -> None:
-    """What is imported is of the other models alone, and none of a product, so the table is the facts' own."""
+    """The imported rows are of other models only, without products, so products are predicted from facts."""
     rows = ops.read_pieces()
     assert len(rows) > 2500
     assert set(rows["what"]) == set(ops.PIECES.values())
     known = rows[(rows["machine"] == "h100-sxm") & (rows["model"] == "phi-2") & (rows["kind"] != "gemm")]
-    machine = ops._knowing(ops.load_machine("h100-sxm"), known)
+    machine = ops._machine_with_rows(ops.load_machine("h100-sxm"), known)
     assert len(machine.timings) == len(known)
     assert set(machine.timings["harness"]) == {"Vidur"}
     assert not machine.fits

@@ -1,4 +1,4 @@
-"""Adapters of others: found by their entry points, asked last, and broken ones named."""
+"""Third-party adapters: found by their entry points, tried last, and named if broken."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def toy(folder, monkeypatch) -> Path:
 
 
 def install(folder: Path, monkeypatch, name: str, source: str, group: str = "fomkit.timings") -> None:
-    """Put a distribution of one module, whose adapter is ``it``, where Python finds it."""
+    """Install a distribution of one module, whose adapter is ``it``, on Python's path."""
     place = folder / f"site_{name}"
     info = place / f"{name}-2.0.dist-info"
     info.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The advisor: each rule fires where it must and only there, and what is at stake is estimated again."""
+"""The advisor: each rule fires exactly where it should, and the gain comes from a second estimate."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_format_that_costs_time_is_tried_and_rejected() -> None:
 
 
 def test_a_changed_step_with_a_gap_saves_nothing(monkeypatch) -> None:
-    """Where a step in the other format has an op without a time, that is no saving."""
+    """If the step in the other format has an op without a time, there is no saving."""
     gap = pd.DataFrame([op({"op": "packs", "kind": "other", "dtype": "fp16"}, numel=float("nan"))])
     added = lambda ops, *_, **__: pd.concat([ops, gap], ignore_index=True)  # noqa: E731
     monkeypatch.setattr("fomkit.ops.precision.with_casts", added)
@@ -144,7 +144,7 @@ def test_a_changed_step_with_a_gap_saves_nothing(monkeypatch) -> None:
 
 
 def test_a_product_of_odd_rows_is_found_on_a_table_that_knows() -> None:
-    """The surfaces that are usual on the A100 were learnt from products of odd sizes too."""
+    """The surfaces of typical utilisation of the A100 were also fitted to products of odd sizes."""
     net = model(product(4095, 4, "fp16"))
     found = of(fomkit.advise(net, "a100-pcie-40gb"), "misaligned", "advice")
     assert len(found) == 1
@@ -161,7 +161,7 @@ def test_a_product_of_1023_is_seen_where_padding_does_not_pay() -> None:
 
 
 def test_a_table_without_such_products_hears_what_others_paid_for_them() -> None:
-    """The A100's table has no product whose stored rows are odd: what they cost elsewhere is drawn on, unsure."""
+    """The A100's table has no product with odd stored rows: other machines' cost is used, with uncertainty."""
     net = model(op(GEMM, 4, "bf16", engine="matrix", m=4096.0, n=50257.0, k=768.0))
     (found,) = of(fomkit.advise(net, "a100-sxm"), "misaligned", "advice")
     time_s = found["stake"]["time_s"]
@@ -234,7 +234,7 @@ def test_a_stated_input_pipeline_that_is_slower_is_found() -> None:
 
 
 def with_order(byte: float, sizes: dict[str, int] | None = None) -> ModelProfile:
-    """A net whose activations take so much for each sample."""
+    """Make a network with a given size of activations per sample."""
     rows = [op(GEMM, 10, m="64*batch", n=512.0, k=512.0), {**relu(1.0), "numel": "100*batch"}]
     rows[1] |= {"read_byte": "400*batch", "write_byte": "400*batch"}
     order = pd.DataFrame(
@@ -326,7 +326,7 @@ def test_expensive_ops_and_low_use_are_bounded_by_the_floor() -> None:
 
 
 def test_no_cap_is_stated_where_ops_beat_their_floors() -> None:
-    """Of vgg16 on V100 Winograd convolutions are most of the time: their direct flop bound nothing."""
+    """Most of vgg16's time on V100 is Winograd convolutions, whose direct flop are no lower bound."""
     advice = fomkit.advise("vgg16", "v100")
     least, use = advice.content["least"], advice.content["use"]
     text = " ".join(advice.summary(tried=True).split())

@@ -45,7 +45,7 @@ def test_every_verb_has_a_function() -> None:
 
 
 def test_the_public_surface(root: Path) -> None:
-    """Names, arguments and what comes back: docs/api.md is all of it, so no change of it goes unseen."""
+    """docs/api.md lists all names, arguments and results, so every change of them is noticed."""
     page = (root / "docs" / "api.md").read_text(encoding="utf-8")
     assert page == api_page(), "run 'python docs/generate.py api > docs/api.md'"
     for name in fomkit.__all__:
@@ -57,7 +57,7 @@ def test_the_public_surface(root: Path) -> None:
 
 
 def test_no_public_name_is_that_of_a_room() -> None:
-    """A room takes its name in the package once it is imported, whatever was there before."""
+    """An imported room replaces any attribute of its name in the package."""
     rooms = {one.name for one in pkgutil.iter_modules(fomkit.__path__)}
     assert not rooms & set(fomkit.__all__)
 
@@ -399,7 +399,7 @@ def test_scaling_in_python_has_one_message_for_each_slip() -> None:
 
 @pytest.mark.parametrize("verb", [name for name, where in VERBS.items() if where.startswith("fomkit.")])
 def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
-    """Options are made from the signature: none is missing on either side, but what every verb has."""
+    """Options are made from the signature: none is missing on either side, except options that every verb has."""
     from fomkit.cli.adapter import command_line
     from fomkit.verbs.answer import command_of, help_of
 
@@ -437,7 +437,7 @@ HELP_LOADS_NOTHING = sorted(set(VERBS) - {"scaling", "schema"})
 
 
 def test_the_help_of_verbs_loads_no_library_that_calculates() -> None:
-    """Nobody waits for what the work needs to read what it is called."""
+    """Help must not wait for libraries that only the work needs."""
     code = "import sys; from fomkit.cli.main import verb_command as made; [made(one) for one in sys.argv[1:]]; "
     heavy = ("pandas", "numpy", "pydantic", "yaml", "rich.progress", "fomkit.plan.estimate", "fomkit.merit.suites")
     asked = [sys.executable, "-c", f"{code}print(*(set({heavy}) & set(sys.modules)))", *HELP_LOADS_NOTHING]
@@ -445,7 +445,7 @@ def test_the_help_of_verbs_loads_no_library_that_calculates() -> None:
 
 
 def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch, capsys) -> None:
-    """A parameter ``tell`` is the line of progress, one that only Python has is no option, -o is `fomkit.save`."""
+    """A parameter ``tell`` is the progress line, a Python-only parameter is no option, -o is `fomkit.save`."""
     from fomkit.cli.adapter import command_line
     from fomkit.verbs.answer import Kept, command
 

@@ -1,4 +1,4 @@
-"""Each line of the traps of files and of arithmetic that is not a test elsewhere: at the door, by name, at once.
+"""Traps of files and arithmetic that no other test covers: each is refused at once, by name.
 
 Elsewhere: YAML scalars, aliases, tags and depth in test_profiles; workbooks (bombs, lone cells, formulas without a
 value, encryption, truncation, document types) in timings/test_xlsx; a user's model.py in trace/test_trace_child;

@@ -1,4 +1,4 @@
-"""The eleven CANDLE benchmarks: parameters, work and runs as worked out by layers; the lecture's P1B3 step."""
+"""The eleven CANDLE benchmarks: parameters, work and runs computed by layers; the lecture's P1B3 step."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_name_that_two_folders_have_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_a_file_that_happens_to_lie_here_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stray file took a shipped name over: every suite that rates machine a, by ./a.yaml."""
+    """A stray file ./a.yaml had replaced the shipped machine of that name in every suite that rates it."""
     monkeypatch.chdir(tmp_path)
     for stray in ("a.yaml", "a", "resnet50.yaml", "mine.yaml", "lecture.suite.yaml", "candle/p1b1.yaml"):
         Path(stray).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a rate is not to be read without: what it leaves out, what measured runs say, what no device holds."""
+"""Caveats of a rate: excluded terms, measured runs, models that no device can hold."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_suite_says_whose_terms_its_ratios_lack(tmp_path: Path) -> None:
 
 
 def test_one_term_more_makes_a_graph_machine_no_faster_than_it_states() -> None:
-    """The launch of a kernel is a term of every device that a host feeds, with a wide interval where assumed."""
+    """Every device with a host has a launch term, with a wide interval if it is assumed."""
     for name in ("gaudi-3", "tpu-v5e", "tpu-v5p"):
         machine, gpu = load_machine(name), load_machine("a100-sxm")
         launch = machine.device.launch_s
@@ -581,7 +581,7 @@ def test_conditions_follow_from_what_an_estimate_did() -> None:
 
 
 def test_versions_are_those_of_the_kinds_that_a_time_rests_on() -> None:
-    """P1B3 is made of products: no convolution of the table tells of it, nor its library."""
+    """P1B3 consists of products: the table's convolutions and their library do not matter for it."""
     told = {name: _conditions(name, "v100")["versions"]["what"] for name in ("p1b3", "resnet50")}
     assert "cuBLAS CUDA 10.1.243" in told["p1b3"]
     assert "cuBLAS CUDA 10.1.243" in told["resnet50"]
@@ -623,7 +623,7 @@ def test_what_is_varied_says_the_conditions_that_the_estimate_says() -> None:
 
 
 def test_what_is_spread_over_nodes_says_the_conditions_of_its_step() -> None:
-    """A step of 2 nodes with a batch for each replica is that of an estimate with as many samples in all."""
+    """A step of 2 nodes with a batch per replica equals an estimate with the same total number of samples."""
     link = ["system, 5 us, 25 GB/s, each"]
     wanted = _conditions("p1b3", "a100-sxm", nodes=2, links=link, batch=100 * 16)
     scaled = fomkit.scaling("p1b3", "a100-sxm", nodes="2..4", links=link).content["conditions"]

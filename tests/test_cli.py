@@ -84,7 +84,7 @@ def test_the_lecture_figure_of_merit(root: Path) -> None:
 
 
 def unfrozen(root: Path) -> str:
-    """The lecture's suite as one to change: without the baseline that its version froze."""
+    """Write the lecture's suite without its frozen baseline, so that it can be changed."""
     return (root / "model_profiles" / "lecture.suite.yaml").read_text().partition("frozen:")[0]
 
 

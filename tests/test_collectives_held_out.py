@@ -1,4 +1,4 @@
-"""All-reduces that others measured: a table of half of the sizes tells the others."""
+"""All-reduces measured by others: a table of half of the sizes predicts the other half."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vidur(path: Path, ranks: int) -> Times:
 
 
 def network_of(times: Times, ranks: int) -> Network:
-    """Give a machine whose table has these times and no link, so that no formula can help."""
+    """Return a machine whose table has these times and no link, so that no formula can help."""
     fixed = {
         "kind": "collective",
         "collective": "all_reduce",
@@ -44,7 +44,7 @@ def network_of(times: Times, ranks: int) -> Network:
 
 
 def held_out(times: Times, ranks: int) -> list[float]:
-    """Give the relative errors at every second of the sizes between the first and the last."""
+    """Return the relative errors at every second of the sizes between the first and the last."""
     sizes = sorted(times)
     out = [size for place, size in enumerate(sizes[:-1]) if place % 2]
     network = network_of({size: times[size] for size in sizes if size not in out}, ranks)

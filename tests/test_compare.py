@@ -1,4 +1,4 @@
-"""Projected beside measured: the lecture's table with a verdict a cell, what is carried, the grid."""
+"""Projections compared with measurements: verdicts on the lecture's table, corrections between cells, the grid."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_tc1_stands_beside_its_44_seconds_uncalibrated(lecture) -> None:
 
 @pytest.mark.parametrize(("name", "seconds"), [("v100", 11.4), ("titan", 87.6), ("knl-7250", 501), ("p100", 19.7)])
 def test_calibrating_on_tc1_predicts_nt3(lecture, name: str, seconds: float) -> None:
-    """But for the P100, whose 29 s are off its own trend."""
+    """The P100 is an exception: its 29 s are off its own trend."""
     extended = lecture["nt3", name]["calibrated"]
     assert extended["value"] == pytest.approx(seconds, rel=5e-3)
     assert extended["inside"] or name == "p100"
@@ -92,7 +92,7 @@ def test_a_host_term_is_carried_with_the_spread_of_the_other_models(lecture) -> 
 
 
 def test_a_roofline_with_the_update_stays_below_every_measurement(lecture) -> None:
-    """No op is faster than its arithmetic at the peak and its bytes at the memory's rate, so no epoch is."""
+    """No op, and so no epoch, is faster than its arithmetic at peak and its bytes at the memory's bandwidth."""
     gaps = {}
     for (model, name), cell in lecture.items():
         if cell["projected"] is None:

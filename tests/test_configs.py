@@ -157,7 +157,7 @@ def test_sizes_stay_symbols(tmp_path: Path) -> None:
 
 
 def test_decoding_reads_weights_and_cache_once(tmp_path: Path) -> None:
-    """What a step moves is the weights but the words, and the keys and values before the token."""
+    """A step moves the weights without the embedding, and the keys and values before the token."""
     path = write(tmp_path, {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16"})
     profile = profile_config(path, mode="decode", batch=16, sizes={"cache": 4095})
     ops = add_costs(resize_ops(profile.ops, profile.sizes, profile.name))
@@ -275,7 +275,7 @@ def test_sizes_and_modes_that_a_step_has_not(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
-    """As for the file of any other frontend; 0 was found out by the price of a product."""
+    """As for any other frontend; before, a batch of 0 was refused only by the price of a product."""
     path = write(tmp_path, PUBLIC["vit-b16"]["config"])
     assert fomkit.profile(path, sizes={"batch": 4}).sizes == fomkit.profile(path, batch=4).sizes == {"batch": 4}
     with pytest.raises(FomkitError, match="batch: is given as 8 and as 4"):
@@ -294,7 +294,7 @@ def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
 def test_an_unknown_kind_says_what_a_llama_has_not_and_what_to_do(
     changed: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    """A size that is missing hid that those after it have a place."""
+    """Before, a missing size hid that the later sizes are known."""
     config = {**PUBLIC["llama3-8b"]["config"], "model_type": "mamba", **changed}
     with pytest.raises(FomkitError) as caught:
         read_architecture(write(tmp_path, {name: value for name, value in config.items() if value is not None}))
@@ -335,7 +335,7 @@ def test_a_cache_limits_the_batch() -> None:
 
 
 def test_layouts_share_what_the_sizes_say(tmp_path: Path) -> None:
-    """The block of sizes learns what the model does, and a device of a tensor group does its part of the flop."""
+    """The block of sizes describes the model's work, and a device of a tensor group does its share of the flop."""
     profile = fomkit.model("llama3-8b")
     assert profile.transformer is not None
     assert profile.transformer.parameters == profile.parameters_total == 8030261248
@@ -354,7 +354,7 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-30b-a3b"])
 def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
-    """These were said to be traces."""
+    """Before, these profiles were called traces."""
     for layout, said in (
         ("tensor=8", "cannot be split by tensor: its config.json has blocks that are not split here"),
         ("launch=graphs", "is of a config.json, of which launch is not modelled"),
@@ -364,7 +364,7 @@ def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
 
 
 def test_a_prompt_is_as_long_as_the_sequence_that_is_trained_on() -> None:
-    """Training took 8,192 tokens and the forward pass of the same name 4,096."""
+    """Before, training used 8,192 tokens and the forward pass of the same name 4,096."""
     trained = fomkit.estimate("llama3-8b", "h100-sxm")
     for mode in ("infer", "prefill"):
         found = fomkit.estimate("llama3-8b", "h100-sxm", mode=mode)
@@ -443,7 +443,7 @@ LINEAR = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336)
 def test_weights_that_are_kept_narrow_take_less_memory_and_traffic(
     stored: dict[str, Any], byte: float, tmp_path: Path
 ) -> None:
-    """In bf16 stay the stream, attention, words and the last product; fp8 moves activations in one byte too."""
+    """Stream, attention, embedding and last product stay in bf16; with fp8, activations also move in one byte."""
     config = {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16"}
     plain, narrow = (
         profile_config(write(tmp_path, one), mode="decode", batch=16, sizes={"cache": 4095})
@@ -640,7 +640,7 @@ def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, 
 
 
 def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, monkeypatch) -> None:
-    """Training of 8 billion parameters was to go on with an A100 of 80 GB, which then held no batch."""
+    """The machine suggested for training 8 billion parameters was an A100 of 80 GB, which holds no batch."""
     from fomkit.verbs.profiling import _estimate_next
 
     monkeypatch.chdir(tmp_path)
@@ -654,7 +654,7 @@ def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, mo
 
 
 def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkeypatch) -> None:
-    """Both were named config, and could not be estimated together."""
+    """Before, both were named config and could not be estimated together."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, PUBLIC["qwen2-0.5b"]["config"])
     for name, more in (("one", []), ("two", ["--batch", "4"]), ("three", ["--name", "mine"])):

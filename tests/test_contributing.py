@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: what it names exists, and its four recipes give what they promise, on a copy of the package."""
+"""CONTRIBUTING.md: named files exist, and its four recipes work on a copy of the package."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PROSE = BLOCK.sub("", TEXT)
 
 
 def recipe(heading: str) -> list[tuple[str, str, str]]:
-    """Give the blocks of a recipe: language, file and content."""
+    """Return the blocks of a recipe: language, file and content."""
     return BLOCK.findall(TEXT.split(f"\n### {heading}\n")[1].split("\n### ")[0].split("\n## ")[0])
 
 
 def apply(diff: str, path: Path) -> None:
-    """Apply a block of diff: a line that stays or goes, then what comes after it."""
+    """Apply a block of diff: an existing line, kept or removed, then the lines to insert after it."""
     first, *added = diff.splitlines()
     new = [line[1:] for line in added]
     assert all(line.startswith("+") for line in added)
@@ -45,7 +45,7 @@ def run(folder: Path, *command: str) -> str:
 
 
 def follow(heading: str, folder: Path) -> str:
-    """Do what a recipe says, and give what its commands print."""
+    """Follow a recipe, and return the output of its commands."""
     told = []
     for kind, title, content in recipe(heading):
         if kind == "diff":
@@ -61,7 +61,7 @@ def follow(heading: str, folder: Path) -> str:
 
 @pytest.fixture
 def copy(tmp_path) -> Path:
-    """A copy of the package that can be changed, with the profiles that ship beside it."""
+    """Copy the package into a folder, with links to the shipped profiles."""
     shutil.copytree(ROOT / "fomkit", tmp_path / "fomkit")
     for name in ("machine_profiles", "model_profiles"):
         (tmp_path / name).symlink_to(ROOT / name)

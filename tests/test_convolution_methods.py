@@ -1,4 +1,4 @@
-"""``fomkit show MODEL --convolutions`` and its function: what is best, beside what tables say, and refusals."""
+"""``fomkit show MODEL --convolutions`` and its function: best methods, times by tables, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of docs/: examples load and run, errors are the real ones, tables say what loaders accept."""
+"""The pages of docs/: examples load and run, errors are the real ones, tables match the loaders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BLOCKS = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', TEXT, re.MULTIL
 
 
 def rows(heading: str, first: str, text: str = TEXT) -> dict[str, list[str]]:
-    """Give the rows of the table under a heading whose first column is ``first``, by each name in that column."""
+    """Return rows of the table under a heading whose first column is ``first``, by each name in that column."""
     section = re.split(r"^#+ ", text.split(f"# {heading}\n")[1], flags=re.MULTILINE)[0]
     table = section.split(f"| {first} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
@@ -63,7 +63,7 @@ OWN_TABLES = (MeasuredRecord, MeasuredOpsRecord, StepTimesRecord, RepeatedRecord
 
 
 def fields(record: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool, str]]:
-    """Give each field of a file: dotted name, whether it is needed, and its dimension where it has a unit."""
+    """Yield each field of a file: dotted name, whether it is needed, and its dimension where it has a unit."""
     for name, info in record.model_fields.items():
         path = f"{prefix}{info.alias or name}"
         parts = (info.annotation, *getattr(info.annotation, "__args__", ()))
@@ -115,7 +115,7 @@ def test_every_field_is_explained_and_no_other(heading, first, text, record) -> 
 
 
 def test_walk_sees_the_fields_with_units() -> None:
-    """Without this, a change of the records could leave nothing for the test above to parse."""
+    """Otherwise a change of the records could leave the test above without fields to parse."""
     found = {name: unit for name, _, unit in fields(MachineRecord) if unit}
     assert found["device.peak[].rate"] == "flop_per_s"
     assert found["device.memory.capacity"] == "byte"
@@ -295,7 +295,7 @@ def test_every_link_between_pages_leads_somewhere() -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """Give the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", bare, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""Energy of ops, steps and runs: the laws of its sums, worked examples, what is missing, what files may say."""
+"""Energy of ops, steps and runs: laws of its sums, worked examples, missing data, file formats."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def test_the_text_has_a_line_of_energy_and_explain_its_terms(write: Write) -> No
     [("2.3 pJ/flop, source", True), ("2.3 pJ/flop, low: 2 pJ/flop, high: 3 pJ/flop, source", False)],
 )
 def test_figures_of_work_state_no_spread_only_where_none_of_them_does(write: Write, flop: str, said: bool) -> None:
-    """That of a byte states none either way."""
+    """The energy of a byte states no spread in either case."""
     energy = WHOLE.replace("2.3 pJ/flop, low: 2 pJ/flop, high: 3 pJ/flop, source", flop)
     found = energy_of_estimate(fomkit.estimate("p1b3", write(energy)))
     assert found is not None

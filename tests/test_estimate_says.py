@@ -1,4 +1,4 @@
-"""What the text and JSON of an estimate say beside its figures: why one is unknown, and what each rests on."""
+"""Remarks in the text and JSON of an estimate: why a figure is unknown, and the evidence of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
 
 
 def test_sizes_beside_the_batch_are_told() -> None:
-    """A sequence decides as much as a batch, and stood in the JSON alone."""
+    """A sequence matters as much as a batch; before, it was in the JSON only."""
     assert "\nsizes: seq 512\n" in said("estimate", "gpt2", "-t", "v100", "--set", "seq=512")
     assert "\nsizes: seq 1,024 (gpt2)\n" in said("estimate", "gpt2", "p1b3", "-t", "v100")
     assert "sizes:" not in said("estimate", "p1b3", "-t", "v100")

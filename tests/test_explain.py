@@ -1,4 +1,4 @@
-"""``fomkit explain``: its numbers are the estimate's, and the timing that it asks for first is the best one."""
+"""``fomkit explain``: its numbers are the estimate's, and its first suggested timing is the best one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_ops_add_up_to_the_estimate(root: Path, model: str, machine: str) ->
 
 
 def test_a_step_that_no_device_holds_is_explained_and_told(tmp_path: Path) -> None:
-    """As of an estimate, which has the same option."""
+    """As for an estimate, which has the same option."""
     words = ["explain", "gpt2", "--target", "v100", "--batch", "4000", "--top", "1"]
     done = in_this_process(*words, cwd=tmp_path)
     assert (done.returncode, "gpt2 on v100 does not fit: v100 has 17.18 GB" in done.stderr) == (1, True)

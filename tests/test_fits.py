@@ -1,4 +1,4 @@
-"""Fits are believed only where fomkit itself made them, and hang on nothing but the content of a table."""
+"""Fits are used only if fomkit itself made them, and depend only on the content of a table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def cache(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, read_each_time: Readers
 ) -> Path:
-    """An empty cache, and machines whose tables nobody has worked with yet."""
+    """Set an empty cache, and load machines whose tables have no results yet."""
     folder = tmp_path_factory.mktemp("empty")
     monkeypatch.setattr(machines, "_load", read_each_time.machine)
     monkeypatch.setenv("FOMKIT_CACHE", str(folder))
@@ -71,7 +71,7 @@ def faster(content: Any) -> Any:
 
 @pytest.fixture
 def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of a vendor with v100's own facts and timings and with better fits, and a user who works in it."""
+    """Make a vendor's folder with v100's facts and timings and better fits, and work in that folder as a user."""
     folder = tmp_path / "machine_profiles"
     folder.mkdir()
     for name in ("v100.yaml", "v100.timings.csv"):
@@ -140,7 +140,7 @@ def test_an_edited_cache_is_made_again(cache: Path) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_fits_that_other_code_made_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit of an earlier state of the code may see other features of an op."""
+    """A fit by an earlier version of the code may use other features of an op."""
     fresh = partial(replace, load_machine("raspberry-pi-3"), fits={})
     with monkeypatch.context() as earlier:
         earlier.setattr("fomkit.profiles.locate._maker", lambda: "earlier code")
@@ -168,7 +168,7 @@ def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
 def test_of_a_shipped_table_with_other_rows_only_what_they_change_is_fitted(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And of a machine of other facts everything: what others tell of it is another thing."""
+    """For a machine with other facts everything is refitted, because the other machines' evidence changes."""
     assert not list(cache.iterdir())
     made, make = list[str](), calibration._fit_family
     monkeypatch.setattr(calibration, "_fit_family", lambda *of: made.append(of[1]) or make(*of))
@@ -216,7 +216,7 @@ def test_the_order_of_rows_moves_no_fit(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["titan-x-pascal", "a100-sxm", "p4"])
 def test_the_order_of_rows_moves_nothing_that_a_fit_learns_from(name: str) -> None:
-    """Large tables too, of which a fit takes every so-manieth row only."""
+    """This also holds for large tables, of which a fit uses only every n-th row."""
     machine = load_machine(name)
     one, other = (add_costs(table) for table in (machine.timings, shuffled(machine, 7).timings))
     for family, _ in families(one):

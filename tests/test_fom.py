@@ -88,7 +88,7 @@ def test_one_pair_of_limits_judges_proposals_and_deliveries(root: Path) -> None:
 
 
 def spread_rates(shared: list[float], by: float = 1.2) -> Rates:
-    """Give the lecture's target, each line with an interval of one factor to both sides."""
+    """Return the lecture's target, each line with an interval of one factor to both sides."""
     spans = rates("a").unit_per_day
     values = zip(spans, (span.value for span in spans.values()), shared, strict=True)
     wide = {name: Span(value, value / by, value * by, shared=part) for name, value, part in values}
@@ -111,7 +111,7 @@ def test_what_lines_do_not_share_adds_in_quadrature(mean: str) -> None:
 
 
 def test_a_line_of_its_own_is_as_wide_whatever_it_shares() -> None:
-    """The rest of the lines is exact, and one line's error has nobody to go together with."""
+    """The other lines are exact, so one line's error cannot correlate with another."""
     for shared in (1.0, 0.5, 0.0):
         alone = spread_rates([shared, 1.0, 1.0])
         exact = {

@@ -1,4 +1,4 @@
-"""Measured baseline × predicted ratio: numbers worked by hand, both ways equal where they must be, refusals."""
+"""Measured baseline × predicted ratio: numbers by hand, both methods equal where they must be, refusals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def predicted(batch: int | None = None) -> Comparison:
 
 
 def worked(baseline: Span, target: Span, *, passes: tuple[str, ...] = ()) -> Comparison:
-    """Put steps that can be worked by hand in the place of the predicted ones; a run is 2 epochs of 3 steps."""
+    """Replace predicted steps by figures for hand calculation; a run is 2 epochs of 3 steps."""
     result = predicted()
 
     def at(one: Estimate, step: Span) -> Estimate:

@@ -1,4 +1,4 @@
-"""How many kernels a step's ops are: what each rule saves, what stays, chains of a recorded step, refusals."""
+"""Number of kernels of a step: savings of each fusion rule, chains of a recorded step, refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORT = 2
 
 
 def moved_byte(parts: tuple[Part, ...]) -> float:
-    """Give the bytes that kernels read and write for each element of a stream in bf16."""
+    """Return the bytes that kernels read and write for each element of a stream in bf16."""
     return sum(
         (SHORT * (part.reads[0] + part.writes[0]) + 4 * (part.reads[1] + part.writes[1])) / part.share
         for part in parts
@@ -86,7 +86,7 @@ def test_a_compiler_joins_both_sums_of_a_block_with_the_norm_after_each(root: Pa
 
 
 def traced(*rows: tuple[str, str, str, str, float]) -> ModelProfile:
-    """A recorded step of ops (op, kind, bytes out, role, freed by) that each read what the one before made."""
+    """Make a recorded step of ops (op, kind, bytes out, role, freed by); each reads the previous output."""
     ops = [
         {"op": op, "kind": kind, "dtype": "fp32", "engine": "vector", "pass_name": "forward", "count": 1,
          "numel": "9*batch", "row": 9, "read_byte": "36*batch", "write_byte": "36*batch", "module": ""}

@@ -1,4 +1,4 @@
-"""Files that are almost right, at every door: read, or refused by one `FomkitError`, and nothing else.
+"""Almost valid files at every entry point: read, or refused by one `FomkitError`, and nothing else.
 
 300 files here, always the same; ``python benchmarks/fuzz.py`` tries 20,000 from a new seed.
 """
@@ -18,7 +18,7 @@ FILES = 300
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that a door's own stand beside, complete and right."""
+    """Write the complete and valid files that the doors' files refer to."""
     made = tmp_path_factory.mktemp("fuzz")
     furnish(made)
     return made

@@ -1,4 +1,4 @@
-"""The proof on the machine at hand: unseen shapes stay unseen, intervals come of other models, all of it told."""
+"""The check on this machine: unseen shapes stay unseen, intervals come from other models, all is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMED_S = {"p1b3": 0.9, "p1b2": 0.3}
 
 
 def trace(source: Path):
-    """Stand for a trace: profiles that ship, at a small batch."""
+    """Replace tracing by shipped profiles at a small batch."""
     model = load_model(source.stem)
     return replace(model, sizes={**model.sizes, "batch": 4})
 
@@ -54,7 +54,7 @@ def simply(requested: MeasureSpec, tell) -> Measured:
 
 @pytest.fixture(autouse=True, scope="module")
 def few_ops():
-    """Time too few ops of the design for a fit, which takes longer than all the rest."""
+    """Time too few ops of the design for a fit, because a fit takes longer than everything else."""
     patched = pytest.MonkeyPatch()
     patched.setattr("fomkit.bench.run.design", lambda *requested: design(*requested)[::37])
     yield
@@ -88,7 +88,7 @@ def test_a_proof_has_every_model_twice_and_says_what_it_left_out(proof: Proof) -
 
 @pytest.fixture(scope="module")
 def of_one_core() -> Proof:
-    """The proof of one model on one core that may multiply bf16 numbers, and cannot time them."""
+    """Run the check of one model on one core that multiplies bf16 numbers but cannot time them."""
 
     def refusing(one: MeasureSpec, tell) -> Measured:
         if one.options.precision:

@@ -1,4 +1,4 @@
-"""Habits of the house that no linter checks."""
+"""Conventions of the code that no linter checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house that was redrawn only gets smaller; what later steps add is listed (docs/adr/0047)."""
+"""Counts of the code may only fall; additions by later changes are listed (docs/adr/0047)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fomkit import` of tables: timings become a machine, ops a model, by what they hold and never by their name."""
+"""`fomkit import` of tables: timings become a machine, ops a model, by content and not by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on many devices: shares of parameters, hosts that are waited for, and suites whose lines are jobs."""
+"""Runs on many devices: shares of parameters, waiting for hosts, and suites whose lines are jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stepper(machine: Machine, layout: Layout, **sizes: object) -> TransformerSte
 
 
 def by_hand(layout: Layout, network: Network, of: Sharding, microbatches: int) -> float:
-    """Work a step's exposed time out as the specification has it (Zhao et al. 2023; docs/parallel.md) [s]."""
+    """Compute a step's exposed time by the specification (Zhao et al. 2023; docs/parallel.md) [s]."""
     block, root = of.block.pieces[0], of.root.pieces[0]
 
     def taken(name: str, parameters: float, byte: float) -> float:
@@ -537,7 +537,7 @@ def test_mistakes_in_a_lines_job_are_told_with_their_line(own: Path) -> None:
 
 
 def refused(*words: object) -> str:
-    """Give the message of a mistake, which the command line prints with exit code 2."""
+    """Return the message of a mistake, which the command line prints with exit code 2."""
     found = CliRunner().invoke(app, [str(word) for word in words])
     assert isinstance(found.exception, FomkitError), found.output
     return str(found.exception)
@@ -668,7 +668,7 @@ def test_a_run_of_many_devices_is_rolled_up_as_one_of_one(a100: Machine) -> None
 
 
 def test_a_pipeline_that_mostly_waits_is_told_of_smaller_microbatches() -> None:
-    """Where nobody says a microbatch it is the whole share, and seven of eight stages wait."""
+    """Without a stated microbatch it is the whole share, and seven of eight stages wait."""
     words = ["estimate", "gpt-22b", "-t", "a100-sxm", "--nodes", "1", "--batch", "16", "--allow-oversize"]
     for layout, is_told in (("pipeline=8", True), ("pipeline=8,microbatch=1", False)):
         found = CliRunner().invoke(app, [*words, "--layout", layout])

@@ -1,4 +1,4 @@
-"""What was made of files is kept in the user's cache, and believed only for the very same bytes."""
+"""Results derived from files are cached for the user, and used only for exactly the same bytes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def read(mine: Path, readers: Readers) -> tuple[Machine, ModelProfile]:
 
 @pytest.mark.parametrize("changed", ["iphone-7.yaml", "iphone-7.timings.csv", "alexnet.yaml", "alexnet.ops.csv"])
 def test_changed_files_are_read_anew(changed: str, mine: Path, read_each_time: Readers) -> None:
-    """Whatever the clock says: the bytes decide."""
+    """The bytes decide, not the modification time."""
     read(mine, read_each_time)
     path = mine / changed
     before = path.stat()
@@ -174,7 +174,7 @@ def test_entries_of_another_maker_are_made_again(
     ],
 )
 def test_an_entry_makes_nouns_only(value: Any) -> None:
-    """Even one that somebody sealed."""
+    """This also holds for an entry with a valid seal made by others."""
     with pytest.raises((ValueError, TypeError, KeyError)):
         locate._restored(value, b"12345678")
 
@@ -235,7 +235,7 @@ def test_what_has_no_plain_form_is_not_kept(tmp_path: Path, cache: Path) -> None
 
 
 def test_a_verdict_is_of_a_machine_as_loaded(read_each_time: Readers) -> None:
-    """A machine that was changed in Python is judged itself, though its table is the file's."""
+    """A machine changed in Python gets its own verdict, although its table is that of the file."""
     machine = read_each_time.machine(MACHINES / "v100.yaml", ())
     assert not without_implausible(machine).plausibility.quarantined  # type: ignore[union-attr]
     peaks = tuple(

@@ -1,4 +1,4 @@
-"""The lecture on one page: twelve steps whose arithmetic a pocket calculator gives, for any model."""
+"""The lecture on one page: twelve steps, for any model, whose arithmetic can be checked by a pocket calculator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"[\d,]+(?:\.\d+)?")
 
 
 def cells(found: Comparison) -> Iterator[list[str]]:
-    """Give each row of the pages of a study: its title, and a cell for each machine."""
+    """Yield each row of the pages of a study: its title, and a cell for each machine."""
     over, merit = {one.model.name: one for one in found.baseline}, found.merits[0] if found.merits else None
     for one in found.estimates:
         rows = all_measured()[0].rows

@@ -1,4 +1,4 @@
-"""A ledger evaluates to what the pipeline said, from the inputs alone."""
+"""A sheet model, evaluated from its inputs alone, equals the pipeline's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped machine profiles: their facts, and tables that are exactly what the importer makes."""
+"""The shipped machine profiles: their facts, and tables that equal the importer's output."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_machine_a_is_an_estimate_with_a_wide_interval(machines):
     ],
 )
 def test_the_fastest_product_fits_the_stated_board(machines, name, dtype, engine, share):
-    """98 % of the PCIe P100's rate would be 86 % of the SXM2's: the notes decide the board by this."""
+    """98 % of the PCIe P100's rate would be 86 % of the SXM2's: the notes identify the board by this."""
     machine = machines[name]
     rows = machine.timings[(machine.timings.kind == "gemm") & (machine.timings["dtype"] == dtype)]
     assert set(rows.engine) == {engine}

@@ -1,4 +1,4 @@
-"""Machines that are known by their vendors' figures alone, the usual misreadings of these, and the list of all."""
+"""Machines known only by their vendors' figures, common misreadings of these, and the list of all machines."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_machines_are_listed_and_searched() -> None:
 
 
 def test_a_node_is_what_one_host_runs_on_every_profile() -> None:
-    """No server or tray has more devices than these; what joins more of them is a link that says how many."""
+    """No server or tray has more devices than these; a link that joins more states their number."""
     for row in fomkit.show("machines").content["machines"]:
         machine = fomkit.machine(row["name"])
         assert machine.node_devices in {None, 1, 4, 6, 8}, machine.name

@@ -1,4 +1,4 @@
-"""How the command line behaves: a walk over every verb, and what a terminal gets that a pipe does not."""
+"""Conventions of the command line: checks of every verb, and differences between terminal and pipe."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_option_says_what_it_does(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_options_of_one_meaning_have_one_name(verb: str) -> None:
-    """What a user learns at one verb holds at the others."""
+    """An option has the same name and meaning for all verbs."""
     spelled = {option: one.name for one in verb_command(verb).params for option in one.opts}
     meanings = {
         "--json": "as_json", "--force": "force", "-o": "output", "-q": "quiet", "--set": "sizes",
@@ -87,7 +87,7 @@ def test_a_terminal_gets_colour_and_its_own_width() -> None:
 
 
 def test_no_word_of_a_message_is_broken_on_a_terminal() -> None:
-    """Into a file or a pipe it goes as one line, which can be searched for."""
+    """In a file or a pipe a message is one line, which can be searched."""
     command = [sys.executable, "-m", "fomkit.cli", "estimate", "zebra", "-t", "v100"]
     told = in_terminal(command, {"COLUMNS": "80", "NO_COLOR": "1"}, ROOT).splitlines()
     assert len(told) > 1
@@ -289,7 +289,7 @@ TOUR = set(re.findall(r"^\$ fomkit (\w+)", "\n".join(TOURED), flags=re.MULTILINE
 
 
 def for_the_shell(verb: str) -> str:
-    """Give the shortest example of a verb, if there are any among those that the corpus does not run; no suite."""
+    """Return the shortest example of a verb, without suites, among those that the corpus does not run."""
     return min(set(examples(verb)) - KEPT or examples(verb), key=lambda one: ("--suite" in one, len(one), one))
 
 
@@ -323,7 +323,7 @@ def shell(example: str, program: str, folder: Path) -> subprocess.CompletedProce
 
 
 def test_every_example_is_run_once() -> None:
-    """By the corpus, which a section of its calls says, or by the tests below."""
+    """Each example runs in the corpus, by a section of its calls, or in the tests below."""
     calls = set((GOLDEN / "calls.txt").read_text(encoding="utf-8").splitlines())
     assert not KEPT - calls
     assert not set(SHOWN) - set(HERE) - set(MEASURING) - KEPT

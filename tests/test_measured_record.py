@@ -1,4 +1,4 @@
-"""The block ``measured`` of a model file, and the figures that repeats are summed up by."""
+"""The block ``measured`` of a model file, and the summary figures of repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of others as measurements: DAWNBench entries, the benchmarker's records (and back), MLPerf logs."""
+"""Foreign records as measurements: DAWNBench entries, the benchmarker's records (and back), MLPerf logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a step: liveness by hand, the classic networks' figures, shipped orders, what does not fit."""
+"""Memory of a step: liveness by hand, figures of classic networks, shipped orders, steps that do not fit."""
 
 from __future__ import annotations
 

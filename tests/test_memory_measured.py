@@ -1,4 +1,4 @@
-"""Memory as traced against PyTorch's allocator on a CPU, and the memory of updates against a run of each rule."""
+"""Traced memory compared with PyTorch's allocator on a CPU, and memory of updates with a run of each rule."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def traced(model: Any, inputs: Any, loss: Any, optimizer: Any, batch: int) -> Us
 
 
 def allocated_peak_byte(model: Any, inputs: Any, loss: Any, optimizer: Any, batch: int) -> float:
-    """Give the peak of a step above what stood before it, after two steps that made the optimizer's state."""
+    """Return the peak of a step above the memory before it, after two steps that create the optimizer's state."""
     rule, data = optimizer(model.parameters()), inputs(batch)
 
     def step() -> None:
@@ -153,7 +153,7 @@ def test_the_peak_is_what_the_allocator_reports(name: str) -> None:
 
 @pytest.mark.usefixtures("plain_kernels")
 def test_recomputed_layers_are_freed_as_in_a_run() -> None:
-    """Op by op: the CPU's kernel of a convolution's gradients takes 1 MiB for itself on top, 11 % of this peak."""
+    """The CPU's kernel of a convolution's gradients needs another 1 MiB for itself, 11 % of this peak."""
     model, data = residuals(recompute=True), images(16)
     use = traced(model, images, to_class, SGD, 16)
     with LiveByte([data, *model.parameters(), *model.buffers()]) as live:
@@ -185,7 +185,7 @@ def test_an_attention_keeps_no_scores() -> None:
 
 
 class LiveByte(TorchDispatchMode):
-    """Adds up the tensors that live."""
+    """Sums the bytes of the live tensors."""
 
     def __init__(self, known: list[Any]) -> None:
         super().__init__()

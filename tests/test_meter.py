@@ -1,4 +1,4 @@
-"""Logs of wall meters: units, dates, gaps, cuts, and what a stranger may have written instead."""
+"""Logs of wall meters: units, dates, gaps, cuts, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of metrics: every figure that a command prints is in it, and nothing that no command prints."""
+"""The table of metrics: it has exactly the figures that commands print."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_the_page_is_the_table(root) -> None:
 
 
 def test_a_title_is_written_once(root) -> None:
-    """Right-aligned headers are figures: their words come from the table."""
+    """Right-aligned headers are figures, whose titles come from the table."""
     paths = sorted((root / "fomkit" / "output").rglob("*.py"))
     assert paths
     for path in paths:

@@ -1,4 +1,4 @@
-"""Shipped model profiles: made from their sources, and equal to numbers worked out independently."""
+"""Shipped model profiles: made from their sources, and equal to independently computed numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workloads behind the shipped model profiles against known counts, by a formula of this file's own."""
+"""The workloads behind the shipped model profiles compared with known counts, by independent formulas."""
 
 from __future__ import annotations
 

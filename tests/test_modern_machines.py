@@ -1,4 +1,4 @@
-"""The machines from aiconfigurator and NeuSight: facts, size, and tables that are what the script makes."""
+"""The machines from aiconfigurator and NeuSight: facts, size, and tables that equal the script's output."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_facts(machines, name):
 
 @pytest.mark.parametrize("name", PEAKS)
 def test_no_product_is_faster_than_the_peak(machines, name):
-    """Within a hundredth: a board may run above the clock that its datasheet counts on."""
+    """The tolerance is a hundredth: a board may run above the clock assumed in its datasheet."""
     rows = machines[name].timings
     rows = rows[rows["kind"] == "gemm"]
     rate = 2 * rows.b * rows.m * rows.n * rows.k / (rows.time_s - rows.get("harness_s", 0.0)).fillna(rows.time_s)
@@ -143,7 +143,7 @@ LATENT = {
 
 @pytest.mark.parametrize("name", [name for name in LINKS if name != "a100-sxm"])
 def test_one_token_over_a_latent_cache_is_told_by_latent_caches(machines, name):
-    """24 heads were timed nowhere: between 16 and 32, and far from what a cache of keys and values would take."""
+    """Without timings of 24 heads the time is between those of 16 and 32, and far from that of a plain cache."""
     machine = with_fits(machines[name])
     ops = add_costs(pd.DataFrame([{**LATENT, "heads": heads} for heads in (16.0, 24.0, 32.0)]))
     found = add_times(ops, machine)
@@ -154,7 +154,7 @@ def test_one_token_over_a_latent_cache_is_told_by_latent_caches(machines, name):
 
 
 def test_a_board_that_timed_no_latent_cache_hears_those_that_did(machines):
-    """Its own decoding runs by another kernel: on L40S that is 2.4 times as fast."""
+    """The board's own decoding uses another kernel, which is 2.4 times as fast on L40S."""
     found = add_times(add_costs(pd.DataFrame([LATENT])), with_fits(machines["a100-sxm"]))
     assert found["time_source"].tolist() == ["roofline"]
     assert "usual for latent/matrix" in found["evidence"][0]
@@ -162,7 +162,7 @@ def test_a_board_that_timed_no_latent_cache_hears_those_that_did(machines):
 
 @pytest.mark.parametrize("name", LINKS)
 def test_one_token_over_a_cache_is_told_by_decoding(machines, shared, name):
-    """A size that the shipped table lacks: near what the whole table has of it, not what prefill would take."""
+    """For a size that the shipped table lacks, the time is near that of the whole table, not that of prefill."""
     machine = machines[name]
     whole = read_timings(shared / "data" / "modern_gpus" / f"{name.replace('-', '_')}.generation_attention.csv.gz")
     rows = whole.timings

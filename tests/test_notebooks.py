@@ -1,4 +1,4 @@
-"""Notebooks run, and show what they are committed with; ``python tests/test_notebooks.py`` writes it anew."""
+"""Notebooks run and show their committed outputs; ``python tests/test_notebooks.py`` rewrites them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 
 
 def run(path: Path) -> Any:
-    """Give a notebook with what its cells show now."""
+    """Return a notebook with what its cells show now."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
@@ -29,7 +29,7 @@ def run(path: Path) -> Any:
 
 
 def shown(notebook: Any) -> list[tuple[str, str, list[str]]]:
-    """Give what each cell shows: the source, the text with six digits of each number, the kinds of pictures."""
+    """Return what each cell shows: the source, the text with six digits of each number, the kinds of pictures."""
     found = []
     for cell in notebook.cells:
         outputs = cell.get("outputs", [])

@@ -1,4 +1,4 @@
-"""What a step on a processor does otherwise: its update by default, and pages that its own memory gets anew."""
+"""Special properties of a step on a processor: its default update, and fresh memory pages."""
 
 from __future__ import annotations
 

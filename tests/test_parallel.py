@@ -1,4 +1,4 @@
-"""Parallel training: the golden figures, laws that no layout may break, and refusals by name."""
+"""Parallel training: golden figures, laws for all layouts, and refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broa
 
 
 def bubble_fraction(stages: int, microbatches: int, chunks: int = 1) -> float:
-    """Give the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2).
+    """Return the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2).
 
     Examples
     --------
@@ -101,7 +101,7 @@ def test_golden_parameter_server():
 
 @pytest.mark.parametrize("ranks", [2, 5, 64])
 def test_golden_least_bandwidth(ranks):
-    """Where the exchange takes exactly what the others gain, by the formula that it is priced by."""
+    """The rate at which the exchange takes exactly the time that the other ranks save, by the pricing formula."""
     room = (ranks - 1) * 0.3
     ways = {
         "ring": (partial(ring_s, "all_reduce", GRADIENTS, ranks), 2 * GRADIENTS / (ranks * 0.3)),
@@ -151,7 +151,7 @@ def test_a_rate_on_a_bent_line_is_found_in_few_steps():
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e12)), min_size=1, max_size=5), st.floats(1e-6, 1e6))
 def test_the_least_rate_takes_the_room_whatever_the_ways(ways, room):
-    """The best of several ways, each a start-up and bytes."""
+    """The least rate follows from the best of several algorithms, each with a start-up time and bytes."""
 
     def taken(rate):
         return min(start + byte / rate for start, byte in ways)
@@ -501,7 +501,7 @@ def test_measured_collectives_are_taken_inside_a_node():
 
 @pytest.mark.parametrize("name", ["a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "gb200"])
 def test_a_stated_rate_inside_a_node_is_what_nccl_makes_of_it(name):
-    """The machines that told the constants: this keeps them, and benchmarks/stated_links.py judges them."""
+    """For the machines behind the constants: this test pins them, benchmarks/stated_links.py validates them."""
     machine = load_machine(name)
     network = Network(machine)
     timed = machine.timings[(machine.timings["kind"] == "collective") & (machine.timings["message_byte"] >= 2**24)]

@@ -1,4 +1,4 @@
-"""Timings and facts that cannot be are refused or left out by name, with the slip that explains them."""
+"""Implausible timings and facts are refused or left out, with the likely mistake."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fact(value: float) -> Fact:
 
 
 def test_where_no_machine_is_like_one_its_own_peak_is_what_timings_are_held_against() -> None:
-    """Nobody states a bandwidth, so no machine is known to be as well balanced."""
+    """Without a stated bandwidth, no machine is known to have a similar balance."""
     of = with_fits(load_machine("v100"))
     alone = replace(of, device=replace(of.device, byte_per_s=None))
     timings, first = add_costs(of.timings.head(5)), np.arange(5)
@@ -98,7 +98,7 @@ def times(machine: Machine, factor: float, rows: list[int] | slice = slice(None)
 
 
 def with_rates(machine: Machine, factor: float, dtype: str = "") -> Machine:
-    """Give a machine with another peak of a format, or with another bandwidth where none is named."""
+    """Return a machine with another peak of a format, or with another bandwidth where none is named."""
     device = machine.device
 
     def times_factor(known: Fact) -> Fact:
@@ -199,7 +199,7 @@ def of_kind(machine: Machine, *kinds: str) -> Machine:
 
 
 def with_peaks(machine: Machine, factor: float, places: tuple[int, ...] | None = None) -> Machine:
-    """Give a machine with other peaks, all where no place is named."""
+    """Return a machine with other peaks, all where no place is named."""
     peaks = [
         replace(one, rate=fact(one.rate.value * factor)) if places is None or place in places else one
         for place, one in enumerate(machine.device.peaks)
@@ -254,7 +254,7 @@ def test_peaks_that_are_wrong_together_are_named_and_not_the_times(
     ],
 )
 def test_times_and_a_peak_that_explain_alike_are_both_named(of: str, words: str) -> None:
-    """Products of one format without a bandwidth: nothing tells another unit of times from one of the peak."""
+    """With products of one format and no bandwidth, a wrong unit of times looks like one of the peak."""
     machine = of_kind(load_machine("p4"), "gemm")
     machine = replace(machine, device=replace(machine.device, byte_per_s=None, peaks=machine.device.peaks[:1]))
     with pytest.raises(FomkitError) as error:
@@ -283,7 +283,7 @@ def test_a_fact_is_refused_that_a_fiftieth_of_the_rows_denies() -> None:
 
 
 def with_impossible(wrong: Machine, beyond: int, rows: int) -> Machine:
-    """Give a machine with so many of its timings that its facts make impossible, and others."""
+    """Return a machine with so many of its timings that its facts make impossible, and others."""
     costed = add_costs(wrong.timings)
     impossible = claims_of(costed, own_times(costed), wrong.device, "gpu").impossible
     chosen = [*np.flatnonzero(impossible)[:beyond], *np.flatnonzero(~impossible)[: rows - beyond]]
@@ -292,7 +292,7 @@ def with_impossible(wrong: Machine, beyond: int, rows: int) -> Machine:
 
 @pytest.mark.parametrize(("rows", "beyond", "refused"), [(500, 10, True), (501, 10, False), (450, 9, False)])
 def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int, refused: bool) -> None:
-    """The V100's timings beside a seventh of its bandwidth."""
+    """The V100's timings with a seventh of its bandwidth."""
     machine = with_impossible(with_rates(load_machine("v100"), 1 / 7), beyond, rows)
     if refused:
         with pytest.raises(FomkitError, match=r"^v100: facts: the memory bandwidth, 128\.6 GB/s, looks too low"):
@@ -305,7 +305,7 @@ def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int,
 
 @pytest.mark.parametrize(("beyond", "explained"), [(3, True), (2, False)])
 def test_three_impossible_rows_are_a_facts_and_two_their_own(beyond: int, explained: bool) -> None:
-    """The P100's products and convolutions beside an eighth of its bandwidth."""
+    """The P100's products and convolutions with an eighth of its bandwidth."""
     machine = with_impossible(with_rates(load_machine("p100"), 1 / 8), beyond, 300)
     quarantined, suspicions = found(machine)
     assert len(quarantined) == (0 if explained else 2)
@@ -313,7 +313,7 @@ def test_three_impossible_rows_are_a_facts_and_two_their_own(beyond: int, explai
 
 
 def test_a_time_that_a_clock_cut_may_be_longer_by_its_step() -> None:
-    """DeepBench prints whole microseconds: 30 may be 31, and a time is less than its harness only beyond that."""
+    """DeepBench prints whole microseconds: 30 may mean 31, so only shorter times are less than their harness."""
     rows = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "engine": "vector", "b": 1.0, "m": 64.0, "n": 64.0,
                          "k": 64.0, "time_s": np.arange(21, 51) * 1e-6, "harness": "DeepBench"})  # fmt: skip
     costed = add_costs(rows)
@@ -329,7 +329,7 @@ def test_a_time_that_a_clock_cut_may_be_longer_by_its_step() -> None:
 
 @pytest.mark.parametrize(("factor", "refused"), [(1e6, True), (1e4, False), (1e-3, False), (1e-6, True)])
 def test_without_facts_a_rate_that_no_device_has_is_refused(factor: float, refused: bool) -> None:
-    """The P4 reaches some 5e12 flop/s; nothing from 1e7 to 1e17 is unheard of."""
+    """The P4 reaches some 5e12 flop/s; any rate from 1e7 to 1e17 is accepted."""
     rows = of_kind(load_machine("p4"), "gemm").timings.assign(harness_s=0.0)
     products = timed(replace(load_machine("p4"), device=Device()), rows)
     if refused:
@@ -344,7 +344,7 @@ def test_without_facts_a_rate_that_no_device_has_is_refused(factor: float, refus
 
 
 def test_products_that_their_harness_outlasts_are_refused_for_that_alone() -> None:
-    """Without facts nothing says what they reach; it is unknown, and not a rate that no device has."""
+    """Without facts their utilisation is unknown, and their rate is not called impossible."""
     machine = of_kind(load_machine("p4"), "gemm")
     machine = replace(machine, device=Device())
     with pytest.raises(FomkitError) as error:
@@ -372,7 +372,7 @@ def test_small_tables_are_held_against_like_machines_too() -> None:
 
 
 def test_products_a_few_times_as_slow_as_elsewhere_accuse_no_fact() -> None:
-    """A slow library takes that long; a bandwidth that is 8 × too high would explain it hardly better."""
+    """A slow library explains the times almost as well as a bandwidth that is 8 × too high."""
     machine = of_kind(load_machine("titan-x"), "gemm")
     assert found(times(machine, 4)) == ((), ())
     _, (message, *_) = found(times(machine, 10))
@@ -396,7 +396,7 @@ def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
 @pytest.mark.parametrize(("factor", "row"), [(1e-3, 200), (1e3, 200), (1e-3, 261), (1e3, 700)])
 @pytest.mark.parametrize("name", ["v100", "titan-x", "t4", "h200-sxm"])
 def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: int) -> None:
-    """No timing of 69,000 takes over 212 × as long as on like machines; this one takes a thousand times."""
+    """None of 69,000 timings takes over 212 × as long as on similar machines; this one takes 1000 ×."""
     machine = load_machine(name)
     row %= len(machine.timings) - 40
     changed = without_implausible(times(machine, factor, [row]))
@@ -412,7 +412,7 @@ def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: i
 
 
 def test_a_row_left_out_answers_nothing_and_no_answer_changes_because_of_it() -> None:
-    """The row of the step's heaviest product: its time comes from the others, and the verdict stands beside it."""
+    """The row of the step's longest product is left out: its time comes from the others, with a note."""
     machine, model = load_machine("titan-x"), load_model("p1b3")
     rows = machine.timings[machine.timings["kind"] == "gemm"].index
     wrong = times(machine, 1e-3, [int(rows[3])])
@@ -425,7 +425,7 @@ def test_a_row_left_out_answers_nothing_and_no_answer_changes_because_of_it() ->
 
 
 def test_a_few_rows_beside_a_right_peak_are_rows_and_not_the_peak() -> None:
-    """Attention over a window, whose column was lost: 28 × the peak is nothing that a fused kernel skips."""
+    """Attention over a window whose column was lost: a fused kernel cannot explain 28 × the peak."""
     machine = load_machine("a100-sxm")
     rows = machine.timings.index[(machine.timings["kind"] == "attention")][5:400:80].tolist()
     flop = 4 * np.prod(machine.timings.loc[rows, ["batch", "heads", "q_len", "kv_len", "head_dim"]].to_numpy(), 1)
@@ -437,7 +437,7 @@ def test_a_few_rows_beside_a_right_peak_are_rows_and_not_the_peak() -> None:
 
 
 def test_a_table_half_of_which_cannot_be_is_refused_however_it_lies_in_families() -> None:
-    """Three of six rows, one of each family; where it is two, they are left out by name."""
+    """With three of six rows, one of each family, the table is refused; with two, the rows are left out."""
     machine = load_machine("v100")
     six = timed(machine, machine.timings.iloc[[40, 41, 271, 274, 552, 555]].reset_index(drop=True))
     assert six.timings["kind"].tolist() == ["gemm", "gemm", "conv", "conv", "rnn", "rnn"]
@@ -608,7 +608,7 @@ LARGE = 1e10
 
 
 def claimed(limit: float, times: float, kind: str = "gemm", basis: str = "published", **cells: object) -> bool:
-    """Tell whether a timing that claims so many times a limit of a board of 1 TFLOP/s and 1 TB/s cannot be."""
+    """Return whether a timing that claims a multiple of a limit of a board of 1 TFLOP/s and 1 TB/s is refused."""
     rate = replace(fact(1e12), basis=basis)  # type: ignore[arg-type]
     device = Device(peaks=(Peak("fp32", "vector", rate),), byte_per_s=rate, launch_s=fact(1e-5))
     row = {"kind": kind, "dtype": "fp32", "engine": "vector", "op": "", "flop": 1e3, "byte": 1e3, "launches": 1.0,

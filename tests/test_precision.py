@@ -1,4 +1,4 @@
-"""Another precision: which rows change, what they then move, what the optimizer's copies cost, what is refused."""
+"""Another precision: changed rows, their traffic, the cost of the optimizer's copies, refusals."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_was_chosen_on_purpose_stays(precision) -> None:
 
 
 def test_a_format_narrows_a_step_of_which_anything_handed_on_was_wider() -> None:
-    """What updates write is not handed on."""
+    """The results of updates are not passed on to later ops."""
     ops = pd.DataFrame([op("gemm", dtype="bf16"), op("norm", dtype="fp32"), op("optimizer", "update")])
     found = [narrows(ops, FORMATS[name]) for name in ("bf16", "fp32")]
     assert [*found, narrows(ops.iloc[[0, 2]], FORMATS["bf16"])] == [True, False, False]
@@ -288,7 +288,7 @@ def test_formats_of_scaled_blocks_have_rows_of_their_own_or_those_of_fp8(llama_p
 
 
 def test_scales_of_blocks_align_no_rows(llama_prompt: fomkit.ModelProfile) -> None:
-    """Known by facts only, a format of blocks takes what its bytes say: scales lie apart from the numbers."""
+    """By facts only, the time of a block format follows its bytes: scales are stored apart from the numbers."""
     fp8, mxfp8 = (fomkit.estimate(llama_prompt, "b300-sxm", precision=one).step for one in ("fp8", "mxfp8"))
     assert mxfp8.value == pytest.approx(fp8.value, rel=0.04)
 

@@ -1,4 +1,4 @@
-"""`fomkit predict` and tables as doors: anybody's ops get times, row by row, and nothing of theirs is lost."""
+"""`fomkit predict` and foreign op tables: each row gets a time, and no column or row is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files at the door: what is read, what is refused with file and line, and that nothing is lost on failure."""
+"""Profile files: what is read, what is refused with file and line, and that a failure loses nothing."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
 
 
 def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) -> None:
-    """Of these only the date was told; the number format, no memory, the process and the name were taken."""
+    """Before, only the date was reported; number format, zero memory, process and name were accepted."""
     text = (
         "schema: fomkit/machine/1\n"
         "name: my machine\n"
@@ -265,7 +265,7 @@ def test_devices_that_cannot_be_taken_are_refused(
 
 
 def test_a_machine_of_a_named_device_is_no_second_board() -> None:
-    """Summit is a V100: it must neither tell of one nor be judged as another machine."""
+    """Summit is a V100: it must neither be used as evidence for V100s nor be scored as another machine."""
     forward = "conv/fp32/vector/forward"
     told = {name: len(others_of(load_machine(name))[forward].log_s) for name in ("summit", "v100", "a100-sxm")}
     assert told == {"summit": 8, "v100": 8, "a100-sxm": 9}

@@ -1,4 +1,4 @@
-"""Published steps on many devices, and what their rows need: low formats, overlap, exchanges of all with all."""
+"""Published steps on many devices, and the features that they need: low formats, overlap, all-to-all exchanges."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', FIRST, re.MULTIL
 
 
 def shown_commands(text: str) -> list[tuple[str, list[str]]]:
-    """Give each command of a page that shows what it prints, and the lines."""
+    """Return each command of a page that shows what it prints, and the lines."""
     blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [
         (command, lines.splitlines())
@@ -33,7 +33,7 @@ def shown_commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def in_order(shown: list[str], printed: list[str]) -> str:
-    """Give the first line that is not where it should be; "" where all are. Lines may be left out at '...'."""
+    """Return the first line that is not where it should be; "" where all are. Lines may be left out at '...'."""
     at, skipping = 0, False
     for line in shown:
         if line == SKIPPED:

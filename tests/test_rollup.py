@@ -1,4 +1,4 @@
-"""Steps, epochs and runs: every term by its name, unknown ones left out aloud, missing work refused."""
+"""Steps, epochs and runs: every term by name, unknown terms reported as excluded, missing work refused."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_without_samples_or_epochs_the_roll_up_stops() -> None:
 
 
 def test_steps_of_a_study_say_what_a_profile_lacks_of_a_run() -> None:
-    """Of twelve the last five are of an epoch, a run, its days and its units, and the ratio."""
+    """The last five of twelve are for an epoch, a run, its days and its units, and the ratio."""
     model = fomkit.model("p1b3")
     for known, lacking in ((Data(), 4), (replace(model.data, validation_samples=0), 3)):
         one = fomkit.estimate(replace(model, data=known, run=replace(model.run, epochs=None)), "v100")
@@ -255,7 +255,7 @@ def test_what_a_profile_says_may_be_repeated() -> None:
 
 
 def test_a_long_table_is_priced_as_a_short_one(monkeypatch) -> None:
-    """Rows that differ in their place alone are gathered first where a table is long."""
+    """In a long table, rows that differ only in their place are merged first."""
     model, machine = fomkit.model("gpt2"), fomkit.machine("v100")
     found = []
     for few in (len(model.ops), 1):

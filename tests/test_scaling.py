@@ -81,7 +81,7 @@ def test_what_zero_keeps_elsewhere_a_replica_does_not_hold(machine, zero):
 
 
 def test_published_steps_of_megatron(megatron):
-    """No constant is fitted to these four; the tolerance is the issue's aim."""
+    """No constant is fitted to these four steps; the tolerance is the target of the issue."""
     assert len(megatron) == 4
     for one in megatron:
         assert abs(one.error) < 0.05, one
@@ -164,7 +164,7 @@ def test_microbatches_share_one_update(machine, p1b3):
 
 
 def test_a_bucket_of_all_gradients_is_full_at_the_end_of_the_backward_pass(machine, p1b3):
-    """Its last gradient is that of the first layer: nothing hides it, though forward runs again before."""
+    """Its last gradient is that of the first layer, which nothing hides, though forward runs again before."""
     layout = Layout(bucket_byte=1e12, recompute="full")
     step = stepper_of(p1b3, machine, layout, Options()).at(8, 800)
     assert step.exposed_s.value == pytest.approx(step.busy_s.value)
@@ -309,7 +309,7 @@ def test_golden_bytes_of_experts(machine, mixed, expert):
 
 
 def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
-    """Sharing among all 8: no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all hold."""
+    """Shared among all 8, no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all devices hold."""
     step = stepper_of(mixed, machine, Layout(expert=8), Options()).at(8, 32)
     one = 2 * 512 * 2048 + 2048 + 512
     common = 4 * (MIXED.block_parameters - 8 * one) + MIXED.embedding_parameters
@@ -367,7 +367,7 @@ def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replic
 
 
 def test_a_share_of_the_state_alone_gathers_nothing(machine, mixed):
-    """Of ZeRO's first stage each of 8 replicas keeps an eighth of 12 bytes a parameter, and all gradients."""
+    """In ZeRO's first stage each of 8 replicas has an eighth of 12 bytes per parameter, and all gradients."""
     whole, shared = (stepper_of(mixed, machine, Layout(zero=zero), Options()).held_byte(8, 32) for zero in (0, 1))
     parameters = 4 * MIXED.block_parameters + MIXED.embedding_parameters
     assert whole - shared == pytest.approx(12 * 7 / 8 * parameters)
@@ -375,7 +375,7 @@ def test_a_share_of_the_state_alone_gathers_nothing(machine, mixed):
 
 @pytest.mark.parametrize("sends", [0, 1])
 def test_a_step_on_other_links_is_that_of_a_machine_with_them(machine, p1b3, sends):
-    """Where ops of the model send by themselves, too."""
+    """This also holds if ops of the model communicate themselves."""
     reduce = {**dict.fromkeys(column_names("OPS", "text"), ""), "op": "all_reduce", "kind": "collective",
               "collective": "all_reduce", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
               "link": "system", "ranks": 16.0, "message_byte": 1e8, "count": 1.0}  # fmt: skip
@@ -414,7 +414,7 @@ def test_experts_that_cannot_be_shared_are_refused(machine, mixed):
 
 
 def test_a_dense_transformer_is_as_it_was(machine):
-    """With as many experts as choices a token meets all of them, and none of that touches a dense profile."""
+    """With as many experts as choices a token uses all experts; a dense profile is unchanged."""
     dense = transformer_profile(SMALL, "small", batch=4)
     assert not dense.ops["op"].str.contains("router|experts").any()
     step = stepper_of(dense, machine, Layout(tensor=2), Options()).at(8, 32)
@@ -553,7 +553,7 @@ def test_memory_limits(machine):
 
 
 def test_what_loses_no_twentieth_of_a_step_limits_nothing(machine, p1b3):
-    """Of 1 s as much as 0.05 s may be exposed before communication is called the limit."""
+    """Of 1 s, up to 0.05 s may be exposed before communication is called the bound."""
     (one,) = scale(p1b3, machine, ScalingSpec([1], modes=("weak",))).curves[0].points
     nothing = Span.exact(0.0)
     for exposed_s, limit in ((0.05, "device"), (0.051, "communication")):
@@ -624,7 +624,7 @@ def at_rate(rate: float, node_devices: int, channel: str = ""):
      Layout(clip=True), Layout(bucket_byte=1e6), Layout(recompute="full")],
 )  # fmt: skip
 def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_devices):
-    """The rate is the priced step solved for it, whatever the algorithm: priced there the speed-up is 1."""
+    """The rate is solved from the priced step, for any algorithm: at that rate the speed-up is 1."""
     found = scale(p1b3, at_rate(0.2e9, node_devices), ScalingSpec([2, 8], layout, ("weak",)))
     told = scaling_content(found)["least_bandwidth"]
     assert told["algorithm"] == layout.algorithm

@@ -1,4 +1,4 @@
-"""Many scenarios at once say what a loop of estimates on changed machines says, in bounded memory."""
+"""Many scenarios at once equal a loop of estimates on changed machines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precis
 
 
 def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
-    """Polynomials along the batch tell ops of many; were none asked for again, a step would be off by 1e-11."""
+    """Many batches are predicted by polynomials; without exact recomputation a step would be off by 1e-11."""
     study = prepare_study(fomkit.model("vgg16"), with_fits(fomkit.machine("p100")), Options())
     points = pd.DataFrame({"batch": np.arange(64.0, 700.0)})
     whole = scenarios(study, points)
@@ -271,7 +271,7 @@ def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
 
 
 def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> None:
-    """What rests on its table keeps its time, and is no NaN, where no rate of the format is known."""
+    """Ops predicted from the table keep their time, and do not become NaN, if no rate of the format is known."""
     machine = fomkit.machine("p100")
     products = machine.timings[machine.timings["kind"] == "gemm"]  # a fit of these alone takes a quarter as long
     bare = replace(

@@ -1,4 +1,4 @@
-"""What a result hangs on: elasticities that follow from theory, swings, what to measure, and the tornado."""
+"""Sensitivity of a result: elasticities that follow from theory, swings, what to measure, and the tornado."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_ten_percent_more_bandwidth_is_ten_percent_more_a_day() -> None:
 
 
 def test_a_step_between_two_limits_is_a_kink() -> None:
-    """As long at the peak as at the bandwidth: less of either costs, more of one alone gains nothing."""
+    """The times at peak and at bandwidth are equal: less of either costs time, more of one alone gains none."""
     ops = estimate(made_model(THIN), made_machine(), Options()).ops
     flop, byte = ops["flop"].iloc[0], ops["byte"].iloc[0]
     found = fomkit.sensitivity(made_model(THIN), made_machine(peak=1e12 * flop / byte))
@@ -159,7 +159,7 @@ elements = st.integers(1, 10_000_000).map(lambda numel: relu(float(numel)))
 @settings(max_examples=12)
 @given(st.lists(st.one_of(products, elements), min_size=1, max_size=5), st.floats(1e-7, 1e-4))
 def test_elasticities_of_a_step_add_up(ops: list[dict[str, object]], launch_s: float) -> None:
-    """Twice every rate and half the launch cost is half the time, so the slopes of ln(step) add up to -1."""
+    """Doubling every rate and halving the launch cost halves the time, so the slopes of ln(step) sum to -1."""
     machine = made_machine(launch=fact(launch_s, launch_s / 2, launch_s * 2))
     found = slopes(fomkit.sensitivity(made_model(*ops), machine), "step_s")
     total = found.get("byte_per_s", 0.0) + found.get(PEAK, 0.0) - found.get("launch_s", 0.0)

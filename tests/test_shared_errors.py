@@ -1,4 +1,4 @@
-"""How the errors of a step's ops go together: common in a family in part, the rest each op's own."""
+"""Correlation of the errors of a step's ops: partly common in a family, the rest independent."""
 
 from __future__ import annotations
 

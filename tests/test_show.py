@@ -264,7 +264,7 @@ def test_machine_with_tables(root: Path) -> None:
 
 
 def test_machine_errors_are_the_left_out_ones(root: Path) -> None:
-    """Those of docs/accuracy.md come from a benchmark that fits anew; these from the fits beside the table."""
+    """The errors in docs/accuracy.md come from a benchmark that refits; these come from the stored fits."""
     found = content("v100", cwd=root)["coverage"]
     conv = next(
         one for one in found["families"]
@@ -437,7 +437,7 @@ def test_work_of_a_step_as_formulas_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "resnet50", "candle/p1b3", "candle/tc1", "p1b3-lecture"])
 def test_the_formulas_of_shipped_models_hold_at_other_sizes(name: str) -> None:
-    """What sympy adds up exactly on symbols is what the costs stage adds up at sizes of its own."""
+    """The exact sums of sympy on symbols equal the sums of the costs stage at other sizes."""
     model = package.model(name)
     formulas = formulas_content(model, Options())
     for batch in (model.sizes["batch"], 7):

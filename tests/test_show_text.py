@@ -35,7 +35,7 @@ def contents() -> dict[str, Any]:
 
 
 def table_lines(text: str) -> list[str]:
-    """Give the lines of tables; sentences may be longer, a terminal breaks them."""
+    """Return the lines of tables; sentences may be longer, a terminal breaks them."""
     lines = text.splitlines()
     rules = [place for place, line in enumerate(lines) if line.startswith("──")]
     return [line for rule in rules for line in lines[rule - 1 : rule + 9] if "  " in line]

@@ -1,4 +1,4 @@
-"""Results are shown by views that stand in one place: every class has one, and every public door brings them."""
+"""Views of results: every result class has one, registered in one place and loaded by every public entry point."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_class_that_is_shown_has_a_view_and_every_view_a_class() -> None:
 
 
 class Nothing(Shown):
-    """A result that nobody gave a view."""
+    """A result class without a view."""
 
     def summary(self) -> str:
         """Show it."""

@@ -1,4 +1,4 @@
-"""The smallest change that reaches a target: by hand, with a probability, together, and where none does."""
+"""The smallest change that reaches a target: by hand, with a probability, joint changes, unreachable targets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def only(found: Solution, name: str) -> Change:
 
 
 def times(factor: float, **more: object) -> Solution:
-    """Ask for so many times the units a day of the thin product."""
+    """Solve for a multiple of the units per day of the thin product."""
     assert NOW is not None
     return fomkit.solve(made_model(THIN), made_machine(), unit_per_day=factor * NOW.value, **more)  # type: ignore[arg-type]
 
@@ -150,7 +150,7 @@ def test_a_batch_between_doublings_is_found() -> None:
 
 
 def bumps(values: Sequence[float]) -> list[float | None]:
-    """Enough at 37 and at 400; no estimate above 600."""
+    """Return 0 (sufficient) at 37 and 400, less elsewhere, and None (no estimate) above 600."""
     return [None if value > 600 else 0.0 if value in (37, 400) else -abs(value - 400) for value in values]
 
 
@@ -231,7 +231,7 @@ def test_a_corner_is_found_exactly() -> None:
 
 
 def test_two_ops_in_a_row_trade_bandwidth_for_peak() -> None:
-    """Equal times a and b that hang on one rate each: for a/x + b/y = 1 / 2 of now, x = y = 2 is the least."""
+    """Two ops with equal times, each bound by one rate: x = y = 2 is the smallest change that halves the time."""
     once = estimate(made_model(THIN, WIDE), made_machine(), Options()).ops["time_s"]
     thin = {**THIN, "count": once.iloc[1] / once.iloc[0]}
     model, machine = made_model(thin, WIDE), made_machine()
@@ -296,7 +296,7 @@ def run(*words: str) -> tuple[int, str]:
     ],
 )
 def test_every_figure_of_the_json_is_a_metric(words: str) -> None:
-    """Of what is measured and of what is reached already; test_metrics.py has the others."""
+    """Cases with a measurement and with the target already reached; test_metrics.py has the others."""
     code, text = run("solve", *words.split(), "--json")
     assert code == 0
     content = json.loads(text)

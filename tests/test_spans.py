@@ -1,4 +1,4 @@
-"""Intervals of sums and ratios, held against sampling."""
+"""Intervals of sums and ratios, compared with sampling."""
 
 from __future__ import annotations
 

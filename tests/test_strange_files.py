@@ -1,4 +1,4 @@
-"""Files that are no plain files of their kind: pipes, links, bombs, foreign encodings, programs."""
+"""Unusual files: pipes, links, archive bombs, foreign encodings, programs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_was_likely_meant_is_named(words: list[str], message: str, tmp_path: Path) -> None:
-    """The messages of whoever takes one file for another, or one word for two."""
+    """Messages for users who confuse two files, or use one word for two."""
     written(tmp_path, OPS, "net.ops.csv")
     written(tmp_path, "schema: fomkit/model/1\nname: net\nops: net.ops.csv\n", "net.yaml")
     done = CliRunner().invoke(app, [word.format(tmp_path) for word in words])

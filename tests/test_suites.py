@@ -446,7 +446,7 @@ def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
 
 
 def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
-    """One output showed a FOM of frozen rates and another of today's, and nothing said why they differ."""
+    """Before, one output showed a FOM of frozen rates and another a FOM of present rates, without explanation."""
     frozen = tmp_path / "f.suite.yaml"
     assert run(str(written(tmp_path, P1B3)), "--freeze", str(frozen)).exit_code == 0
     same = run(str(frozen), "-t", "v100")

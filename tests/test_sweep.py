@@ -1,4 +1,4 @@
-"""Sweeps: points, fronts, what is added to the times, files written as the points come, and what is refused."""
+"""Sweeps: points, fronts, figures besides times, files written while points are computed, refusals."""
 
 from __future__ import annotations
 
@@ -477,7 +477,7 @@ def test_points_read_back_exactly(tmp_path, ending) -> None:
 
 
 class FullDisk(io.RawIOBase):
-    """A file on a disk that takes no more after some bytes."""
+    """A file on a disk that is full after some bytes."""
 
     def __init__(self, stream: io.BufferedIOBase, room: int) -> None:
         self.stream, self.room = stream, room

@@ -33,7 +33,7 @@ def environment_of_this_process() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[LocalCluster]:
-    """Two processes that stand up again when they are killed, for one test after the other."""
+    """Start two worker processes that restart when they are killed, for all tests in turn."""
     with (
         pytest.MonkeyPatch.context() as patch,
         dask.config.set({"distributed.scheduler.allowed-failures": 1, "distributed.admin.log-length": 0}),
@@ -83,7 +83,7 @@ def test_a_killed_worker_loses_nothing(two_workers) -> None:
 
 @dataclass(frozen=True)
 class Deadly(Sweep):
-    """A sweep whose second stretch ends its worker, as one does that runs out of memory."""
+    """A sweep whose second block kills its worker, as running out of memory does."""
 
     def stretch(self, start: int, stop: int) -> pd.DataFrame:
         if start:

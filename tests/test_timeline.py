@@ -40,7 +40,7 @@ Events = list[dict[str, Any]]
 
 
 def fed_slowly() -> Machine:
-    """Give a machine whose steps wait for input, and lose some time between them."""
+    """Return a machine whose steps wait for input, and lose some time between them."""
     fed, lost = (
         Overhead(name, "step", Fact(time_s, time_s, time_s, "assumed", "a test"), None)
         for name, time_s in (("input", 0.5), ("synchronisation", 0.01))
@@ -50,7 +50,7 @@ def fed_slowly() -> Machine:
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-on-".join(case[:2]))
 def case(request: pytest.FixtureRequest) -> tuple[Any, dict[str, Any]]:
-    """Give an estimate and what its timeline's file says."""
+    """Return an estimate and what its timeline's file says."""
     model, machine, chosen = request.param
     target = fed_slowly() if machine == "fed slowly" else load_machine(machine)
     given = load_model(model), target, Options(**chosen, allow_uncovered=True)

@@ -1,4 +1,4 @@
-"""What use in a step adds to the error of single kernels: where it counts, where not, and what it is told from."""
+"""The error that use in a step adds to single kernels: where it applies, and what it is fitted to."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_takes_no_time_or_has_none_stays_as_it_is(seconds):
 
 
 def test_a_step_as_a_whole_is_widened_where_any_of_it_rests_on_a_table():
-    """Also by the part that facts tell; steps from facts alone and exchanges stay as they are."""
+    """This includes the part predicted from facts; steps from facts alone and exchanges are not widened."""
     use = {**USE, STEP: Use(Spread(0.0, 0.0), Spread(0.03, 0.04))}
     mixed = pd.concat([timed(), timed("roofline", "norm")], ignore_index=True)
     whole = device_time(mixed, 0.8, use)
@@ -101,7 +101,7 @@ def test_a_spread_is_what_the_intervals_lack():
 
 
 def test_the_spread_of_a_sum_is_beside_the_interval_that_a_step_gives_it():
-    """Ops' own errors cancel in a sum, so its interval is less wide than all ends added up."""
+    """Ops' own errors cancel in a sum, so its interval is narrower than the sum of the ops' intervals."""
     errors = np.exp(np.random.default_rng(1).normal(0.0, 0.2, 4000)).tolist()
     own = math.exp(Z * 0.1)
     found = fit_uses({"a": calls(errors, own), "b": calls(errors, own)})["library"].whole
@@ -132,7 +132,7 @@ def test_one_machine_alone_tells_nothing():
 
 
 def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
-    """Doubled labels of one device move the intervals of the others and none of its own; one model shows it."""
+    """Doubling the labels of one device changes the intervals of the others, not its own; one model shows it."""
     folder, device, other = LabelFolder(shipped()), "A100-PCIe-40GB", "P100-PCIe-16GB"
     ops, labels, whole = (
         table[table["graph"].str.startswith("gpt2_large-inf")]

@@ -1,4 +1,4 @@
-"""The public comparisons: what a framework runs by the rules, that no label is fitted, that figures hold."""
+"""The public comparisons: kernels by the framework's rules, no fitting to labels, figures within tolerance."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_folds_hold_whole_groups_and_nine_workbooks_have_eleven_sheets(gemm_part
 
 
 def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
-    """The quick way's values know nothing of it; the product's intervals neither."""
+    """Neither the values of the quick way nor the intervals of the full way use the scored row."""
     machine, part = gemm_part
     rows = part.rows[part.fold < 3].reset_index(drop=True)
     fold = folds.group_folds(rows, "gemm")
@@ -214,7 +214,7 @@ def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
 
 
 def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
-    """Values are the same; the product takes its intervals from rounds inside the known folds."""
+    """Values are the same; the full way derives its intervals from folds inside the known folds."""
     machine, part = gemm_part
     few = part.rows.reset_index(drop=True)  # of 120 rows or fewer, their errors enter the values
     fold = folds.group_folds(few, "gemm")
@@ -289,7 +289,7 @@ def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_
 
 
 def test_an_interval_score_has_a_ceiling_and_a_gain_a_floor() -> None:
-    """Where errors fall one band gains more than ours, so a gain falls with the score that it is told from."""
+    """When errors fall, one band improves more than our widths, so the gain falls together with the score."""
     aims = {
         one.figure: one for one in read_aims(shipped_folder("validation") / "aims.csv") if "a third" in one.what
     }
@@ -328,7 +328,7 @@ def of_one_sheet(sheets_are_scored_once: None) -> Validation:  # noqa: ARG001 - 
 def test_whole_models_on_the_committed_page_are_what_the_command_writes(
     name: str, of_one_sheet: Validation
 ) -> None:
-    """What test_accuracy.py says of the other sets; write the page with: fomkit validate -o docs/accuracy.md."""
+    """As in test_accuracy.py for the other sets; write the page with: fomkit validate -o docs/accuracy.md."""
     page = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
     parts = list(chapter(name, of_one_sheet.content()))
     assert parts

@@ -142,7 +142,7 @@ def test_shapes_read_at_a_glance(row, label):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_different_sizes_have_different_labels(ops, name):
-    """Without this, one row of a view could mix shapes."""
+    """Otherwise one row of a view could mix shapes."""
     table = ops(name).reset_index(drop=True)
     labels = group_labels(table, "shape")
     costs = [column.name for column in COSTS]

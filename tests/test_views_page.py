@@ -1,4 +1,4 @@
-"""docs/views.md: examples are what the command prints; ``python tests/test_views_page.py`` writes them anew."""
+"""docs/views.md: examples equal the command's output; ``python tests/test_views_page.py`` rewrites them."""
 
 from __future__ import annotations
 

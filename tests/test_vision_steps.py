@@ -1,4 +1,4 @@
-"""Training steps of image networks on a board known by facts: the tables that ship, and how they are scored."""
+"""Training steps of image networks on a board known by facts: the shipped tables and their scores."""
 
 from __future__ import annotations
 

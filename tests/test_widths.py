@@ -1,4 +1,4 @@
-"""What each verb answers on terminals of 80, 100 and 140 columns: no line is wider, no number is cut."""
+"""Output of each verb on terminals of 80, 100 and 140 columns: no line is wider, no number is cut."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMANDS = (
 
 
 def _too_wide(text: str, width: int) -> list[str]:
-    """Give lines that are wider than the terminal, but for one word that nobody may break (a path)."""
+    """Return lines wider than the terminal, except a single word that must not be broken (a path)."""
     return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
 
 
@@ -68,7 +68,7 @@ def _too_wide(text: str, width: int) -> list[str]:
 def test_a_narrow_table_keeps_what_its_verb_is_asked_for(
     command: str, asked_for: list[str], tmp_path: Path
 ) -> None:
-    """From the right went the speed-up, the days, the swing; and columns without a name were told as ', '."""
+    """Before, speed-up, days and swing were cut first, and columns without a name were listed as ', '."""
     answered = []
 
     def capture(content: dict[str, Any], write: Callable[..., str], *_: object) -> None:
@@ -133,7 +133,7 @@ def test_a_pipe_takes_all_of_a_table() -> None:
 
 
 def test_a_pipe_is_as_wide_as_columns_says(tmp_path: Path) -> None:
-    """`COLUMNS=80 fomkit … | less` broke every line of a table."""
+    """Before, `COLUMNS=80 fomkit … | less` broke every line of a table."""
     command = ("fom", "lecture")
     with mock.patch.dict("os.environ", COLUMNS="80"):
         stated = in_this_process(*command, cwd=tmp_path)

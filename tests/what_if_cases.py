@@ -1,4 +1,4 @@
-"""Machines and models of round figures, whose answers can be worked out by hand."""
+"""Machines and models with round figures, whose results can be computed by hand."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.tables import column_names
 
 THIN = {"op": "mm", "kind": "gemm", "b": 1.0, "m": 1000.0, "n": 1000.0, "k": 1.0, "trans_a": 0.0, "trans_b": 0.0}
-"""A product of a column and a row: 2 flop an element of 4 byte, which every machine here waits for memory in."""
+"""A product of a column and a row: 2 flop per element of 4 byte, bound by memory on every machine here."""
 WIDE = {**THIN, "m": 4096.0, "n": 4096.0, "k": 4096.0}
-"""A product whose bytes are used a thousand times, which waits for arithmetic."""
+"""A product that uses each byte a thousand times, bound by compute."""
 
 
 def relu(numel: float, count: float = 1.0) -> dict[str, object]:
-    """Elements that are read and written once."""
+    """Return an op that reads and writes each element once."""
     return {"op": "relu", "kind": "pointwise", "inputs": 1.0, "numel": numel, "read_byte": 4 * numel,
             "write_byte": 4 * numel, "count": count}  # fmt: skip
 
@@ -30,14 +30,14 @@ def fact(value: float, low: float | None = None, high: float | None = None) -> F
 def made_machine(
     launch: Fact | None = None, peak: float = 10e12, byte_per_s: float = 1e12, **more: object
 ) -> Machine:
-    """10 TFLOP/s, 1 TB/s, no timings; by default nobody says what a launch costs."""
+    """Make a machine of 10 TFLOP/s and 1 TB/s without timings; by default its launch cost is unknown."""
     device = Device((Peak("fp32", "vector", fact(peak)),), fact(16e9), fact(byte_per_s), launch)
     made = Machine("made", "a made-up machine", "lab", device, pd.DataFrame(columns=column_names("TIMINGS")))
     return replace(made, **more)  # type: ignore[arg-type]
 
 
 def made_model(*ops: dict[str, object], **more: object) -> ModelProfile:
-    """Ops of one step of 10 samples, 10,000 samples an epoch, 10 epochs a run, nothing to validate."""
+    """Make a model of these ops: 10 samples a step, 10,000 samples an epoch, 10 epochs a run, no validation."""
     shared = {"dtype": "fp32", "engine": "vector", "pass_name": "forward", "count": 1.0, "module": "net.0"}
     table = pd.DataFrame([{**shared, **one} for one in ops])
     columns = [name for name in column_names("OPS") if name in table]

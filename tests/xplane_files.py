@@ -1,4 +1,4 @@
-"""Files of planes made byte by byte, field numbers after xplane.proto (openxla/xla, tsl/profiler/protobuf)."""
+"""Write xplane files byte by byte, with field numbers of xplane.proto (openxla/xla, tsl/profiler/protobuf)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 Node = tuple[str, str, Sequence[tuple[int, int]]]
-"""Name in the graph, kernel, and start and duration [ns] of its executions."""
+"""Name of a node in the graph, its kernel, and start and duration [ns] of its executions."""
 
 
 def varint(value: int) -> bytes:
@@ -41,13 +41,13 @@ def entry(field: int, key: int, name: str, display: str = "", stats: bytes = b""
 
 
 def plane(name: str, lines: Iterable[bytes], kinds: bytes, details: Sequence[str] = ()) -> bytes:
-    """Make a plane; the details' numbers are their places, from 1."""
+    """Make a plane; the details are numbered from 1 in their order."""
     named = b"".join(entry(5, place, text) for place, text in enumerate(details, 1))
     return message(1, message(2, name) + b"".join(message(3, line) for line in lines) + kinds + named)
 
 
 def host(nodes: Sequence[Node], steps: int = 0, more: bytes = b"") -> bytes:
-    """Make a host's plane of one thread; steps are marked where there are any."""
+    """Make a host's plane of one thread, with marks for its steps, if any."""
     line, kinds = message(2, "tf_Compute") + more, b""
     for place, (name, kernel, runs) in enumerate(nodes, 1):
         kinds += entry(4, place, f"{name}:{kernel}", kernel)
@@ -59,7 +59,7 @@ def host(nodes: Sequence[Node], steps: int = 0, more: bytes = b"") -> bytes:
 
 
 def device(kernels: Mapping[str, tuple[str, Sequence[int]]], place_of: int = 0) -> bytes:
-    """Make a GPU's plane: kernels by name, with the op that they name and their times [ns]."""
+    """Make a GPU's plane: kernels by name, each with its op and its times [ns]."""
     line, kinds = message(2, "Stream #7(Compute)"), b""
     for place, (name, (op, times)) in enumerate(kernels.items(), 1):
         kinds += entry(4, place, name)

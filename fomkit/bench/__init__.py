@@ -1,1 +1,1 @@
-"""A machine at hand becomes a machine profile: ops, network, input and power are measured."""
+"""Measure this machine (ops, network, input, power) and write the result as a machine profile."""

@@ -1,4 +1,7 @@
-"""Ops that fill the space of each kind evenly: what a profile is made of that shall serve any model."""
+"""List ops that fill the space of sizes of each kind evenly, for a profile that has to serve any model.
+
+`design` returns all ops to time; `seeds` selects those for the first fits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 def _digits_reversed(number: int, base: int) -> float:
-    """Give the van der Corput number: the digits behind the point, in reverse.
+    """Return the van der Corput number: the digits in reverse order, behind the point.
 
     >>> [_digits_reversed(number, 2) for number in (1, 2, 3)]
     [0.5, 0.25, 0.75]
@@ -32,18 +35,18 @@ def _digits_reversed(number: int, base: int) -> float:
 
 
 def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]:
-    """Give points that fill the unit cube evenly (Halton, Numerische Mathematik 2, 1960).
+    """Yield points that fill the unit cube evenly (Halton, Numerische Mathematik 2, 1960).
 
-    `count`, `axes`: points, and their coordinates, at most 8; `start`: number of the first point.
+    `count`: number of points; `axes`: number of coordinates, at most 8; `start`: number of the first point.
     """
     for number in range(start, start + count):
         yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
 
 
 def in_turn(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
-    """Give each choice equally often, in an order that falls in step with nothing.
+    """Return each choice equally often, in a shuffled order.
 
-    Taken strictly in turn, three choices would meet three thirds of the second size of `halton`, one each.
+    In strict rotation, each of three choices would always meet the same third of `halton`'s second coordinate.
 
     >>> sorted(in_turn("abc", 6))
     ['a', 'a', 'b', 'b', 'c', 'c']
@@ -65,10 +68,10 @@ def rounded(value: float, step: int) -> int:
 def log_sizes(
     count: int, ranges: Mapping[str, tuple[float, float]], steps: Sequence[int] = (1,), start: int = 1
 ) -> Iterator[dict[str, int]]:
-    """Give sizes spread evenly in their logarithms.
+    """Yield sizes spread evenly in their logarithms.
 
-    Models ask for round sizes and libraries run those by other kernels, so each step of rounding is taken equally
-    often; what is below four steps is only made whole.
+    Models use round sizes and libraries run these by other kernels, so each rounding step is used equally often;
+    sizes below four steps are only rounded to whole numbers.
 
     `ranges`: least and largest value of each size; `steps`: sizes are multiples of one of these; `start`: number
     of the first point of the sequence.
@@ -83,7 +86,7 @@ def log_sizes(
 
 ROUND = (64, 1, 32, 8)
 STORED = (("0", "0"), ("0", "1"), ("1", "0"))
-"""Products as a dense layer asks for them: input gradient or batched, forward, weight gradient."""
+"""Storage orders (trans_a, trans_b) of a dense layer: input gradient or batched, forward, weight gradient."""
 
 
 def _as_cells(sizes: Mapping[str, int]) -> dict[str, str]:
@@ -92,7 +95,7 @@ def _as_cells(sizes: Mapping[str, int]) -> dict[str, str]:
 
 PRODUCTS = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
 WIDE = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
-"""Long rows and columns and few terms: gradients of large layers, whose pages are fresh."""
+"""Large m and n with small k: gradients of large layers, whose results are written to fresh pages."""
 BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
 
 
@@ -115,7 +118,7 @@ def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 PASSES = ("forward", "backward_input", "backward_weight")
 FORMS = ((3, False), (1, False), (3, True), (5, False), (1, False), (7, False))
-"""Side of a filter, and whether each channel has one of its own."""
+"""Side of a filter, and whether the convolution is depthwise (one filter per channel)."""
 STRIDES = ("1", "1", "1", "2")
 
 
@@ -146,7 +149,7 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 128.0), "steps": (4.0, 128.0), "hidden_size": (32.0, 1024.0)}
     cells = in_turn(("lstm", "gru", "vanilla"), count)
     for cell_name, sizes in zip(cells, log_sizes(count, ranges, (32, 16)), strict=True):
-        # Tables know recurrences alone: the product with the input is priced with the others.
+        # Tables hold the recurrence alone: the product with the input is priced as a product.
         shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_as_cells(sizes),
                  "input_size": "0", "layers": "1", "directions": "1"}  # fmt: skip
         for pass_name in PASSES:
@@ -177,7 +180,7 @@ ELEMENTWISE: tuple[Traffic, ...] = (
     ("copy", "aten::clone", "forward", 1, 1, 0), ("copy", "aten::clone", "backward", 1, 1, 0),
     ("copy", "aten::new_zeros", "forward", 0, 1, 0), ("copy", "aten::cat", "forward", 1, 1, 0),
 )  # fmt: skip
-"""Kind, op, pass, tensors read and written, and whether a mask of bytes is written (1) or read (-1) too."""
+"""Kind, op, pass, number of tensors read and written, and whether a byte mask is also written (1) or read (-1)."""
 
 
 def _elementwise(count: int, dtype: str) -> Iterator[Cells]:
@@ -254,7 +257,7 @@ def _updates(count: int, dtype: str) -> Iterator[Cells]:
 
 
 def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
-    """Give the share of the weight that each group of ops has, and its ops."""
+    """Yield the weight of each group of ops, and its ops."""
     yield 1.0, _product_cells(2 * count, dtype, engine, PRODUCTS)
     yield 0.4, _product_cells(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
     yield 0.3, _product_cells(count, dtype, engine, BATCHED)
@@ -270,22 +273,22 @@ def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[floa
 
 
 SHARES: Mapping[str, float] = {"fp32": 1.0, "fp64": 0.15}
-"""Share of ops and weight by number format, and a half for others: few train in double precision."""
+"""Share of ops and weight by number format, one half for all others; few models train in double precision."""
 FILLS_BYTE = 3e7
-"""Traffic [byte] from which an op counts as filling the memory: allocators ask the system for such tensors."""
+"""Traffic [byte] from which an op counts as large: allocators request such tensors from the system."""
 LONG = 4.0
-"""Ops that fill the memory may take so many times as long: there is no short one of them."""
+"""Factor on the longest allowed time for large ops, none of which is short."""
 
 
 def design(
     formats: list[tuple[str, str]], count: int, longest_s: float, flop_per_s: Mapping[tuple[str, str], float],
     byte_per_s: float,
 ) -> list[Wanted]:  # fmt: skip
-    """List ops that fill the space of sizes, of every kind, each kind in a share of its own.
+    """List ops of every kind that fill the space of sizes; each group of ops has its own share of the weight.
 
-    `formats` (dtype, engine): what products run on; the share of ops and of weight that each gets is in `SHARES`;
-    `count`: shapes of each kind; `longest_s`: ops are left out that take longer at the machine's best rates;
-    `flop_per_s`: best rate of products, by number format and engine; `byte_per_s`: memory bandwidth.
+    `formats` (dtype, engine): formats and engines of products, whose shares of ops and weight are in `SHARES`;
+    `count`: shapes of each kind; `longest_s`: longest time of an op at the machine's best rates [s], longer ops
+    are left out; `flop_per_s`: best rate of products, by number format and engine; `byte_per_s`: memory bandwidth.
     """
     found = []
     for dtype, engine in formats:
@@ -304,14 +307,14 @@ def design(
 
 
 FIRST: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
-"""Ops of a family that are timed before anything is predicted, and `FEW` of others; a fit needs 8."""
+"""Number of ops of each family to time before the first prediction, by kind, `FEW` for others; a fit needs 8."""
 FEW = 9
 EVERYWHERE = ("gemm", "conv")
-"""Kinds whose other number formats are among the first too; the rest of those wait for their turn."""
+"""Kinds whose seeds include all number formats; other kinds have seeds only in formats with a full share."""
 
 
 def seeds(ops: list[Wanted]) -> list[Wanted]:
-    """Choose ops of each family, drawn from its list, from which a first fit can be made."""
+    """Draw ops of each family, enough for a first fit."""
     families: dict[tuple[str, ...], list[Wanted]] = {}
     for one in ops:
         key = tuple(one.cells.get(name, "") for name in ("kind", "dtype", "pass_name", "rule", "impl"))
@@ -322,6 +325,6 @@ def seeds(ops: list[Wanted]) -> list[Wanted]:
         if share < 1 and kind not in EVERYWHERE:
             continue
         many = round(share * FIRST.get(kind, FEW))
-        # Drawn, not counted off: what takes turns in a list, as storage orders do, must not fall in step.
+        # Drawn at random, not at a fixed stride: properties that alternate in the list must not coincide with it.
         found += random.Random(0).sample(family, min(many, len(family)))  # noqa: S311 - sizes, no secret
     return found

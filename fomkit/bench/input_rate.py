@@ -1,7 +1,7 @@
-"""The rate of an input pipeline, read in a process of its own, as the overhead ``input`` of a profile.
+"""Measure the rate of an input pipeline in a separate process, as the overhead ``input`` of a machine profile.
 
-What is read is a PyTorch DataLoader, a tf.data.Dataset, or anything iterable. Nobody computes meanwhile, so what
-is timed is the fastest that the pipeline can be read.
+The pipeline is a PyTorch DataLoader, a tf.data.Dataset, or any iterable. Nothing else is computed meanwhile, so
+the result is the fastest rate at which the pipeline can be read. `measure_input` measures and writes the profile.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from fomkit.harness.torch.cases import CannotTimeError, Summary, summarise
 from fomkit.plan.step import INPUT
 
 BLOCK_S = 5e-3
-"""Shortest time [s] of one repeat; faster batches are timed several together."""
+"""Shortest time [s] of one repeat; faster batches are timed in blocks of several."""
 LOOK_BATCHES = 25
-"""Batches between two looks at whether the rate is known well enough."""
+"""Batches between two checks of whether the rate is known well enough."""
 MOST_BATCHES = 200_000
 
 
 class Loader(NamedTuple):
-    """What is read.
+    """The loader to read.
 
-    `what`: what it is, with its version.
-    `workers`: processes that make batches; 0 where the reader makes them itself or where it does not say.
-    `ahead`: batches that may lie ready before the first is read.
-    `batch`: samples of a batch, where the loader says so.
+    `what`: description, with version.
+    `workers`: processes that make batches; 0 if the reader makes them itself or does not state them.
+    `ahead`: batches that may be ready before the first is read.
+    `batch`: samples of a batch, if the loader states it.
     """
 
     batches: Iterable[Any]
@@ -49,9 +49,9 @@ class Loader(NamedTuple):
 class Epoch(NamedTuple):
     """One pass over the data, or the part of it that was read.
 
-    `begun_s`: moment at which the first batch was asked for.
+    `begun_s`: moment at which the first batch was requested.
     `arrived_s`: moments at which batches arrived.
-    `samples`: of each.
+    `samples`: samples of each batch.
     """
 
     begun_s: float
@@ -60,7 +60,7 @@ class Epoch(NamedTuple):
 
 
 def _leaf(batch: Any) -> Any:
-    """Give the first array of a batch of dictionaries, lists and the like."""
+    """Return the first array of a batch of nested dictionaries, tuples or lists."""
     while isinstance(batch, Mapping | tuple | list) and len(batch):
         batch = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
     return batch
@@ -113,7 +113,7 @@ def _of_dataset(dataset: Any, batch: int, workers: int) -> Loader:
 
 
 def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loader:
-    """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of a size, else its own."""
+    """Return a file's ``loader``, else one of its ``dataset`` or ``inputs`` with the given or the file's batch."""
     given = vars(module)
     if "loader" in given:
         if workers is not None or batch is not None:
@@ -138,11 +138,11 @@ def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loa
 
 
 def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[float, float]]:
-    """Give times [s] of a batch and samples of it, one for each block of batches.
+    """Return, for each block of batches, the time [s] per batch and the samples per batch.
 
-    Workers hand their batches over in turn, so that several come at once: a block holds as many from each. What
-    lay ready at an epoch's begin is left out, as far as half the epoch goes, and blocks that an epoch ends early
-    or that hold a batch of another size than most.
+    Workers deliver their batches in turn, so that several arrive at once: a block has equally many of each worker.
+    Left out are batches that were ready when an epoch began (at most half the epoch), incomplete blocks at the end
+    of an epoch, and blocks with a batch of another size than most.
 
     >>> blocks_of([Epoch(0.0, [1.0, 1.1, 1.2, 1.3, 1.4], [8] * 5)], 1, 0)[:1]
     [(0.1, 8.0)]
@@ -154,7 +154,7 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
     gap_s, turn = sum(arrived_s[-1] - arrived_s[0] for arrived_s in read) / count, max(1, workers)
     size = turn * max(1, ceil(BLOCK_S / max(gap_s * turn, 1e-12)))
     size = min(size, max(1, max(len(epoch.arrived_s) for epoch in epochs) // 4))
-    # Batches of the most usual size count, or all where most are of another.
+    # Only batches of the most frequent size count, or all if that size is not the majority.
     sizes = [many for epoch in epochs for many in epoch.samples]
     often = max(set(sizes), key=sizes.count)
     common = {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
@@ -172,7 +172,7 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
 def read_loader(
     loader: Loader, limit_s: float, enough: Callable[[list[tuple[float, float]]], bool]
 ) -> list[Epoch]:
-    """Read batches until the rate is known or the time is up, from the start again where they end."""
+    """Read batches until the rate is known or the time is up; start a new epoch when they end."""
     begun = time.perf_counter()
     epochs: list[Epoch] = []
     read = 0
@@ -194,10 +194,10 @@ def read_loader(
 
 
 LIMITS_S: Mapping[str, float] = {"quick": 20.0, "default": 60.0, "full": 300.0}
-"""Time [s] that batches are read for, by plan."""
+"""Time limit [s] for reading batches, by plan."""
 TARGET = 0.02
 START_S = 120.0
-"""Time [s] that the file may take before its first batch."""
+"""Time limit [s] for the file before its first batch."""
 INPUT_FILE = Program(
     "fomkit.bench.input_rate",
     slow="Its first batch comes too late, or one batch takes minutes; give it less to do before.",
@@ -209,7 +209,7 @@ INPUT_FILE = Program(
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What the user asked: the file, the profile, and for a dataset workers and batch."""
+    """The options of a measurement: the file, the profile, and for a dataset workers and batch."""
 
     file: Path
     output: Path
@@ -224,10 +224,10 @@ class InputSpec:
 class InputMeasured:
     """The rate of an input pipeline.
 
-    `what`: what was read, in words.
+    `what`: description of the loader that was read.
     `batch`: samples of a batch, the mean over blocks.
-    `times`: times [s] of a batch, one for each block.
-    `starts_s`: time [s] to the first batch, of each epoch; the first one is the cold start.
+    `times`: time [s] of a batch, for each block.
+    `starts_s`: time [s] to the first batch, for each epoch; the first is the cold start.
     """
 
     what: str
@@ -239,17 +239,17 @@ class InputMeasured:
 
     @property
     def per_batch(self) -> Summary:
-        """What the blocks tell together."""
+        """Summary of the times of all blocks."""
         return summarise(self.times)
 
     @property
     def fact(self) -> Fact:
         """Time [s] of one batch with the 80 % interval of its median; the range of fewer than 6 counts as 95 %."""
-        middle, low, high = (float(f"{one:.4g}") for one in median_span(self.times).ends)
-        return Fact(middle, low, high, "measured", f"measured here: {self.what}")
+        median, low, high = (float(f"{one:.4g}") for one in median_span(self.times).ends)
+        return Fact(median, low, high, "measured", f"measured here: {self.what}")
 
     def lines(self) -> list[str]:
-        """Write what was found."""
+        """Return the result as sentences."""
         fact, batch = self.fact, self.batch
         start, *again = self.starts_s
         messages = [
@@ -267,7 +267,7 @@ class InputMeasured:
 
 
 class ReadBatches(NamedTuple):
-    """What was read of an input pipeline: times [s] and samples of a batch by block, and of each epoch's first."""
+    """Readings of an input pipeline: times [s] and samples of a batch by block; ``starts_s`` of each epoch."""
 
     what: str
     workers: int
@@ -310,11 +310,11 @@ def measure_input(spec: InputSpec) -> InputMeasured:
 
 
 ENOUGH_BLOCKS = 30
-"""Repeats whose interval of the median is trusted to end a measurement early."""
+"""Fewest blocks whose interval of the median may end a measurement early."""
 
 
 def read_batches(path: Path, request: Mapping[str, Any]) -> ReadBatches:
-    """Read a file's input pipeline as far as is asked for."""
+    """Read a file's input pipeline up to the requested time or precision."""
     loader = loader_of(run_file(path), request["workers"], request["batch"])
 
     def enough(blocks: list[tuple[float, float]]) -> bool:
@@ -340,6 +340,6 @@ def main() -> None:
         result: dict[str, object] = {"read": read_batches(path, request)._asdict()}
     except CannotTimeError as reason:
         result = told_error(FomkitError(request["where"], f"{reason}."))
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
         result = told_error(explain_exception(error, request["where"], path))
     answer.leave(result)

@@ -1,4 +1,7 @@
-"""What was measured so far, line by line, so that a later run goes on from there; its rows and its verdict."""
+"""Keep a journal of a measurement, one line per answer, so that it can be resumed; make timing rows and a verdict.
+
+`Journal` records answers, `timings_table` makes rows of TIMINGS from them, `Verdict` tells if they are sufficient.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,14 @@ SCHEMA = "fomkit/measuring/1"
 
 
 def journal_path(output: Path) -> Path:
-    """Give the file that keeps what was measured for a profile that is not done."""
+    """Return the path of the journal of an unfinished profile."""
     return output.with_name(f"{output.stem}.measuring.jsonl")
 
 
 class Journal:
-    """Ops and what came of them: times, or the reason why there are none.
+    """Ops with their answers: times, or the reason why there are none.
 
-    `about`: what makes timings comparable: device, threads, library. A run goes on only with the same.
+    `about`: conditions that make timings comparable: device, threads, library. Only a run with the same resumes.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -55,7 +58,7 @@ class Journal:
         write_whole(self.path, json.dumps({"schema": SCHEMA, "about": self.about}) + "\n")
 
     def resume(self) -> None:
-        """Take over what an earlier run measured; a last line that was cut off is left out."""
+        """Read the answers of an earlier run; a last line that was cut off is dropped."""
         where = str(self.path)
         try:
             with open_file(self.path) as stream:
@@ -98,15 +101,15 @@ class Journal:
             stream.write(json.dumps(entry) + "\n")
 
     def keep(self, cells: Cells, answer: Answer) -> None:
-        """Add what came of an op."""
+        """Record the answer of an op."""
         self._add({"cells": dict(cells), "answer": dict(answer)})
 
     def mark(self, name: str, **values: object) -> None:
-        """Add something else that was seen, under a name."""
+        """Record other values under a name."""
         self._add({"mark": name, **values})
 
     def say(self, *lines: str) -> None:
-        """Add lines to the profile's notes, each once, also when a run goes on."""
+        """Add lines to the profile's notes, each only once, also in a resumed run."""
         for line in filter(None, lines):
             if line not in [one["said"] for one in self.marked("said")]:
                 self.mark("said", said=line)
@@ -116,15 +119,15 @@ class Journal:
         self._write(entry)
 
     def marked(self, name: str) -> list[dict[str, Any]]:
-        """Give what was seen under a name, in order."""
+        """Return the values recorded under a name, in order."""
         return [mark for mark in self.marks if mark["mark"] == name]
 
     def last(self, name: str) -> dict[str, Any] | None:
-        """Give what was seen last under a name."""
+        """Return the last values recorded under a name; None without any."""
         return next(reversed(self.marked(name)), None)
 
     def close(self) -> None:
-        """Delete the file: its profile is written."""
+        """Delete the file, after its profile is written."""
         self.path.unlink(missing_ok=True)
 
 
@@ -133,17 +136,17 @@ def _about_text(about: object) -> str:
 
 
 NOISY = 0.1
-"""Half the interval of a median, as a share of it, from which a timing counts as noisy."""
+"""Half the interval of a median, relative to the median, above which a timing counts as noisy."""
 _NUMBERS = frozenset(column_names("TIMINGS", "number"))
 
 
 def in_step(answer: Mapping[str, Any]) -> list[float]:
-    """Give the repeats [s] that stand for the op in a step: with warm or with cold operands, by its ``state``."""
+    """Return the repeats [s] that represent the op in a step: with warm or cold operands, by its ``state``."""
     return list(answer[answer["state"]])
 
 
 def spread_notes(found: Summary) -> Iterator[str]:
-    """Say how well the median of a timing is known, and which repeats lie far off."""
+    """Yield notes of the interval of a timing's median, and of its outliers."""
     if found.low_s is not None and found.high_s is not None:
         yield f"median within [{found.low_s:.4g}, {found.high_s:.4g}] s at 95 %"
     if found.outliers:
@@ -162,17 +165,17 @@ def _timing_note(answer: Mapping[str, Any], found: Summary, host_s: float) -> st
 def timing_row(
     cells: Cells, answer: Mapping[str, Any], library: Mapping[str, str], host_s: float = 0.0
 ) -> dict[str, object]:
-    """Make a row of timings of an op and its repeats.
+    """Make a row of timings from an op and its repeats.
 
-    ``host_s`` is what the framework takes for each op of a step where the host is the device: it cannot be done
-    meanwhile. An update's is in its time already.
+    ``host_s`` is the framework's time per op of a step if the host is the device, so that both cannot overlap. It
+    is added to the times of all ops but updates, which contain it already.
     """
     found, host_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
     return {**row_of_times(cells, found, host_s), **library, "note": _timing_note(answer, found, host_s)}
 
 
 def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str, object]:
-    """Make the columns of a row of timings that tell an op and its times."""
+    """Make the columns of a row of timings that hold the op and its times."""
     return {
         **{name: float(text) if name in _NUMBERS else text for name, text in cells.items() if name != "lengths"},
         "time_s": found.median_s + host_s,
@@ -184,7 +187,7 @@ def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str,
 
 
 def in_order(timings: pd.DataFrame) -> pd.DataFrame:
-    """Put the columns of timings in the order of TIMINGS; a text that nobody stated is empty."""
+    """Return timings with their columns in the order of TIMINGS; missing texts become empty."""
     names = [name for name in column_names("TIMINGS") if name in timings.columns]
     texts = {name: timings[name].fillna("") for name in names if name not in _NUMBERS}
     return timings.assign(**texts)[names]
@@ -199,11 +202,11 @@ def timings_table(
 
 
 LEAST_OP_SHARE = 0.2
-"""Share of a timing that stays the op's own, however dear its pages are said to be."""
+"""Least share of a timing that remains after its fresh pages are subtracted."""
 
 
 def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
-    """Say in ``harness_s`` how much of each timing is fresh pages, which are added again where they are due."""
+    """Set ``harness_s`` to the time of fresh pages in each timing; predictions add that time where it applies."""
     fresh_s = fresh_seconds(timings, device)
     if not fresh_s.any():
         return timings
@@ -211,21 +214,21 @@ def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
 
 
 def noise_of(timings: Iterable[Sequence[float]]) -> tuple[int, int, float]:
-    """Count timings, those whose median is not known well, and give the median of all half-widths [share]."""
+    """Return the number of timings, the number of noisy ones, and the median relative half-width."""
     widths = [summarise(repeats).width for repeats in timings]
-    middle = float(np.median(widths)) if widths else float("nan")
-    return len(widths), sum(width > NOISY for width in widths), middle
+    median = float(np.median(widths)) if widths else float("nan")
+    return len(widths), sum(width > NOISY for width in widths), median
 
 
 ENOUGH = 0.8
-"""Share of a model's predicted step time from which a measurement made for it is sufficient."""
+"""Share of a model's predicted step time from which a measurement for the model is sufficient."""
 ENOUGH_OF_DESIGN = 0.2
-"""Share of a plan's ops from which one made for no model is: a plan holds more than its budget has time for, in an
-order drawn over all kinds, so that a fifth of it tells something of each. What a model needs, `--for` judges."""
+"""Share of a plan's ops from which a measurement without models is sufficient. A plan has more ops than its budget
+has time for, in an order drawn over all kinds, so a fifth covers every kind. `--for` judges by a model's step."""
 WALL_FACTOR = 4.0
-"""Wall time that a measurement may take, as a multiple of its budget; then other work has most of the machine."""
+"""Largest wall time of a measurement as a multiple of its budget; beyond it other work has most of the machine."""
 DESIGN = "ops of the plan"
-"""Whose share it is where no model was asked for."""
+"""Key of the share if no model was requested."""
 SOURCES = ("measured", "interpolated")
 Ended = Literal["done", "budget", "wall", "interrupted"]
 _WHY: Mapping[str, str] = {
@@ -237,11 +240,10 @@ _WHY: Mapping[str, str] = {
 
 
 class Clocks(NamedTuple):
-    """What a measurement is timed by.
+    """The clocks of a measurement.
 
-    `own`, `wall`: seconds of the clock that the budget counts, which is the one that times the ops, and of the
-      wall.
-    `name`: of the former.
+    `own`: the clock that times the ops and counts the budget [s]; `wall`: the wall clock [s].
+    `name`: name of the former.
     """
 
     own: Callable[[], float]
@@ -250,9 +252,9 @@ class Clocks(NamedTuple):
 
 
 def clocks_of(device: str, threads: int, spent_s: Callable[[], float]) -> Clocks:
-    """Choose the clocks: one thread of a CPU is timed by the time of its process, all else by the wall.
+    """Choose the clocks: process time for one thread of a CPU, else wall time.
 
-    `spent_s`: the time [s] of the process that times; that of this thread, which predicts meanwhile, comes on top.
+    `spent_s`: time [s] of the timing process; the time of this thread, which predicts meanwhile, is added.
     """
     if device == "cpu" and threads == 1:
         return Clocks(lambda: time.thread_time() + spent_s(), time.monotonic, "process time")
@@ -263,13 +265,12 @@ def clocks_of(device: str, threads: int, spent_s: Callable[[], float]) -> Clocks
 class Verdict:
     """How far a measurement got.
 
-    `shares`: by model, the share of its predicted step time that is measured or interpolated; without a model that
-      of the plan's ops, by `DESIGN`.
-    `wanted`, `timed`: ops that were asked for, and that have a time.
-    `own_s`, `wall_s`, `budget_s`: time [s] that it took by the clock that counts and by the wall, and that it had
-      by the former.
+    `shares`: by model, the share of its predicted step time that is measured or interpolated; without a model, the
+      share of the plan's ops, under `DESIGN`.
+    `wanted`, `timed`: number of requested ops, and of those with a time.
+    `own_s`, `wall_s`: time used [s] by the clock of the budget and by the wall; `budget_s`: the budget [s].
     `ended`: done, budget, wall or interrupted.
-    `resume`: the command that goes on; "" where every op was tried.
+    `resume`: the command that resumes the measurement; "" if every op was tried.
     """
 
     shares: Mapping[str, float]
@@ -284,12 +285,12 @@ class Verdict:
 
     @property
     def sufficient(self) -> bool:
-        """Whether every share is enough (`enough_of`) and the machine was not too busy to say so."""
+        """Whether every share is enough (`enough_of`) and the run did not end by the wall time."""
         reached = all(share >= enough_of(whose) for whose, share in self.shares.items())
         return self.ended != "wall" and bool(self.shares) and reached
 
     def lines(self) -> list[str]:
-        """Say it in words."""
+        """Return the verdict as sentences."""
         spent = (
             f"{self.own_s:.0f} s of {self.clock} (budget {self.budget_s:.0f} s), {self.wall_s:.0f} s by the wall"
         )
@@ -305,7 +306,7 @@ class Verdict:
         return found
 
     def content(self) -> VerdictContent:
-        """Give it as plain values."""
+        """Return the verdict as plain values."""
         return as_content(
             VerdictContent, self,
             shares=[{"of": whose, "timed_share": share} for whose, share in self.shares.items()],
@@ -323,7 +324,7 @@ VerdictContent = TypedDict("VerdictContent", {
 
 
 class MeasuredContent(VerdictContent):
-    """What was measured of ops on a machine, and the files it stands in."""
+    """The verdict on a measurement, with the machine, the written files and the notes."""
 
     schema: str
     machine: str
@@ -332,12 +333,12 @@ class MeasuredContent(VerdictContent):
 
 
 def enough_of(whose: str) -> float:
-    """Give the share from which is enough of a model's step, or of a plan's ops (`DESIGN`)."""
+    """Return the sufficient share of a model's step, or of a plan's ops (`DESIGN`)."""
     return ENOUGH_OF_DESIGN if whose == DESIGN else ENOUGH
 
 
 def design_share(ops: Sequence[Wanted], machine: Machine) -> float:
-    """Give the share of a design's ops that a machine has timed or has timings on all sides of."""
+    """Return the share of a design's ops that are measured or interpolated on a machine."""
     if not ops:
         return 0.0
     timed = add_times(add_costs(as_table([one.cells for one in ops])), machine)
@@ -347,9 +348,9 @@ def design_share(ops: Sequence[Wanted], machine: Machine) -> float:
 def model_shares(
     names: Sequence[str], machine: Machine, project: Callable[[str, Machine], Estimate]
 ) -> dict[str, float]:
-    """Give the share of each model's predicted step time that is measured or interpolated.
+    """Return the share of each model's predicted step time, of ops with a time, that is measured or interpolated.
 
-    An op without any time counts nothing; a model that cannot be estimated there at all has a share of 0.
+    A model that cannot be estimated on the machine has a share of 0.
     """
     found = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""The child process that times a Keras model: the step as it is and, where asked, its ops by a profiler."""
+"""Time a Keras model in a child process: its plain step and, if requested, its ops under a profiler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROFILER = "tf.profiler, joined to the graph; ops are not fused"
 
 @contextmanager
 def _unfused() -> Iterator[None]:
-    """Keep each op of the graph one of its own inside the block, as no fused one could be told from its parts."""
+    """Disable op fusion inside the block, because the time of a fused op cannot be divided among its parts."""
     before = tf.config.optimizer.get_experimental_options()
     tf.config.optimizer.set_experimental_options({**before, "remapping": False})
     try:
@@ -47,7 +47,7 @@ def _unfused() -> Iterator[None]:
 
 @dataclass
 class OpTimes:
-    """Times a step's ops; ``joined`` holds the outcome once steps have run."""
+    """Times a step's ops; ``joined`` is the outcome after steps have run."""
 
     traced: TracedWorkload
     values: Any
@@ -55,9 +55,9 @@ class OpTimes:
     joined: JoinedNodes | None = field(default=None, init=False)
 
     def profiled(self, watch: Callable[[Callable[[], Any]], Sample], repeats: int) -> list[Sample]:
-        """Run steps under the profiler, one more before them.
+        """Run steps under the profiler, after one step without it.
 
-        The function is made anew: TensorFlow stops recording ops that turned out cheap after some 90 executions.
+        The function is compiled again: TensorFlow stops recording cheap ops after some 90 executions.
         """
         options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
         with _unfused():
@@ -87,7 +87,7 @@ _LACKS_MEMORY = ("oom", "out of memory", "failed to allocate", "unable to alloca
 
 
 def _check_finite(result: Any, where: str) -> None:
-    """Raise where a loss, or an output, is not made of finite numbers."""
+    """Raise FomkitError if the loss, or the output, is not finite."""
     logs = result.get("loss", result) if isinstance(result, dict) else result
     for leaf in tf.nest.flatten(logs):
         if hasattr(leaf, "dtype") and leaf.dtype.is_floating and not np.isfinite(leaf.numpy()).all():
@@ -131,8 +131,8 @@ def _time_keras(
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    told = any(words in str(error).lower() for words in _LACKS_MEMORY)
-    return told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+    is_named = any(words in str(error).lower() for words in _LACKS_MEMORY)
+    return is_named or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
 TIMER = model_steps.FrameworkTimer(_time_keras, _lacks_memory)

@@ -1,4 +1,7 @@
-"""Which library runs the ops, the ops as cells and tables in its words, and the process that times them."""
+"""Choose the library that runs the ops, write ops as cells and tables in its names, and run the timing process.
+
+`LIBRARIES` describes the libraries, `in_words_of` translates ops of the design, `Child` is the timing process.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from fomkit.ops.tables import DIMENSIONS, column_names
 
 Cells = Mapping[str, str]
 IDENTITY = ("kind", "op", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
-"""Cells that make an op another op."""
+"""Cells that identify an op."""
 _NUMBERS = frozenset(column_names("OPS", "number"))
 _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 
@@ -35,9 +38,9 @@ _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 class Wanted(NamedTuple):
     """An op to time.
 
-    `cells`: cells of a row of timings by column, as text; ``lengths`` besides them tells an update's tensors.
-    `weight`: what a second of its error is worth, against that of others.
-    `models`: whose it is; "" for one of the design.
+    `cells`: cells of a row of timings by column, as text, and ``lengths``, the sizes of an update's tensors.
+    `weight`: relative importance of its error: for models, executions per second of the step.
+    `models`: names of its models; "" for an op of the design.
     """
 
     cells: Cells
@@ -46,7 +49,7 @@ class Wanted(NamedTuple):
 
 
 def cell(value: float | str) -> str:
-    """Write a cell as the process that times reads it.
+    """Write a cell as the timing process reads it.
 
     >>> cell(64.0), cell(0.25), cell("relu")
     ('64', '0.25', 'relu')
@@ -55,17 +58,17 @@ def cell(value: float | str) -> str:
 
 
 def key_of(cells: Cells) -> tuple[str, ...]:
-    """Give what makes an op itself."""
+    """Return the cells that identify an op."""
     return tuple(cells.get(name, "") for name in IDENTITY)
 
 
 def shape_of(cells: Cells) -> tuple[str, ...]:
-    """Give the kind and its sizes alone, which ops may share that differ in pass, name or storage."""
+    """Return kind and sizes of an op, which ops of different pass or name may share."""
     return (cells["kind"], *(cells.get(name, "") for name in KINDS[cells["kind"]].dimensions))
 
 
 def cells_of(row: Mapping[str, object]) -> dict[str, str]:
-    """Give the cells of a row of a table; empty ones are left out."""
+    """Return the non-empty cells of a row of a table."""
     found = {}
     for name in IDENTITY:
         value = row.get(name)
@@ -75,7 +78,7 @@ def cells_of(row: Mapping[str, object]) -> dict[str, str]:
 
 
 def distinct(ops: Iterable[Wanted]) -> list[Wanted]:
-    """Give each op once, with the weights and the models of all."""
+    """Return each op once, with the sum of its weights and all its models."""
     found: dict[tuple[str, ...], Wanted] = {}
     for one in ops:
         key = key_of(one.cells)
@@ -89,7 +92,7 @@ def distinct(ops: Iterable[Wanted]) -> list[Wanted]:
 
 
 def as_table(ops: Sequence[Cells]) -> pd.DataFrame:
-    """Make a table of ops, each run once, of their cells."""
+    """Make an op table with count 1 from the cells of ops."""
     columns: dict[str, list[object]] = {}
     for name in (*_TEXTS, *(name for name in IDENTITY if name not in _TEXTS)):
         texts = [one.get(name, "") for one in ops]
@@ -104,22 +107,22 @@ def as_table(ops: Sequence[Cells]) -> pd.DataFrame:
 
 Name = Literal["torch", "tensorflow"]
 STREAM_NUMEL = 2**25
-"""Elements of the tensors that show the bandwidth."""
+"""Elements of the tensors that measure the bandwidth."""
 _STREAM = {"kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
            "numel": str(STREAM_NUMEL), "write_byte": cell(4 * STREAM_NUMEL)}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Library:
-    """What runs ops.
+    """A library that runs ops.
 
     `name`: as in the column ``library`` of timings.
-    `worker`: the module whose ``main`` times.
-    `knows_op`: whether the op that a row names is made, so that its timing may carry the name.
-    `stream`: cells of the op that shows the bandwidth.
-    `words`: what the design's ops are called there; "" for any op of the kind. None where they are its own.
+    `worker`: the module whose ``main`` times ops.
+    `knows_op`: whether the harness runs the op that a row names, so that the timing may have that name.
+    `stream`: cells of the op that measures the bandwidth.
+    `words`: names of the design's ops in this library; "" for any op of the kind. None if the names are the same.
     `unsupported`: kinds that are not timed, and why.
-    `notes`: what a reader of its profile should know.
+    `notes`: notes for a profile measured with the library.
     """
 
     name: Name
@@ -160,9 +163,9 @@ LIBRARIES: Mapping[str, Library] = {
 
 
 def choose_library(name: str, device: str) -> tuple[Library, str]:
-    """Choose the library by name; "" takes PyTorch, or TensorFlow where PyTorch is not installed.
+    """Choose the library by name; "" means PyTorch, or TensorFlow on a CPU without PyTorch.
 
-    Gives with it why it is another than usual; "" where it is not.
+    Returns the library, and a note if TensorFlow is chosen for that reason, else "".
     """
     if name and name not in LIBRARIES:
         raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
@@ -180,7 +183,7 @@ def choose_library(name: str, device: str) -> tuple[Library, str]:
 
 
 def _why_missing(cells: Cells, library: Library) -> str:
-    """Say why an op of the design is not one of the library's; "" where it is."""
+    """Return why the library does not run an op of the design; "" if it does."""
     if cells["kind"] in library.unsupported:
         return library.unsupported[cells["kind"]]
     if cells.get("op") and library.words is not None and cells["op"] not in library.words:
@@ -200,7 +203,7 @@ def _translated(wanted: Wanted, words: Mapping[str, str]) -> Wanted:
 
 
 def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], list[str]]:
-    """Give the ops of the design as a library runs them, and a note of each reason and kind that it does not."""
+    """Return the ops of the design in a library's names, and notes of the kinds it does not run, with reasons."""
     words = library.words
     if words is None:
         return list(ops), []
@@ -216,20 +219,19 @@ def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], 
 
 
 START_S = 120.0
-"""Time [s] that a process may take to load its library."""
+"""Time limit [s] for a process to load its library."""
 _THREADS = ("OMP", "MKL", "OPENBLAS")
 
 
 class GoneError(Exception):
-    """Why the process that times gave no answer."""
+    """The timing process gave no answer; the message is the reason."""
 
 
 class Child:
-    """A process that times ops, and the next one when it dies.
+    """The timing process, restarted for the next op after it dies.
 
-    `command`: what starts it.
-    `setup`: ``device``, ``threads`` and ``cache_byte``, which each new process is told first, and the ``library``
-      that runs the ops.
+    `command`: starts it; `setup`: first message to each new process: ``device``, ``threads``, ``cache_byte``, and
+    the ``library`` that runs the ops.
     """
 
     def __init__(self, command: Sequence[str], setup: Mapping[str, Any]) -> None:
@@ -257,10 +259,10 @@ class Child:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            before = _of_children_s()
+            before = _children_s()
             self._process.kill()
             self._process.wait()
-            self._ended_s += max(self._spent_s, _of_children_s() - before)
+            self._ended_s += max(self._spent_s, _children_s() - before)
             self._spent_s = 0.0
             for stream in (self._process.stdin, self._process.stdout):
                 with suppress(OSError):
@@ -269,7 +271,7 @@ class Child:
             self._process = None
 
     def spent_s(self) -> float:
-        """Give the processor time [s] of the process that times and of those before it, as of its last answer."""
+        """Return the processor time [s] of this process and earlier ones, as of its last answer."""
         return self._ended_s + self._spent_s
 
     def _start(self) -> None:
@@ -282,7 +284,7 @@ class Child:
             text=True,
             encoding="utf-8",
             env={**os.environ, **threads},
-            # An interrupt from the keyboard is for the one who asks; what is being timed is simply ended.
+            # A keyboard interrupt must reach only the parent, which then ends this process.
             start_new_session=True,
         )
         self._answers = queue.Queue()
@@ -321,10 +323,10 @@ class Child:
         return answer
 
     def time_op(self, request: Mapping[str, Any], limit_s: float) -> Answer:
-        """Have one op timed; a request without ``cells`` asks for the host's cost of an op.
+        """Time one op; a request without ``cells`` requests the host's cost of an op.
 
-        Gives a dict: ``warm``, ``cold`` (repeats [s]), ``error`` and ``empty_s``; or ``reason``, why there is no
-        time: also where the process died or took too long. The next op gets a new process.
+        Returns ``warm``, ``cold`` (repeats [s]), ``error`` and ``empty_s``; or ``reason``, why there is no time.
+        If the process died or took too long, the next op gets a new process.
         """
         if self._process is None:
             self.__enter__()
@@ -335,7 +337,7 @@ class Child:
             return {"reason": f"the process that timed it {reason}"}
 
 
-def _of_children_s() -> float:
-    """Give the processor time [s] of all processes that this one started and saw end."""
+def _children_s() -> float:
+    """Return the processor time [s] of all ended child processes of this process."""
     found = os.times()
     return found.children_user + found.children_system

@@ -1,8 +1,8 @@
-"""What was measured of a profile: a profiler's times joined to its op table, plain content, a row of a table.
+"""Join a profiler's times to the op table of a model profile, and export the measured step.
 
-The op table stays as it is but for times. A table traced by shapes and a run under a profiler name some ops
-differently, and a device may run others. Times are joined in rounds, the strictest first; a row that has its time
-takes no more in a later round.
+`with_times` adds times to a profile; `measurement_of` returns its step as a row of a table of measurements. A
+table traced by shapes and a run under a profiler name some ops differently, and a device may run other ops. Times
+are therefore joined in rounds, the strictest first; a row that has a time gets no more in a later round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fomkit.readers.measurements import read_measurements
 from fomkit.readers.profilers.xplane import with_node_times
 
 _SMALL = 0.02
-"""Share of the time without a row below which ops without work are listed together."""
+"""Share of the unjoined time below which ops without work are listed together."""
 _SAME_OPS: Mapping[str, str] = {
     "linear": "mm", "addmm": "mm", "matmul": "mm", "convolution_overrideable": "convolution",
     "mkldnn_convolution": "convolution", "cudnn_convolution": "convolution", "miopen_convolution": "convolution",
@@ -44,20 +44,20 @@ _SAME_OPS: Mapping[str, str] = {
     "zero": "zeros", "ones_like": "ones", "new_ones": "ones", "full_like": "full", "_to_copy": "clone",
     "copy": "clone", "contiguous": "clone", "square": "pow",
 }  # fmt: skip
-"""Names of one op in backends and spellings, without library and the mark of in-place ones."""
+"""Synonyms of ops in backends and spellings, without library and without the underscore of in-place ops."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The outcome.
+    """Times joined to an op table.
 
-    `time_s`: time of one execution of each row [s]; NaN where the profiler has none.
-    `joined_s`: time of a step that stands in the rows [s].
+    `time_s`: time of one execution of each row [s]; NaN if the profiler has none.
+    `joined_s`: time of a step assigned to the rows [s].
     `unjoined`: the rest, the longest first.
-    `miscounted`: rows that ran more or less often than the table says; their time is that of the step over their
-      count.
+    `miscounted`: number of rows that ran more or less often than the table says; their time is that of the step
+      over their count.
     `impls`: how the update ran: per_tensor, foreach or fused.
-    `parted`: rows of both gradients whose times the profiler told as one.
+    `parted`: number of rows of gradients whose times the profiler recorded as one.
     """
 
     time_s: pd.Series[float]
@@ -69,7 +69,7 @@ class Joined:
 
 
 def canonical(op: str) -> str:
-    """Name an op as every backend and spelling of it is named.
+    """Return the common name of an op, for all backends and spellings.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def canonical(op: str) -> str:
 
 
 def _needed_sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
-    """Give what a kind must have, without what an implementation may choose."""
+    """Return the sizes that identify an op of a kind, without the implementation."""
     names = [name for name in KINDS[kind].dimensions if name != "impl"] if kind in KINDS else []
     values = [cells.get(name) for name in names]
     return tuple(one if isinstance(one, str) else float("nan" if one is None else one) for one in values)
@@ -101,7 +101,7 @@ def _same_op(cells: Mapping[str, Any]) -> object:
 
 
 def _either_gradient(key: Key) -> Key:
-    """Hold both gradients of a backward pass to be the same."""
+    """Return a key that does not distinguish the two gradients of a backward pass."""
     return lambda cells: key({**cells, "pass_name": _broad_pass(cells)})
 
 
@@ -109,7 +109,7 @@ def _by_sizes(cells: Mapping[str, Any]) -> object:
     kind = cells["kind"]
     if kind not in PRODUCT_KINDS:
         return None
-    # A recurrent layer whose input needs no gradient has an input_size of 0 there, which no profiler tells.
+    # A recurrent layer whose input needs no gradient has input_size 0 there, which profilers do not record.
     loose = {**cells, "input_size": 0.0} if kind == "rnn" else cells
     return (kind, cells["pass_name"], _needed_sizes(kind, loose))
 
@@ -124,7 +124,7 @@ _IN_PIECES: Mapping[tuple[str, str], str] = {
     ("bernoulli", "forward"): "native_dropout", ("div", "forward"): "native_dropout",
     ("mul", "forward"): "native_dropout", ("mul", "backward"): "native_dropout_backward",
 }  # fmt: skip
-"""Ops that a CPU runs in the place of one, by name and pass."""
+"""Ops that a CPU runs instead of a dropout, by name and pass."""
 
 
 def _in_pieces(cells: Mapping[str, Any]) -> object:
@@ -133,20 +133,20 @@ def _in_pieces(cells: Mapping[str, Any]) -> object:
     return (whole, cells.get("numel")) if whole.startswith("native_dropout") else None
 
 
-def _whatever_pass(cells: Mapping[str, Any]) -> object:
-    """Join what runs between the passes, such as the gradient of the loss itself."""
+def _any_pass(cells: Mapping[str, Any]) -> object:
+    """Match copies of any pass, for ops between the passes such as the gradient of the loss itself."""
     return (canonical(cells["op"]), cells.get("numel")) if cells["kind"] == "copy" else None
 
 
 ROUNDS: Sequence[Key] = (
     _same_op, _either_gradient(_same_op), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
-    _whatever_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
+    _any_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
 )  # fmt: skip
-"""By what rows and times are held to be the same, round by round."""
+"""Keys by which rows and times are matched, round by round; None matches nothing."""
 
 
 def _elements_or_flop(cells: Mapping[str, Any]) -> float:
-    """Give by what rows share a time: elements, else the arithmetic."""
+    """Return the weight by which rows share a time: elements, else flop, else 1."""
     for amount in (cells.get("numel"), cells.get("flop")):
         if isinstance(amount, int | float) and 0 < amount < np.inf:
             return float(amount)
@@ -154,9 +154,9 @@ def _elements_or_flop(cells: Mapping[str, Any]) -> float:
 
 
 def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
-    """Put the times of a step's ops into its table.
+    """Join the times of a step's ops to its op table.
 
-    `ops`: an OPS table whose dimensions are numbers; `times`: all that a profiler saw of one step.
+    `ops`: an OPS table whose dimensions are numbers; `times`: all times that a profiler recorded in one step.
     """
     rows: list[dict[str, Any]] = [
         {str(name): cell for name, cell in row.items()} for row in add_costs(ops).to_dict("records")
@@ -169,25 +169,25 @@ def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
             if place not in found.spent and (same := key(row)) is not None:
                 places[same].append(place)
         left = _join_round(key, rows, places, left, found)
-    _part_by_work(rows, found)
+    _split_by_work(rows, found)
     time = [found.spent.get(place, np.nan) / row["count"] for place, row in enumerate(rows)]
     miscounted = sum(abs(times_run - rows[place]["count"]) > 0.01 for place, times_run in found.ran.items())
     series = pd.Series(time, ops.index, dtype="float64")
     impls = frozenset(str(one.dimensions["impl"]) for one in seen if one.kind == "optimizer")
-    return Joined(series, sum(found.spent.values()), _listed(left), miscounted, impls, len(found.parted))
+    return Joined(series, sum(found.spent.values()), _list_unjoined(left), miscounted, impls, len(found.parted))
 
 
 @dataclass
 class _Found:
-    """Time, and executions, of rows by their place; and places whose time was told as one with another's."""
+    """Time and executions of rows by place; ``parted``: places whose time was recorded as one with another's."""
 
     spent: dict[int, float] = field(default_factory=dict)
     ran: dict[int, float] = field(default_factory=dict)
     parted: set[int] = field(default_factory=set)
 
 
-def _part_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
-    """Part what was told as one time of two gradients by their work: of data that need none, one has less."""
+def _split_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
+    """Divide times recorded as one for both gradients by their work; input gradients may have a smaller count."""
     pairs: dict[object, list[int]] = defaultdict(list)
     for place in sorted(found.parted):
         pairs[_either_gradient(_by_sizes)(rows[place])].append(place)
@@ -207,7 +207,7 @@ def _join_round(
     left: Iterable[Spent],
     found: _Found,
 ) -> list[Spent]:
-    """Join what one round finds the same, and give what stays."""
+    """Join the times that match a row in one round; return the others."""
     rest = []
     for one in left:
         cells = {**one.dimensions, **{name: getattr(one, name) for name in ("op", "kind", "dtype", "pass_name")}}
@@ -227,8 +227,8 @@ def _join_round(
     return rest
 
 
-def _listed(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
-    """List by name what stays; of what has no work the smallest share together."""
+def _list_unjoined(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
+    """List the unjoined times by op, the longest first; small times of ops without work are listed together."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for one in left:
         sums = found.setdefault((one.op, one.pass_name, NO_ROW if one.kind else NO_WORK), [0.0, 0.0])
@@ -260,7 +260,7 @@ def _join_notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
 
 
 def _joined_times(model: ModelProfile, timed: Timed) -> Joined:
-    """Put times on rows: by the nodes of the graph where these told theirs, else by what ops are."""
+    """Join times to rows: by nodes of the graph if the profiler recorded them, else by op and sizes."""
     sized = resize_ops(model.ops, model.sizes, model.name)
     by_node = timed.joined
     if by_node is None:
@@ -278,9 +278,9 @@ def _joined_times(model: ModelProfile, timed: Timed) -> Joined:
 
 
 def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
-    """Put what was timed into a profile.
+    """Return a model profile with its timings added.
 
-    `model`: its op table stays, but for ``traced_time_s``; `timed`: of the same model at the same sizes.
+    `model`: only ``traced_time_s`` of its op table changes; `timed`: timings of the model at the same sizes.
     """
     if timed.profiled is None:
         return replace(model, measured=timed.run)
@@ -294,16 +294,16 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
 
 
 def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelProfile:
-    """Time the model of a file that was profiled, at the profile's sizes.
+    """Time the model of a profiled file at the profile's sizes.
 
-    `model`: of that file; `options`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
+    `model`: profile of the file; `options`: options of `fomkit.bench.model_steps.time_file`; ``energy`` is from
     `fomkit.bench.power`.
     """
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))
 
 
 def run_content(run: MeasuredRun) -> Mapping[str, object]:
-    """Put what was measured, and what follows from it, in plain values; times in seconds."""
+    """Return a measured run, with derived figures, as plain values; times in seconds."""
     ends = run.overhead_ends
     joined = None if run.ops is None or not run.ops.total_s else run.ops.joined_s / run.ops.total_s
     return {
@@ -318,9 +318,9 @@ def run_content(run: MeasuredRun) -> Mapping[str, object]:
 
 
 def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement:
-    """Give a measured profile's step as a row of a table of measurements.
+    """Return a measured profile's step as a row of a table of measurements.
 
-    `machine`: name of the machine profile that stands for where it ran; `where`: the profile's file. Raises
+    `machine`: name of the machine profile of the machine it ran on; `where`: the profile's file. Raises
     FomkitError when nothing was measured, or on another kind of device than the machine's.
     """
     run = model.measured
@@ -346,10 +346,10 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
 
 
 def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
-    """Give the measurements that are to be written: those of a table, or the step of a measured profile.
+    """Return the measurements to write: those of a table, or the step of a measured profile.
 
-    `machine`: of a model profile: the machine profile that stands for where it ran; `chosen`: what is to be
-    written, measurements or benchmarker.
+    `machine`: for a model profile, the machine profile of the machine it ran on; `chosen`: the format to write,
+    measurements or benchmarker.
     """
     if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
         model = source if isinstance(source, ModelProfile) else load_model(source)
@@ -367,7 +367,7 @@ def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chose
 
 
 def _exported_clock(run: MeasuredRun) -> Clock:
-    """Choose the clock of the row: the wall's, which ``step_s`` means, unless others took the processor away."""
+    """Choose the clock of the row: wall time, as ``step_s`` means, or process time if the processor was shared."""
     wall, process = run.step.wall, run.step.process
     if run.clock == "process" and wall is not None and process is not None:
         return "process" if wall.median_s > SHARED * process.median_s else "wall"
@@ -375,7 +375,7 @@ def _exported_clock(run: MeasuredRun) -> Clock:
 
 
 def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
-    """Check that a machine may be the one that it ran on, and say where its profile does not tell."""
+    """Check that the run's device is of the machine's kind; return a note if the machine's kind is unknown."""
     try:
         locate(machine, "machine_profiles")
     except FomkitError:  # a name that only the table of measurements has

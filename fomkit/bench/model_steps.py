@@ -1,7 +1,8 @@
-"""Timing a user's model in a child process, whatever framework it is of.
+"""Time the step of a user's model in a child process, for any framework.
 
-The plain step is timed again and again, and between its halves the step under the framework's profiler, by every
-clock there is: the processor's time, the wall's, and events on an accelerator.
+`time_file` starts the child and returns its timings. In the child, `time_steps` repeats the plain step and,
+between the two halves of the repeats, the step under the framework's profiler. All available clocks are read:
+process time, wall time, and events on an accelerator.
 """
 
 from __future__ import annotations
@@ -30,24 +31,23 @@ from fomkit.readers.profilers.xplane import JoinedNodes
 
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 16e9
-"""A measured model really runs, with weights and data."""
+"""Memory limit of the child: a measured model really runs, with weights and data."""
 MOST_SHARED = 1.5
-"""`SHARED`, above which no times of ops are kept, as the one factor is far from that of any single op."""
+"""Wall over processor time above which no op times are kept: one common factor would be wrong for every op."""
 
 NO_ENERGY = "energy: not measured, "
-"""How a note begins that says why."""
+"""Prefix of the note that has the reason."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What was timed.
+    """The timings of a model.
 
-    `run`: without its ops.
-    `profiled`: the step under the profiler; None where only the plain step was asked for.
-    `spent`: all time that the profiler saw in one step.
-    `joined`: the same put on the rows of the op table already, where nodes of a graph told which; ``rows`` are
-      these.
-    `scaled_by`: what times of ops were divided by, where they shared a processor.
+    `run`: the measured run, without its ops.
+    `profiled`: the step under the profiler; None if only the plain step was requested.
+    `spent`: all times that the profiler recorded in one step.
+    `joined`: the same already joined to the rows of the op table by nodes of the graph; ``rows`` are those rows.
+    `scaled_by`: divisor of the op times, if they shared a processor.
     """
 
     run: MeasuredRun
@@ -65,7 +65,7 @@ class Timed:
 
 
 def repeated(times_s: Sequence[float]) -> Repeated:
-    """Sum up the times of repeats [s], in six digits.
+    """Summarise the times of repeats [s], rounded to six digits.
 
     >>> found = repeated([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
     >>> found.median_s, found.p25_s, found.p75_s, found.low_s, found.high_s
@@ -75,16 +75,16 @@ def repeated(times_s: Sequence[float]) -> Repeated:
     """
     ordered = sorted(round_quantity(one, "time_s") for one in times_s)
     several, ranks = len(ordered) > 1, order_statistics(len(ordered))
-    p25, middle, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
+    p25, median, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
     tenths = quantiles(ordered, n=10, method="inclusive") if several else ordered * 9
     low, high = (ordered[rank - 1] for rank in ranks) if ranks else (None, None)
-    percentiles = (middle, p25, p75, tenths[0], tenths[-1])
-    middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
-    return Repeated(middle, p25, p75, low, high, p10, p90)
+    percentiles = (median, p25, p75, tenths[0], tenths[-1])
+    median, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
+    return Repeated(median, p25, p75, low, high, p10, p90)
 
 
 def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
-    """Sum up the samples of a step, each of them a time [s] by clock."""
+    """Summarise the samples of a step, each with a time [s] by clock."""
     clocks = {
         name: [sample[name] for sample in samples] for name in ("process", "wall", "device") if name in samples[0]
     }
@@ -92,9 +92,9 @@ def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
 
 
 def _wall_over_processor(timed: Timed, covered: float) -> float:
-    """Give by how much times of ops, which profilers read from the wall, exceed one thread's processor time.
+    """Return the ratio of op times, which profilers read from the wall clock, to one thread's processor time.
 
-    Only their sum can be held against the clock.
+    Only the sum over ops can be compared with the clock.
     """
     process = None if timed.profiled is None else timed.profiled.process
     if timed.run.clock != "process" or process is None or not timed.whole_s or not 0 < covered <= 1:
@@ -103,49 +103,49 @@ def _wall_over_processor(timed: Timed, covered: float) -> float:
 
 
 def by_processor(timed: Timed, covered: float) -> Timed:
-    """Bring times of ops from the wall's to the processor's time where one thread shared the processor.
+    """Convert op times from wall time to processor time, if one thread shared the processor with other work.
 
-    First those of the steps that were disturbed least are taken; what is left over is divided by one factor for
-    all, which errs on each: a short op ran mostly undisturbed, a long one never. Where the factor is large, there
-    is no telling by how much, and no times of ops are kept.
+    First the times of the least disturbed steps are used. The remaining excess is removed by one factor for all
+    ops, which is wrong for each: a short op ran mostly undisturbed, a long op never. If the factor is large, the
+    error is unknown and no op times are kept.
 
-    `timed`: its ops by the wall; `covered`: share of the profiled step that some op ran in.
+    `timed`: timings with op times by the wall clock; `covered`: share of the profiled step in which some op ran.
     """
     if _wall_over_processor(timed, covered) < SHARED:
-        return timed  # medians that are shorter met no other; there is nothing to take off
-    timed = _calm(timed)
+        return timed  # op times do not exceed processor time, so nothing else disturbed them
+    timed = _least_disturbed(timed)
     factor = _wall_over_processor(timed, covered)
     if factor < SHARED:
         return timed
     if factor > MOST_SHARED:
         why = f"by the wall its ops took {factor:.3g} times their processor time, so that no times of ops are kept"
         text = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
-        return Timed(_noted(timed.run, text))
+        return Timed(_with_note(timed.run, text))
     text = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
-    run = _noted(timed.run, f"the processor was shared: {text}")
+    run = _with_note(timed.run, f"the processor was shared: {text}")
     spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
     joined = None if timed.joined is None else timed.joined.faster(factor)
     return replace(timed, run=run, spent=spent, joined=joined, scaled_by=factor)
 
 
-def _calm(timed: Timed) -> Timed:
-    """Take the times of the least disturbed steps, where steps are told apart."""
+def _least_disturbed(timed: Timed) -> Timed:
+    """Use the op times of the least disturbed steps, if the profiler distinguishes steps."""
     if not timed.spent or any(math.isnan(one.calm_s) for one in timed.spent):
         return timed
     text = "the time of each op is that of the quarter of profiled steps that disturbed it least"
     spent = tuple(replace(one, time_s=one.calm_s) for one in timed.spent if one.calm_s > 0)
-    return replace(timed, run=_noted(timed.run, f"the processor was shared: {text}"), spent=spent)
+    return replace(timed, run=_with_note(timed.run, f"the processor was shared: {text}"), spent=spent)
 
 
-def _noted(run: MeasuredRun, text: str) -> MeasuredRun:
+def _with_note(run: MeasuredRun, text: str) -> MeasuredRun:
     return replace(run, notes=(*run.notes, text))
 
 
 def _timed_by_child(result: Mapping[str, Any]) -> Timed:
-    """Read what a child leaves (`timed_step`)."""
+    """Make timings from the result of a child (`timed_step`)."""
     conditions = dict(result["conditions"])
     notes = tuple(conditions.pop("notes"))
-    # The clock that others disturb least; threads that wait for each other use their processors' time.
+    # The clock least disturbed by other work; several threads use processor time while waiting for each other.
     on_processor: Clock = "process" if conditions["threads"] == 1 else "wall"
     clock: Clock = "device" if conditions["device"] == "gpu" else on_processor
     run = MeasuredRun(clock=clock, step=step_times(result["plain"]), notes=notes, **conditions)
@@ -167,12 +167,12 @@ def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> T
     run = timed.run
     found = read(run.device, [(begin, end) for begin, end in result["moments"]], run.step.repeats)
     if isinstance(found, str):
-        return replace(timed, run=_noted(run, f"{NO_ENERGY}{found}"))
+        return replace(timed, run=_with_note(run, f"{NO_ENERGY}{found}"))
     return replace(timed, run=replace(run, energy=found))
 
 
 def check_timed(path: Path, precision: str = "") -> Framework:
-    """Give the framework of a file whose model can be timed, at a precision if one is asked for."""
+    """Return a file's framework; raise FomkitError if its model cannot be timed, or not at this precision."""
     framework = framework_of_file(path)
     if framework == "keras_torch":
         raise FomkitError(
@@ -201,13 +201,13 @@ def time_file(
     time_limit_s: float = TIME_LIMIT_S,
     memory_limit_byte: float = MEMORY_LIMIT_BYTE,
 ) -> Timed:
-    """Time the step of a ``model.py``, on an accelerator where PyTorch finds one.
+    """Time the step of a ``model.py``, on an accelerator if PyTorch finds one.
 
-    `path`: the file is run, so it must be one you trust; `mode`: ``train`` or ``infer``; `sizes`: named sizes of
-    the step; `ops`: whether its ops are timed too, under the profiler; `threads`: of the framework on the CPU;
-    default: as many as it takes by itself; `precision`: ``bf16`` for a step under autocast; "" for the step as the
-    file has it; `energy`: gives the energy of a step, once it is known when the plain steps ran; `time_limit_s`,
-    `memory_limit_byte`: wall time [s] and resident memory [byte].
+    `path`: a trusted file, because it is run; `mode`: ``train`` or ``infer``; `sizes`: named sizes of the step;
+    `ops`: whether its ops are also timed, under the profiler; `threads`: threads of the framework on the CPU,
+    default: the framework's; `precision`: ``bf16`` for a step under autocast, "" for the step as the file has it;
+    `energy`: returns the energy of a step from the moments of the plain steps; `time_limit_s`,
+    `memory_limit_byte`: limits on wall time [s] and resident memory [byte].
     """
     where, framework = str(path), check_timed(path, precision)
     program = MEASURED_KERAS if framework == "tensorflow" else MEASURED
@@ -231,10 +231,10 @@ def _on_processor(step: Callable[[], Any]) -> Sample:
 
 
 def stopwatch(cuda: Any = None) -> Callable[[Callable[[], Any]], Sample]:
-    """Give what times one step.
+    """Return a function that times one step.
 
-    `cuda`: ``torch.cuda`` where the step runs on an accelerator: events tell when it is reached and done there,
-    and the wall's clock waits for it.
+    `cuda`: ``torch.cuda`` if the step runs on an accelerator: events record its begin and end there, and the wall
+    clock waits for the end.
     """
     if cuda is None:
         return _on_processor
@@ -258,15 +258,15 @@ def stopwatch(cuda: Any = None) -> Callable[[Callable[[], Any]], Sample]:
 WARM_UP = 3
 """Steps before the first timed one; the first of them makes the optimizer's state."""
 LEAST, MOST = 6, 50
-"""Repeats of the plain step; fewer than six have no interval of their median."""
+"""Least and largest number of repeats of the plain step; fewer than six have no interval of their median."""
 LEAST_PROFILED, MOST_PROFILED = 3, 10
 PLAIN_S, PROFILED_S = 15.0, 10.0
-"""Time [s] that repeats may take together, unless they are the least."""
+"""Time limits [s] for all plain and all profiled repeats, which the least number of repeats may exceed."""
 
 
 @dataclass(frozen=True)
 class TimedSteps:
-    """Samples of the plain step, of the profiled one where it was asked for, and the last result.
+    """Samples of the plain step, of the profiled step if requested, and the last result.
 
     ``moments`` are begin and end [s] of each half of the plain steps, by the clock that all processes share.
     """
@@ -289,9 +289,9 @@ def time_steps(
 ) -> TimedSteps:
     """Time a step.
 
-    `step`: runs a step and gives its result; `watch`: times a step; `profiled`: times profiled steps; they run
-    between two halves of the plain ones, so that a machine that slows down does so for both; `check_first`: raises
-    where it is of no use.
+    `step`: runs a step and returns its result; `watch`: times a step; `profiled`: times profiled steps, which run
+    between two halves of the plain steps, so that a machine that slows down affects both; `check_first`: raises if
+    the first result is unusable.
     """
     check_first(step())
     for _ in range(WARM_UP - 2):
@@ -316,11 +316,11 @@ def time_steps(
 
 @dataclass(frozen=True)
 class ProfiledOps:
-    """What a profiler saw of a step's ops.
+    """A profiler's record of a step's ops.
 
     `profiled`: samples of the profiled step.
-    `spent`: time by op, and `covered`, the share of the profiled step that some op ran in.
-    `joined`: or times of nodes put on the op table already; ``rows`` are op, pass and module of its rows.
+    `spent`: time by op; `covered`: share of the profiled step in which some op ran.
+    `joined`: instead, times already joined to the op table by nodes; ``rows`` are op, pass and module of its rows.
     """
 
     profiler: str
@@ -332,18 +332,18 @@ class ProfiledOps:
 
 
 def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> Mapping[str, object]:
-    """Give what a child tells of a step: the conditions it ran under, samples and moments, what a profiler saw."""
-    told = {**conditions, "load_end": load(), "warm_up": WARM_UP}
+    """Return a child's result for a step: its conditions, samples and moments, and the profiler's record."""
+    recorded = {**conditions, "load_end": load(), "warm_up": WARM_UP}
     seen = None if ops is None else asdict(ops)
-    return {"conditions": told, "plain": timed.plain, "moments": timed.moments, "ops": seen}
+    return {"conditions": recorded, "plain": timed.plain, "moments": timed.moments, "ops": seen}
 
 
 @dataclass(frozen=True)
 class FrameworkTimer:
-    """How models of one framework are timed.
+    """The functions that time models of one framework.
 
-    `timed`: times the step of a file's model, and its ops where these are asked for; ``folder`` is for its traces.
-    `lacks_memory`: tells whether the step did not fit into memory.
+    `timed`: times the step of a file's model, and its ops if requested; ``folder`` is for its traces.
+    `lacks_memory`: returns whether an error means that the step did not fit in memory.
     """
 
     timed: Callable[..., Mapping[str, object]]
@@ -351,18 +351,18 @@ class FrameworkTimer:
 
 
 def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> Mapping[str, object]:
-    """Time a file's model; what keeps it from being timed is told in the result."""
+    """Time a file's model; an error that prevents it is part of the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
             return {"timed": timer.timed(path, request, folder=folder, **options)}
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        told = explain_exception(error, request.where, path)
-        if told is not error and timer.lacks_memory(error):
-            what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
-            told = FomkitError(told.where, what)
-        return told_error(told)
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
+        explained = explain_exception(error, request.where, path)
+        if explained is not error and timer.lacks_memory(error):
+            what = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+            explained = FomkitError(explained.where, what)
+        return told_error(explained)
 
 
 def run_timing(timer: FrameworkTimer) -> None:
-    """Run one request, as a file's profile is asked for."""
+    """Answer one request to time a file's model."""
     run_file_request(partial(timing_result, timer))

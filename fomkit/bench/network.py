@@ -1,4 +1,7 @@
-"""Measuring between processes, from the first rank to the written profile; a Slurm job script that does it."""
+"""Measure exchanges between processes and write the links to a machine profile; write a Slurm job for it.
+
+`measure_network` runs the whole measurement; `slurm_job` writes a job script that runs it on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ from fomkit.harness.torch.worker import Answer
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ITEM_BYTE = 4
-"""Of the numbers that are sent: fp32."""
+"""Byte of one number in a message, fp32."""
 LEAST_REPEATS = 12
-"""In all visits together."""
+"""Least number of repeats of an exchange, in all visits together."""
 
 
 class NetworkPlan(NamedTuple):
-    """How much is measured between processes.
+    """The extent of a measurement between processes.
 
     `sizes`: messages [byte].
-    `target`: half the 95 % interval of a median, as a share of it, that is narrow enough.
-    `most`: repeats at most, in all visits together.
-    `limit_s`: wall time [s] that these may take.
-    `schemes`: payloads of several buffers that are sent too.
-    `visits`: times that each exchange comes round. What disturbs a machine lasts for longer than a few repeats in
-      a row, which then agree with each other and are all wrong.
+    `target`: half the 95 % interval of a median, relative to the median, at which repeats stop.
+    `most`: largest number of repeats, in all visits together.
+    `limit_s`: wall time limit [s] for them.
+    `schemes`: payloads of several buffers that are also sent.
+    `visits`: number of separate visits to each exchange. A disturbance of the machine outlasts a few successive
+      repeats, which would then agree with each other and all be wrong.
     """
 
     sizes: tuple[int, ...]
@@ -49,7 +52,7 @@ class NetworkPlan(NamedTuple):
     visits: int = 3
 
     def effort(self) -> dict[str, float | int]:
-        """Give what each rank is told at one visit; see `fomkit.harness.torch.times.Effort`."""
+        """Return the effort of each rank at one visit; see `fomkit.harness.torch.times.Effort`."""
         least, most = ceil(LEAST_REPEATS / self.visits), ceil(self.most / self.visits)
         return {"target": self.target, "least": least, "most": most, "limit_s": self.limit_s / self.visits}
 
@@ -63,7 +66,7 @@ PLANS: Mapping[str, NetworkPlan] = {
 
 
 class Case(NamedTuple):
-    """An exchange to time: its cells of a row of timings, and what the ranks are asked."""
+    """An exchange to time: its cells of a row of timings, and the request to the ranks."""
 
     cells: Cells
     request: Mapping[str, Any]
@@ -77,7 +80,7 @@ def _exchange_cells(collective: str, byte: float, ranks: int, link: str, op: str
 
 
 def _peers_of_first(hosts: list[str]) -> Iterator[tuple[str, int]]:
-    """Give whom rank 0 exchanges messages with: one on its own node, one on another, as far as there are."""
+    """Yield the tier and the peer of rank 0: one peer on its own node and one on another, if there are any."""
     for tier, same in (("node", True), ("system", False)):
         found = [rank for rank in range(1, len(hosts)) if (hosts[rank] == hosts[0]) is same]
         if found:
@@ -87,7 +90,7 @@ def _peers_of_first(hosts: list[str]) -> Iterator[tuple[str, int]]:
 def cases(plan: NetworkPlan, hosts: list[str]) -> list[Case]:
     """List the exchanges of a plan between ranks on these hosts, short messages first.
 
-    An interruption then leaves all kinds of exchange, and the start-up times of all.
+    With this order an interrupted run has all kinds of exchange, and the start-up times of all.
     """
     ranks, effort = len(hosts), plan.effort()
     tier = "node" if len(set(hosts)) == 1 else "system"
@@ -118,21 +121,21 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
 
 
 MENDS = 3
-"""Times that lost ranks are started anew before the rest is given up."""
+"""Number of restarts of lost ranks before the remaining exchanges are given up."""
 Reporter = Callable[[str], None]
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """What the user asked of a measurement between processes.
+    """The options of a measurement between processes.
 
-    `output`: Machine profile; with ``add`` one that is there and stays what it is besides.
-    `ranks`: processes to start here, where no launcher started them.
-    `backends`: of ``torch.distributed``.
+    `output`: machine profile; with ``add`` an existing one, whose other content is kept.
+    `ranks`: number of processes to start here, if no launcher started them.
+    `backends`: backends of ``torch.distributed``.
     `plan`: a key of `fomkit.bench.network.PLANS`.
-    `place`: which of the launched processes this one is.
-    `environment`: where the launcher says how the ranks meet.
+    `place`: this process among the launched ones.
+    `environment`: environment variables in which the launcher states how the ranks meet.
     """
 
     output: Path
@@ -148,13 +151,13 @@ class NetworkSpec:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes: only one of those that were launched does."""
+        """Whether this process writes files: of launched processes only rank 0 does."""
         return self.place is None or self.place.rank == 0
 
 
 @dataclass(frozen=True)
 class NetworkMeasured:
-    """What came of it: the machine, the files that were written, and whether the user ended it early."""
+    """The result: the machine, the files written, and whether the user ended the measurement early."""
 
     machine: Machine
     files: tuple[Path, ...]
@@ -183,9 +186,9 @@ def _journal(spec: NetworkSpec, backend: str, facts: Mapping[str, Any]) -> Journ
 
 
 def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, int]) -> list[Case]:
-    """Give the cases of a plan, all in random order and then all again, as often as its visits.
+    """Return the cases of a plan, once per visit, each visit in a new random order.
 
-    `hosts`: host of each rank; `done`: visits that an earlier run made, which are left out.
+    `hosts`: host of each rank; `done`: number of visits in an earlier run, which are left out.
     """
     every, draw = cases(plan, hosts), random.Random(seed)  # noqa: S311 - an order, no secret
     found: list[Case] = []
@@ -196,16 +199,16 @@ def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, i
 
 
 def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
-    """Put what two visits gave together; a visit without times takes none away."""
+    """Combine the times of two visits; a visit without times leaves the others' times in place."""
     times = [*before.get("times", ()), *answer.get("times", ())]
     visits = {"visits": int(before.get("visits", 0)) + 1}
     return {**visits, "times": times} if times else {**visits, "reason": answer["reason"]}
 
 
 def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Reporter, *, keep: bool = True) -> None:
-    """Have exchanges timed one after the other; lost ranks are mended, where they can be, and the next is asked.
+    """Time exchanges in turn; after a loss restart the ranks, if possible, and go on with the next exchange.
 
-    Each that cannot be timed keeps its reason; after `MENDS` losses all that is left does.
+    An exchange that cannot be timed has its reason recorded; so have all others after `MENDS` restarts.
     """
     mends, gone = 0, ""
     for number, one in enumerate(wanted, 1):
@@ -222,9 +225,9 @@ def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Repor
 
 
 def _end_by_interrupt(*, launched: bool) -> None:
-    """Let a launcher that ends its ranks, since one died, end them as the user would: what is there counts.
+    """Handle the first SIGTERM as an interrupt by the user, so that the profile is written with the times so far.
 
-    Only the first time: what follows writes the profile.
+    A launcher sends it to all ranks when one died. Later ones are ignored while the profile is written.
     """
     if not launched:
         return
@@ -236,14 +239,14 @@ def _end_by_interrupt(*, launched: bool) -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -> tuple[Machine, str, bool]:
-    """Measure over one backend: the machine with it, why there is nothing, and whether the user ended it."""
+def _measure(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -> tuple[Machine, str, bool]:
+    """Measure over one backend; return the machine with links, why there are none, whether the user ended it."""
     ranks, interrupted = _open(spec, backend), False
     try:
         if reason := ranks.facts.get("missing"):
             return machine, f"{backend}, not timed: {reason}", False
         journal = _journal(spec, backend, ranks.facts)
-        # Launched ranks each go through the list, and only one of them knows what was kept.
+        # Launched ranks must all run the same list, and only one of them has the journal.
         done = {key: answer["visits"] for key, (_, answer) in journal.answers.items() if "times" in answer}
         wanted = ordered(PLANS[spec.plan], ranks.facts["hosts"], spec.seed, {} if spec.place else done)
         try:
@@ -263,17 +266,14 @@ def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -
 
 
 def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) -> NetworkMeasured | None:
-    """Measure the links between processes and write them into a machine profile.
-
-    Gives None in a launched process that does not write.
-    """
+    """Measure the links between processes and write them into a machine profile; None in processes that do not."""
     begun = time.monotonic()
     facts = read_facts()
     machine = begun_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)
     before, reasons, interrupted = read_moment().load, list[str](), False
     measured = False
     for backend in spec.backends:
-        machine, reason, interrupted = _over(spec, backend, machine, report)
+        machine, reason, interrupted = _measure(spec, backend, machine, report)
         reasons += [reason] if reason else []
         measured |= not reason
         if interrupted:
@@ -290,16 +290,16 @@ def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) ->
 
 
 MINUTES = {"quick": 10, "default": 20, "full": 60}
-"""Time that is asked of Slurm [min], by plan; starting PyTorch on many nodes takes a part of it."""
+"""Time requested from Slurm [min], by plan, including the start of PyTorch on many nodes."""
 
 
 class Job(NamedTuple):
-    """What the job is to run on.
+    """The options of a job.
 
-    `nodes`, `ranks`: nodes, and processes on all of them together.
+    `nodes`, `ranks`: number of nodes, and of processes on all of them together.
     `plan`: quick, default or full.
-    `output`: Machine profile that rank 0 writes, as the job's folder sees it.
-    `add`: whether it adds to a profile that is there.
+    `output`: path of the machine profile that rank 0 writes, relative to the job's folder.
+    `add`: whether the job adds to an existing profile.
     """
 
     nodes: int

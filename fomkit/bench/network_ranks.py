@@ -1,4 +1,4 @@
-"""The ranks of a measurement, started here or by a launcher, and what they timed as part of a profile."""
+"""Run the ranks of a measurement, started here or by a launcher, and add their timings to a machine profile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _exchange_note(cells: Cells, found: Summary) -> str:
 
 
 def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
-    """Make the links of one tier from messages that went there and back."""
+    """Fit the links of one tier to messages sent forth and back."""
     timed: list[tuple[float, float, float]] = []
     for cells, answer in answers:
         if "times" in answer and cells["op"] == op_of(SEND) and cells["link"] == tier:
@@ -50,7 +50,7 @@ def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Li
 
 
 def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Give the timings that this measurement does not replace: all but its own, of like ranks."""
+    """Return the machine's timings with the new rows, which replace measured rows of the same exchange."""
     old = machine.timings
     if not len(old):
         return rows
@@ -68,10 +68,10 @@ def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataF
 def with_network(
     machine: Machine, answers: Answers, channel: str, facts: Mapping[str, Any], launcher: str
 ) -> Machine:
-    """Add what was timed over one channel to a machine; what it replaces is the same measurement of before.
+    """Add the timings of one channel to a machine; they replace an earlier measurement of the same exchanges.
 
     `answers` (cells, answer); `channel`: backend that carried the messages; `facts`: ``hosts``, ``devices`` and
-    ``library_version``, as the ranks told them; `launcher`: what started the ranks.
+    ``library_version``, as the ranks reported them; `launcher`: program that started the ranks.
     """
     answers = list(answers)
     hosts, version = facts["hosts"], str(facts["library_version"])
@@ -108,16 +108,16 @@ def with_network(
 
 
 BASE_PORT, PORTS = 29_500, 2_000
-"""Ports that jobs without a port of their own take, by their number."""
+"""First port and number of ports for jobs without a stated port; the job's number selects one."""
 
 
 class Place(NamedTuple):
-    """One process among those of a launch.
+    """The place of a process in a launch.
 
-    `rank`, `ranks`: number of the process, from 0, and how many there are.
+    `rank`, `ranks`: number of the process, from 0, and number of processes.
     `local_rank`, `local_ranks`: the same on its node.
     `launcher`: torchrun, Open MPI, MPICH or Slurm.
-    `job`: number of the launch; "" where the launcher gives none.
+    `job`: number of the launch; "" if the launcher does not state it.
     """
 
     rank: int
@@ -141,10 +141,10 @@ _LAUNCHERS: tuple[tuple[str, tuple[str, str, str, str], tuple[str, ...]], ...] =
         ("SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),
     ),
     ("MPICH", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), ("SLURM_JOB_ID", "PMI_JOBID")),
-    # A shell in an allocation has SLURM_PROCID too, but no step: only srun starts one.
+    # A shell in an allocation also has SLURM_PROCID, but no SLURM_STEP_NUM_TASKS: only srun sets that.
     ("Slurm", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""), ("SLURM_JOB_ID",)),
 )
-"""Launchers, their variables of rank, ranks, local rank and local ranks, and those that number a launch."""
+"""Launchers, their variables for rank, ranks, local rank and local ranks, and for the number of the launch."""
 
 
 def _variable(environment: Mapping[str, str], name: str, default: int) -> int:
@@ -153,7 +153,7 @@ def _variable(environment: Mapping[str, str], name: str, default: int) -> int:
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
-    """Read from the environment which rank this process is; None where nothing launched it as one of several.
+    """Read the place of this process from the environment; None if no launcher started it.
 
     >>> place_of({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
     Place(rank=1, ranks=4, local_rank=1, local_ranks=2, launcher='torchrun', job='')
@@ -172,9 +172,9 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
 
 
 def meeting_of(place: Place, environment: Mapping[str, str]) -> str:
-    """Give the address at which the ranks of a launch meet, for ``torch.distributed``.
+    """Return the address at which the ranks of a launch meet, for ``torch.distributed``.
 
-    Raises ValueError when they are on several nodes and nobody says which the first one is.
+    Raises ValueError when they are on several nodes and MASTER_ADDR does not name the first one.
     """
     if place.launcher == "torchrun" and environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
         return "env://"
@@ -191,15 +191,15 @@ def meeting_of(place: Place, environment: Mapping[str, str]) -> str:
 LIMIT_S = 60.0
 """Time [s] after which an exchange that does not end counts as failed."""
 GONE = "the process that timed it"
-"""How `Child` begins what it says of a process that gave no answer."""
+"""Prefix of `Child`'s reason for a process without an answer."""
 GRACE_S = 15.0
-"""How much longer a rank is waited for: the others find out by themselves first."""
+"""Additional time [s] to wait for a rank, so that the other ranks detect a failure first."""
 
 
 class LocalRanks:
-    """Processes on this machine, one a rank, which are started anew when one is lost.
+    """Ranks as processes on this machine; `mend` restarts all of them after a loss.
 
-    `backend`: of ``torch.distributed``.
+    `backend`: backend of ``torch.distributed``.
     `limit_s`: time [s] after which an exchange that does not end counts as failed.
     """
 
@@ -226,19 +226,19 @@ class LocalRanks:
             )
             for rank in range(self._ranks)
         ]  # fmt: skip
-        # They meet while they start, so that none can be waited for alone.
-        self._together(Child.__enter__)
+        # The ranks meet while they start, so all must start at once.
+        self._on_all_ranks(Child.__enter__)
         stated = [child.facts for child in self.children]
         self.facts = next((one for one in stated if "missing" in one), stated[0])
 
-    def _together(self, act: Callable[[Child], Any]) -> list[Any]:
+    def _on_all_ranks(self, act: Callable[[Child], Any]) -> list[Any]:
         with ThreadPoolExecutor(self._ranks) as pool:
             return list(pool.map(act, self.children))
 
     def run_exchange(self, request: Mapping[str, Any]) -> Answer:
-        """Have all ranks run an exchange."""
+        """Run an exchange on all ranks."""
         limit_s = self._limit_s + GRACE_S
-        answers: list[Answer] = self._together(lambda child: child.time_op(request, limit_s))
+        answers: list[Answer] = self._on_all_ranks(lambda child: child.time_op(request, limit_s))
         lost = [rank for rank, one in enumerate(answers) if one.get("reason", "").startswith(GONE)]
         if lost:
             return {"reason": f"rank {lost[0]}: {answers[lost[0]]['reason']}", "broken": True}
@@ -246,7 +246,7 @@ class LocalRanks:
         return failed[0] if failed else answers[0]
 
     def mend(self) -> bool:
-        """Start all ranks anew."""
+        """Restart all ranks; return whether that worked."""
         self._end()
         try:
             self._start()
@@ -265,9 +265,9 @@ class LocalRanks:
 
 
 class LaunchedRank:
-    """The process at hand as one of those that torchrun, MPI or Slurm started.
+    """The current process as one of the ranks that torchrun, MPI or Slurm started.
 
-    `environment`: where the launcher says how to meet.
+    `environment`: environment variables in which the launcher states how the ranks meet.
     """
 
     def __init__(
@@ -283,17 +283,17 @@ class LaunchedRank:
             self.facts = {"missing": f"the ranks did not meet ({str(problem).splitlines()[0][:160]})"}
 
     def run_exchange(self, request: Mapping[str, Any]) -> Answer:
-        """Do this rank's part."""
+        """Run this rank's part of an exchange."""
         return self._rank.time_exchange(request)
 
     def mend(self) -> bool:
-        """Tell that no rank can be started anew: that is the launcher's."""
+        """Return False: only the launcher can restart ranks."""
         return False
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leave the group of ranks."""
         self._rank.leave()
 
 
 Ranks = LocalRanks | LaunchedRank
-"""Ranks that exchange messages and time it: ``times`` or ``reason``, and ``broken`` where the ranks are lost."""
+"""Ranks that time exchanges: answers have ``times`` or ``reason``, and ``broken`` if the ranks are lost."""

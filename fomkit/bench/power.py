@@ -1,7 +1,7 @@
-"""Energy read while ops are timed, as part of the profile, and while a step runs in another process.
+"""Read energy while ops are timed, for the machine profile, and while a step runs in another process.
 
-Of ops idle power comes first, then a reading around each. Of a step an instrument is read all the while, and cut
-to when the steps ran.
+For ops, `start_watching` reads idle power first, then the energy around each op; `energy_of` makes the profile's
+energy part. For a step, `watch_energy` reads an instrument continuously and uses the readings during the steps.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from fomkit.harness.torch.worker import Answer
 from fomkit.merit.footprint import Sample, counted, integrate
 
 RAPL_UPDATE_S = 1e-3
-"""RAPL counters move on about every millisecond."""
+"""Update interval of RAPL counters [s], about a millisecond."""
 GPU_UPDATE_S = 0.1
-"""So far may an NVML counter lag behind; taken as an upper bound, no document states it."""
+"""Assumed upper bound on the lag of an NVML counter [s]; no document states it."""
 PERIOD_S = 0.1
-"""Wished time between two readings of power."""
+"""Nominal time between two readings of power [s]."""
 STEP_PERIOD_S = 0.02
-"""And while steps run, which are cut out of the readings."""
+"""Nominal time between two readings while steps run [s]."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Energy [J] over a time [s], with what the instrument leaves open."""
+    """Energy [J] over a time [s], with the uncertainty of the instrument as its interval."""
 
     energy_j: Span
     wall_s: float
 
 
 class Readout(NamedTuple):
-    """What an instrument said at a moment [s]: its counters [J], or one power [W]."""
+    """The output of an instrument at a moment [s]: its counters [J], or one power [W]."""
 
     moment_s: float
     quantities: Sequence[float]
 
 
 class EnergyLog:
-    """Readings of one instrument, by a thread.
+    """Readings of one instrument, made by a thread.
 
-    `clock`: the clock of the moments; `period_s`: wished time between two readings.
+    `clock`: the clock of the moments; `period_s`: nominal time between two readings.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EnergyLog:
         self.thread = threading.Thread(target=self._read_all, daemon=True)
 
     def read(self) -> None:
-        """Read once."""
+        """Read the instrument once."""
         try:
             quantities = self.meter.read()
         except CannotReadError as reason:
@@ -81,12 +81,12 @@ class EnergyLog:
             self.read()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop the thread."""
         self._done.set()
         self.thread.join()
 
     def between(self, begin_s: float = -math.inf, end_s: float = math.inf) -> Reading:
-        """Give the energy between the first and the last reading in a time.
+        """Return the energy between the first and the last reading in a time interval.
 
         Raises CannotReadError, FomkitError when there are not two readings, or the instrument failed.
         """
@@ -100,14 +100,14 @@ class EnergyLog:
 
 @dataclass
 class CounterMeter:
-    """Counters that are read before and after.
+    """Energy counters that are read before and after.
 
-    `read`: gives each counter [J].
-    `most_j`: where each begins anew.
-    `source`: what they are.
-    `update_s`: a counter may lag so far behind, at both ends.
-    `error_w`: what the instrument states of itself, ±.
-    `limit_w`: most power that what it reads is built for.
+    `read`: returns each counter [J].
+    `most_j`: value at which each counter wraps [J].
+    `source`: name of the counters.
+    `update_s`: largest lag of a counter, at both readings [s].
+    `error_w`: the instrument's stated error, ± [W].
+    `limit_w`: power limit of the hardware that it reads [W].
     """
 
     read: Callable[[], Sequence[float]]
@@ -121,7 +121,7 @@ class CounterMeter:
     _began: Readout = field(default=Readout(0.0, ()), init=False)
 
     def total(self, readings: Sequence[Readout]) -> Reading:
-        """Give the energy from the first reading to the last, between two of which a counter comes round once."""
+        """Return the energy from the first to the last reading; a counter may wrap once between two readings."""
         joule, wall_s = 0.0, readings[-1].moment_s - readings[0].moment_s
         for one, other in pairwise(readings):
             both = zip(one.quantities, other.quantities, self.most_j, strict=True)
@@ -135,16 +135,16 @@ class CounterMeter:
         self._began = Readout(self.clock(), quantities)
 
     def end(self) -> Reading:
-        """End it; raises CannotReadError, FomkitError where nothing came of it."""
+        """End a reading and return it; raises CannotReadError, FomkitError if it failed."""
         quantities = self.read()
         return self.total([self._began, Readout(self.clock(), quantities)])
 
 
 @dataclass
 class SampledMeter:
-    """Power that a thread reads now and then, summed up by the trapezoid rule.
+    """Power that a thread reads periodically, integrated by the trapezoid rule.
 
-    `source`, `error_w`, `limit_w`: as of a `CounterMeter`; `period_s`: wished time between two readings.
+    `source`, `error_w`, `limit_w`: as for `CounterMeter`; `period_s`: nominal time between two readings.
     """
 
     power_w: Callable[[], float]
@@ -172,7 +172,7 @@ class SampledMeter:
         self.log.thread.start()
 
     def end(self) -> Reading:
-        """Stop the thread and integrate; raises CannotReadError, FomkitError where nothing came of it."""
+        """Stop the thread and integrate; raises CannotReadError, FomkitError if the reading failed."""
         self.log.stop()
         self.log.read()
         return self.log.between()
@@ -202,11 +202,11 @@ def rapl_meter(root: Path = Path("/")) -> CounterMeter:
 
 
 def gpu_meter(gpu: Gpu) -> Meter:
-    """Make the meter of a GPU: its counter where it has one, else its power."""
+    """Make the meter of a GPU: its energy counter if it has one, else its power."""
     energy = gpu.energy_j
     if energy is None:
         return SampledMeter(gpu.power_w, gpu.source, limit_w=gpu.limit_w)
-    # It counts from 0 when the driver is loaded, in 64 bits: it does not come round.
+    # It counts from 0 when the driver is loaded, in 64 bits: it does not wrap.
     return CounterMeter(
         lambda: [energy()], [2.0**64], gpu.source, GPU_UPDATE_S, error_w=STATED_ERROR_W, limit_w=gpu.limit_w
     )
@@ -222,11 +222,11 @@ def find_meter(device: str) -> Meter:
 
 Around = Callable[[Callable[[], Answer]], Answer]
 IDLE_S = 3.0
-"""Time [s] in which nothing is asked, to read idle power."""
+"""Idle time [s] over which idle power is read."""
 FEWEST = 10
-"""Readings from which a tenth and nine tenths of them mean anything."""
+"""Fewest readings from which the first and the ninth decile are meaningful."""
 LEAST_SHARE = 0.1
-"""Below so small a share of timed work the power of the work cannot be told from that of the rest."""
+"""Least share of timed work used to separate the power of the work from idle power."""
 
 
 def _mark(journal: Journal, name: str, reading: Reading, meter: Meter, **more: float) -> None:
@@ -236,7 +236,7 @@ def _mark(journal: Journal, name: str, reading: Reading, meter: Meter, **more: f
 
 
 def watching(meter: Meter, journal: Journal) -> Around:
-    """Make what reads the energy around the timing of an op and keeps it; no failed reading costs a timing."""
+    """Return a function that runs an op's timing and records its energy; a failed reading costs no timing."""
 
     def around(run: Callable[[], Answer]) -> Answer:
         trouble = ""
@@ -257,7 +257,7 @@ def watching(meter: Meter, journal: Journal) -> Around:
         if reading is None:
             journal.mark("power_missed", said=trouble)
         elif "reason" not in answer and reading.wall_s > 0:
-            # The repeats; what ran besides, to warm up and in loops, comes on top.
+            # The repeats only; the reading also covers warm-up runs and loops.
             timed_s = sum(sum(answer.get(name) or ()) for name in ("warm", "cold"))
             _mark(journal, "power", reading, meter, timed_s=timed_s)
         return answer
@@ -271,9 +271,9 @@ def start_watching(
     sleep: Callable[[float], None] = time.sleep,
     find: Callable[[str], Meter] = find_meter,
 ) -> Around:
-    """Find an instrument, read idle power once, and give what reads around each op.
+    """Find an instrument, read idle power once, and return the function that reads around each op.
 
-    Where there is no instrument the profile says why, and ops are timed as ever.
+    Without an instrument the profile notes the reason, and ops are timed without readings.
     """
     try:
         meter = find(device)
@@ -291,25 +291,25 @@ def start_watching(
 
 
 def _powers(marks: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
-    """Give mean, least and largest power [W] of readings: of all time, and of nine in ten of the readings."""
+    """Return mean power [W] with bounds that cover the instrument's error and the readings' deciles 1 and 9."""
     wall = sum(mark["wall_s"] for mark in marks)
     value, low, high = (sum(mark[name] for mark in marks) / wall for name in ("joule", "low", "high"))
     if len(marks) >= FEWEST:
         each = quantiles([mark["joule"] / mark["wall_s"] for mark in marks], n=10, method="inclusive")
         low, high = min(low, each[0]), max(high, each[-1])
-    # A power of 0 is no reading of anything; an interval that reaches it says only "below".
+    # Power is above 0; without this bound an interval that reaches 0 would have no lower bound.
     return value, max(low, 1e-3 * value), high
 
 
 def _undiluted(marks: Sequence[dict[str, Any]], value: float, idle_w: float) -> tuple[float, float]:
-    """Give the share of the readings' time that is timed work, and its power if the device idled for the rest."""
+    """Return the share of timed work in the readings' time, and its power if the device idled otherwise."""
     share = sum(mark["timed_s"] for mark in marks) / sum(mark["wall_s"] for mark in marks)
     used = min(max(share, LEAST_SHARE), 1.0)
     return share, (value - idle_w * (1 - used)) / used
 
 
 def energy_of(journal: Journal, device: str) -> Energy | None:
-    """Make the energy part of a profile: idle power, and the power of timed ops; None where nothing was read."""
+    """Make the energy part of a profile: idle power, and the power of timed ops; None without readings."""
     idle, marks = journal.marked("idle"), journal.marked("power")
     if not sum(mark["joule"] for mark in marks) > 0:
         marks = []
@@ -327,7 +327,7 @@ def energy_of(journal: Journal, device: str) -> Energy | None:
         share, alone = _undiluted(marks, value, idle_w.value if idle_w else 0.0)
         limit = first["limit_w"]
         if device == "cuda":
-            # Between timed repeats a GPU may wait for the host; a processor makes operands meanwhile.
+            # Between timed repeats a GPU may idle while it waits for the host; a CPU makes operands meanwhile.
             high = max(high, min(alone, limit) if limit else alone)
         source = f"{first['source']} around {len(marks)} timings; timed repeats are {share:.0%} of that time"
         average = AveragePower(TIMED_OPS, Fact(value, low, high, "measured", source), scope, devices=1)
@@ -337,24 +337,24 @@ def energy_of(journal: Journal, device: str) -> Energy | None:
 
 
 def missed_of(journal: Journal) -> list[str]:
-    """Say how many readings failed, and why the last did."""
+    """Return a note of how many readings failed, and why the last did; empty if none failed."""
     missed = journal.marked("power_missed")
     return [f"energy: {len(missed)} readings failed, the last: {missed[-1]['said']}"] if missed else []
 
 
 DEVICES: Mapping[str, str] = {"cpu": "cpu", "gpu": "cuda"}
-"""What a measured step calls its device, and what a meter does."""
+"""Names of devices in measured steps to names of devices for meters."""
 Moments = Sequence[tuple[float, float]]
-"""Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
+"""Begin and end [s] of the times in which plain steps ran in succession, by `time.monotonic`."""
 ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
-"""Of a device (``cpu``, ``gpu``), the moments and the number of steps: energy of a step, or why there is none."""
+"""Takes device (``cpu``, ``gpu``), moments and number of steps; returns a step's energy, or why there is none."""
 
 
 def energy_of_step(log: EnergyLog, moments: Moments, steps: int) -> StepEnergy:
-    """Give the energy of a step: the mean power of the readings, for as long as a step takes.
+    """Return the energy of a step: mean power of the readings times the time of a step.
 
-    `moments` (begin, end): when steps ran one after the other [s]; `steps`: in all of them together. Raises
-    CannotReadError, FomkitError when too little was read while they ran, or the instrument stood still.
+    `moments` (begin, end): times in which steps ran in succession [s]; `steps`: number of steps in all of them.
+    Raises CannotReadError, FomkitError when too little was read while they ran, or the instrument did not change.
     """
     found = [log.between(*moment) for moment in moments if moment[1] > moment[0]]
     read_s, ran_s = sum(one.wall_s for one in found), sum(end - begin for begin, end in moments)
@@ -370,7 +370,7 @@ def energy_of_step(log: EnergyLog, moments: Moments, steps: int) -> StepEnergy:
 
 @contextmanager
 def watch_energy(find: Callable[[str], Meter] = find_meter) -> Iterator[ReadEnergy]:
-    """Read the instruments of this machine's devices; gives what tells the energy of steps timed meanwhile.
+    """Read the instruments of this machine's devices; yield a function for the energy of steps timed meanwhile.
 
     `find`: finds an instrument, or raises `CannotReadError` with the reason why there is none.
     """

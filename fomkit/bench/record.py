@@ -1,4 +1,8 @@
-"""The machine profile that a measurement begins or adds to: the machine's own files, rates, timings."""
+"""Make a machine profile from a measurement: facts from the machine's own files, rates, timings and notes.
+
+`read_facts` and `read_moment` read the machine's state, `machine_of` makes the machine from a journal,
+`begun_machine` and `write_machine` load and save the profile.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from fomkit.profiles.machines import load_machine
 
 
 def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
-    """Give the machine that a measurement goes to: the one at ``output``, else one of which nothing is known."""
+    """Return the machine that a measurement adds to: with ``add`` the one at ``output``, else an empty one."""
     if not add:
         name = name or output.name.removesuffix(".yaml")
         return Machine(name, title, "lab", Device(), empty_table("TIMINGS"))
@@ -37,10 +41,7 @@ def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
 
 
 def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[Path]:
-    """Write a machine with further notes; of one that comes with fomkit, fits of changed timings are made anew.
-
-    Gives a list: the files written.
-    """
+    """Write a machine with further notes, refit timings without stored fits, and return the files written."""
     machine = replace(machine, notes=tuple(dict.fromkeys((*machine.notes, *notes))))
     files = save_machine(machine, output)
     written = load_machine(output)
@@ -52,21 +53,21 @@ def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[
 _CPU = "sys/devices/system/cpu"
 _SIZES: Mapping[str, float] = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**10 * 2.0**20, "": 1.0}
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
-"""Words in /proc/cpuinfo of processors that multiply bf16 numbers."""
+"""Flags in /proc/cpuinfo of processors that multiply bf16 numbers."""
 MATRIX_FLAGS = ("amx_bf16", "amx_tile")
-"""Words of those that do it in a matrix engine."""
+"""Flags of processors that multiply them in a matrix engine."""
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Facts of the machine that runs Python; None and empty where a file is not there or says nothing.
+    """Facts of the machine that runs Python; None or empty if a file is missing or does not state them.
 
     `model`: name of the processor.
-    `cores`: cores that may run something now.
-    `flags`: what the processor can do.
-    `cache_byte`: level to bytes, of the data caches.
-    `memory_byte`: what this process may take: the machine's memory, or less where a group of processes is limited.
-    `clock_hz`: lowest and highest clock of the moment over cores; empty where none is readable.
+    `cores`: processors listed in /proc/cpuinfo.
+    `flags`: feature flags of the processor.
+    `cache_byte`: size of the data caches, by level.
+    `memory_byte`: memory available to this process: the machine's, or less if its control group has a limit.
+    `clock_hz`: present clock of each core; empty if not readable.
     """
 
     model: str = ""
@@ -82,11 +83,11 @@ class HostFacts:
 
     @property
     def last_cache_byte(self) -> float:
-        """The largest cache; 0 where none is known."""
+        """The largest cache [byte]; 0 if none is known."""
         return max(self.cache_byte.values(), default=0.0)
 
     def lines(self) -> list[str]:
-        """Write the facts as sentences, each with where it stands."""
+        """Return the facts as sentences, each with its source."""
         messages = []
         if self.cores:
             guest = ", guest of a hypervisor" if self.hypervisor else ""
@@ -141,10 +142,7 @@ def _clocks_of_cores(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
 
 
 def read_facts(root: Path = Path("/")) -> HostFacts:
-    """Read what the machine tells of itself.
-
-    `root`: where ``proc`` and ``sys`` lie.
-    """
+    """Read the facts that the operating system states in ``proc`` and ``sys`` below ``root``."""
     cpuinfo = _read_if_there(root / "proc/cpuinfo")
 
     def reported(name: str) -> str:
@@ -169,10 +167,10 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
 
 @dataclass(frozen=True)
 class Moment:
-    """What changes while something is timed: the load, and how often the clock was cut for heat.
+    """Conditions that change during a measurement: the load and the count of thermal throttling.
 
-    `load`: processes that ran or waited for a core, mean of the last minute.
-    `throttled`: times that cores were throttled since the machine started.
+    `load`: number of processes running or waiting for a core, mean of the last minute.
+    `throttled`: throttling events of all cores since the machine started.
     """
 
     load: float | None
@@ -180,7 +178,7 @@ class Moment:
 
 
 def read_moment(root: Path = Path("/")) -> Moment:
-    """Read the load and the counts of throttling; None where there is no such file."""
+    """Read the load and the counts of throttling; None if a file is missing."""
     words = _read_if_there(root / "proc/loadavg").split()
     counts = [
         int(text)
@@ -191,15 +189,15 @@ def read_moment(root: Path = Path("/")) -> Moment:
 
 
 DRIFTED = 0.05
-"""Change of the reference op over a run, as a share, from which the profile warns."""
+"""Relative change of the reference op over a run above which the profile warns."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured.
+    """The machine and device under measurement.
 
-    `name`, `device`: of the profile; ``cpu`` or ``cuda``.
-    `facts`: what the process that times told of itself.
+    `name`: name of the profile; `device`: ``cpu`` or ``cuda``.
+    `facts`: facts reported by the timing process.
     `framework`: the library that runs the ops.
     """
 
@@ -216,7 +214,7 @@ class Subject:
 
     @property
     def title(self) -> str:
-        """The device by its own name, and how many threads of it were used."""
+        """Name of the GPU, or name of the CPU and the number of threads used."""
         if self.device == "cuda":
             return str(self.facts["device_name"])
         threads = int(self.facts["threads"])
@@ -224,27 +222,27 @@ class Subject:
 
     @property
     def near_byte(self) -> float:
-        """Bytes of operands that the op before will have left in a cache of the core's own; on a GPU in the L2."""
+        """Operand bytes that the previous op leaves in cache: a core's own L2, or a quarter of a GPU's cache."""
         if self.device == "cuda":
             return float(self.facts.get("cache_byte") or 0.0) / 4
         return self.host.cache_byte.get(2, 0.0)
 
 
 def median_span(times: Sequence[float]) -> Span:
-    """Give the median of repeats [s] with its 80 % interval; the range of fewer than 6 counts as 95 %."""
+    """Return the median of repeats [s] with its 80 % interval; the range of fewer than 6 counts as 95 %."""
     found = summarise(times)
     low, high = found.low_s or min(times), found.high_s or max(times)
     return at_level(Span(found.median_s, low, high, MEDIAN_LEVEL), DEFAULT_LEVEL)
 
 
 def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
-    """Make a rate [1/s] of work and repeats, with the interval of the median."""
+    """Compute a rate [1/s] from work and repeats, with the interval of the median."""
     time = median_span(in_step(answer))
     return Fact(work / time.value, work / time.high, work / time.low, "measured", source)
 
 
 def _best_rates(journal: Journal, source: str) -> tuple[Peak, ...]:
-    """Give the best rate that any product reached, for each number format and engine."""
+    """Return the best rate of any product, for each number format and engine."""
     best: dict[tuple[str, str], Fact] = {}
     for cells, answer in journal.answers.values():
         if cells["kind"] != "gemm" or "reason" in answer:
@@ -258,7 +256,7 @@ def _best_rates(journal: Journal, source: str) -> tuple[Peak, ...]:
 
 
 def device_of(journal: Journal, subject: Subject) -> Device:
-    """Make the device: peak rates and bandwidth as reached, capacity as told, the launch cost as timed."""
+    """Make the device: measured peak rates, bandwidth and launch cost, and the capacity that the system states."""
     memory, host, fresh, way = map(journal.last, ("bandwidth", "host", "allocator", "from_host"))
     capacity = subject.facts.get("memory_byte") or subject.host.memory_byte
     source = f"measured here, {subject.framework} {subject.facts['library_version']}"
@@ -286,14 +284,14 @@ def _drift(journal: Journal) -> list[str]:
 
 
 def _skipped(journal: Journal) -> list[str]:
-    """Say what was not timed and why, one line for each reason and kind."""
+    """Return notes of ops that were not timed, one for each kind, format and reason."""
     found = ((cells, one["reason"]) for cells, one in journal.answers.values() if "reason" in one)
     groups = Counter((cells["kind"], cells["dtype"], str(reason)) for cells, reason in found)
     return [f"not timed: {count} {kind} of {dtype}, {reason}" for (kind, dtype, reason), count in groups.items()]
 
 
 def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
-    """Write what a reader of the profile should know: the machine, the noise, drift, load and what is missing."""
+    """Return the notes of the profile: machine, noise, drift, load, throttling and what is missing."""
     count, noisy, width = noise_of(in_step(one) for _, one in journal.answers.values() if "reason" not in one)
     clock = "process time of" if subject.device == "cpu" and subject.facts["threads"] == 1 else "wall time with"
     how = "CUDA events" if subject.device == "cuda" else f"{clock} {subject.facts['threads']} thread(s)"
@@ -310,14 +308,14 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
         )
     counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
     cut = f"{counts[-1] - counts[0]} more events while measuring" if counts else "not readable"
-    said = [str(one["said"]) for one in journal.marked("said")]
-    return (*messages, f"throttling: {cut}", *said, *missed_of(journal), *_skipped(journal))
+    recorded = [str(one["said"]) for one in journal.marked("said")]
+    return (*messages, f"throttling: {cut}", *recorded, *missed_of(journal), *_skipped(journal))
 
 
 def machine_of(journal: Journal, subject: Subject) -> Machine:
-    """Make the machine of what was measured so far."""
+    """Make the machine from the measurements so far."""
     device, host = device_of(journal, subject), journal.last("host")
-    # What the framework takes for each op of a step, where the op has to wait for it.
+    # The framework's time per op of a step; only on a CPU does the op have to wait for it.
     host_s = float(host["host_s"]) if host and subject.device == "cpu" else 0.0
     timings = timings_table(journal.answers.values(), subject.library, host_s)
     return Machine(
@@ -337,12 +335,12 @@ _ALLOCATOR = (
     "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TF_GPU_ALLOCATOR",
     "TF_FORCE_GPU_ALLOW_GROWTH",
 )  # fmt: skip
-"""Beginnings of variables that set an allocator."""
+"""Prefixes of environment variables that configure an allocator."""
 _LONGEST = 200
 
 
 def load() -> float | None:
-    """Give the processes that wait for the processor, mean of the last minute; None where nobody counts them."""
+    """Return the load average of the last minute; None on systems without it."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):
@@ -350,7 +348,7 @@ def load() -> float | None:
 
 
 def conditions_before(framework: str, version: str) -> dict[str, Any]:
-    """Give what `fomkit.core.measurement.MeasuredRun` says of the conditions, but the load at the end."""
+    """Return the conditions that `fomkit.core.measurement.MeasuredRun` records, without the load at the end."""
     return {
         "processor": read_facts().model or platform.processor() or platform.machine() or "unknown",
         "software": {

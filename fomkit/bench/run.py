@@ -1,4 +1,4 @@
-"""Measuring a machine from the first process to the written profile: rates and costs first, then the ops."""
+"""Measure a machine and write its profile: first peak rates, bandwidth and launch cost, then the ops."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 
 SQUARES = (512, 1024, 2048)
-"""Sides of the products that show the peak; larger ones where they take little time."""
+"""Sides of the square products that determine the peak rates; on a GPU also larger ones."""
 AMPERE = (8, 0)
 VOLTA = (7, 0)
 
 
 def formats_here(session: Session) -> list[tuple[str, str]]:
-    """Give the number formats that the device multiplies, with the engine that does it."""
+    """Return the number formats that the device multiplies, each with its engine."""
     found = [("fp32", "vector"), ("fp64", "vector")]
     if session.subject.device == "cuda":
         capability = tuple(session.subject.facts["capability"])
@@ -51,7 +51,7 @@ def formats_here(session: Session) -> list[tuple[str, str]]:
 
 
 def probe(session: Session, formats: list[tuple[str, str]]) -> None:
-    """Time the products that show the peaks, a stream through the memory, and an op of one element."""
+    """Time the products that determine the peaks, a stream through memory, the launch cost and fresh memory."""
     session.look()
     large = (4096, 8192) if session.subject.device == "cuda" else ()
     session.time_all([Wanted(square(side, *pair), 1.0) for pair in formats for side in (*SQUARES, *large)])
@@ -66,7 +66,7 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
 
 
 def _tensor_lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
-    """Give the elements of each tensor that an update changes; "" where the layers do not tell them all."""
+    """Return the elements of each tensor that an update changes; "" if the layers do not add up to the row."""
     layers = estimated.model.layers
     if layers is None or not len(layers):
         return ""
@@ -77,7 +77,7 @@ def _tensor_lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
     return " ".join(map(str, lengths)) if agrees else ""
 
 
-def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
+def _wanted_of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
     found = []
     counts = rows["count"].to_numpy(np.float64)
     records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
@@ -94,28 +94,28 @@ def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells]
 
 
 CACHES = 1.5
-"""Bytes that make caches cold, as a multiple of the largest."""
+"""Bytes written to make caches cold, as a multiple of the largest cache."""
 LEAST_FLUSH_BYTE = 48e6
-"""And at least so many: a guest is not always told the cache it shares."""
+"""Least number of these bytes: a virtual machine does not always see the cache that it shares."""
 SLOW_KINDS = ("sparse_gemm",)
 """Kinds that the quick plan leaves out: their timings serve few models."""
 FIT_S = {"quick": 12.0, "default": 30.0, "full": 120.0}
-"""Time [s] that is kept for the last fit."""
+"""Time [s] of the budget reserved for the last fit."""
 
 
 @dataclass(frozen=True)
 class MeasureSpec:
-    """What the user asked of a measurement.
+    """The options of a measurement.
 
-    `output`: of the machine profile.
+    `output`: path of the machine profile.
     `plan`: a key of `PLANS`.
     `models`: profiles whose ops are timed; empty for ops that fill the space of sizes.
     `device`: ``cpu`` or ``cuda``.
-    `apart`: shapes (`libraries.shape_of`) that are left out of the ops that fill the space of sizes, so that a
-      prediction of them is one of unseen shapes.
-    `budget_s`: time [s] by the clock that times the ops; default: the plan's. By the wall it may take
-      `WALL_FACTOR` times as long, where other work has the machine.
-    `library`: what runs the ops, of `LIBRARIES`; "" for PyTorch, or TensorFlow where only that is here.
+    `apart`: shapes (`libraries.shape_of`) excluded from the ops that fill the space of sizes, so that predictions
+      of them are predictions of unseen shapes.
+    `budget_s`: time budget [s] by the clock that times the ops; default: the plan's. Wall time may reach
+      `WALL_FACTOR` times the budget if other work uses the machine.
+    `library`: key of `LIBRARIES`; "" for PyTorch, or TensorFlow if only TensorFlow is installed.
     """
 
     output: Path
@@ -134,11 +134,11 @@ class MeasureSpec:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a measurement.
+    """The result of a measurement.
 
-    `files`: written.
-    `interrupted`: where the user ended it; what was measured is kept, and can be resumed.
-    `verdict`: whether it is enough.
+    `files`: the files written.
+    `interrupted`: true if the user ended it; its timings are kept, and it can be resumed.
+    `verdict`: whether the measurement is sufficient.
     """
 
     machine: Machine
@@ -162,7 +162,7 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
         found: list[Wanted] = []
         for estimated in estimates:
             settled = settle_engines(estimated.ops.reset_index(drop=True), machine)[0]
-            found += _of_rows(estimated, settled[settled["kind"] != "other"], library.knows_op)
+            found += _wanted_of_rows(estimated, settled[settled["kind"] != "other"], library.knows_op)
         session.wanted = distinct(found)
         session.time_best(session.wanted)
         return
@@ -193,12 +193,12 @@ def _journal(spec: MeasureSpec, subject: Subject) -> Journal:
 
 
 def start_child(setup: Mapping[str, Any]) -> Child:
-    """Make the process that times ops, to be entered."""
+    """Make the timing process, a context manager that starts when it is entered."""
     return Child(child_command(LIBRARIES[setup["library"]].worker), setup)
 
 
 def resume_command(spec: MeasureSpec) -> str:
-    """Write the command that goes on with a measurement."""
+    """Return the command that resumes a measurement."""
     options, words = spec.options, ["fomkit", "measure", "--resume"]
     words += [f"--{spec.plan}"] if spec.plan != "default" else []
     words += [word for name in spec.models for word in ("--for", name)]
@@ -212,10 +212,10 @@ def resume_command(spec: MeasureSpec) -> str:
     return shlex.join([*words, "-o", str(spec.output)])
 
 
-def _judged(
+def _verdict_on(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Verdict:
-    """Judge a profile that is written: as an estimate would use it."""
+    """Return the verdict on a written profile, from the machine as an estimate would load it."""
     machine = with_fits(load_machine(spec.output))
     shares = journals.model_shares(spec.models, machine, _project(spec)) if spec.models else {}
     shares = shares or {DESIGN: design_share(session.wanted, machine)}
@@ -247,12 +247,12 @@ def measure(
 ) -> Measured:
     """Measure this machine and write its profile, with the fits of its timings.
 
-    The budget is one of the clock that times the ops, so that other work on the machine costs patience and no
-    timings; by the wall it ends after `WALL_FACTOR` times as long. An interrupt (KeyboardInterrupt) ends it early:
-    the profile then holds what was measured. `MeasureSpec.resume` goes on from there.
+    The budget is counted by the clock that times the ops, so that other work on the machine prolongs the run but
+    costs no timings; by wall time the run ends after `WALL_FACTOR` times the budget. An interrupt
+    (KeyboardInterrupt) ends it early: the profile then has the timings so far, and `MeasureSpec.resume` continues.
 
-    `advance`: told before each op; `start`: makes what times ops, and has ``facts`` once it is entered;
-    `choose_clocks`: gives the clocks by which time is counted.
+    `advance`: called with a message before each op; `start`: makes the timing process, which has ``facts`` once it
+    is entered; `choose_clocks`: returns the clocks that count the time.
     """
     plan = PLANS[spec.plan]
     budget_s = spec.budget_s or plan.budget_s
@@ -260,7 +260,7 @@ def measure(
     if start is start_child:
         check_installed(library.name, "measure")
     for name in spec.models:
-        load_model(name)  # a mistake in it is told before anything is timed
+        load_model(name)  # report its mistakes before anything is timed
     host = read_facts()
     ended: Ended = "budget"
     flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
@@ -284,17 +284,17 @@ def measure(
             session.look()
         except KeyboardInterrupt:
             ended = "interrupted"
-    return _written(session, spec, clocks, begun, ended)
+    return _write_result(session, spec, clocks, begun, ended)
 
 
-def _written(
+def _write_result(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Measured:
-    """Write the profile, judge it as an estimate would use it, and keep the journal where it can go on."""
+    """Write the profile with its verdict; delete the journal if the measurement need not be resumed."""
     machine = machine_of(session.journal, session.subject)
     save_machine(machine, spec.output)
     files = write_fits(load_machine(spec.output), spec.output)
-    verdict = _judged(session, spec, clocks, begun, ended)
+    verdict = _verdict_on(session, spec, clocks, begun, ended)
     machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
     files = [*save_machine(machine, spec.output), *files]
     if not verdict.resume or (verdict.sufficient and ended != "interrupted"):

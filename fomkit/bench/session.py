@@ -1,4 +1,8 @@
-"""Having ops timed within a time, those first that make predictions surer, and what it takes to trust them."""
+"""Time ops within a budget, those first that narrow predictions most per second.
+
+A `Session` sends ops to the timing process and records the answers in its journal; `PLANS` holds the budgets and
+the precision to reach.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,18 @@ Array = NDArray[np.float64]
 
 
 OVERHEAD_S = 0.05
-"""Time [s] that an op takes besides its repeats: to be made, checked and made warm."""
+"""Time [s] of an op besides its executions: to make its operands, check it and warm it up."""
 EXECUTIONS = 4
 """Executions of an op besides its repeats: one to check, one to compare, two to warm up."""
 UNKNOWN_RATIO = 100.0
-"""Ratio of the ends of an interval that is taken where nothing is predicted."""
+"""Assumed ratio of high to low of an op without a prediction."""
 
 
 class Outlook(NamedTuple):
-    """What is expected of ops (n) before they are timed.
+    """Predictions for n ops before they are timed.
 
-    `time_s`, `low_s`, `high_s` (n,): predicted time of one execution; NaN where nothing is known.
-    `byte` (n,): memory traffic of one execution; its operands take no more.
+    `time_s`, `low_s`, `high_s` (n,): predicted time of one execution; NaN if unknown.
+    `byte` (n,): memory traffic of one execution; the size of its operands is not larger.
     """
 
     time_s: Array
@@ -45,7 +49,7 @@ class Outlook(NamedTuple):
 
 
 def look_ahead(ops: Sequence[Wanted], machine: Machine) -> Outlook:
-    """Predict ops on a machine as far as it is known."""
+    """Predict ops on a machine from what is measured so far."""
     if not ops:
         return Outlook(*np.empty((4, 0)))
     costed = add_costs(as_table([one.cells for one in ops]))
@@ -54,18 +58,17 @@ def look_ahead(ops: Sequence[Wanted], machine: Machine) -> Outlook:
 
 
 def cost_s(time_s: Array, limit_s: float, most: int, flush_s: float) -> Array:
-    """Give the time [s] that the repeats of ops are expected to take, with warm and with cold caches."""
+    """Return the expected cost [s] of timing each op, with its repeats and the flushes of the caches."""
     repeats = np.clip(limit_s / (time_s + flush_s), 6, most)
     return OVERHEAD_S + (EXECUTIONS + 6) * time_s + repeats * (time_s + flush_s)
 
 
 def gains(ops: Sequence[Wanted], outlook: Outlook) -> Array:
-    """Give what is won by timing each op: the width of its interval, by its weight.
+    """Return the gain from timing each op: the width of its interval times its weight.
 
-    For ops of models that is the share of a step that their intervals span. Ops of the design have no step: their
-    widths count as ratios; an op of a model
-    of which nothing is known counts as the whole step. What a timing tells of ops near it is left out, nobody
-    knows that beforehand.
+    For ops of models this is the share of a step that the interval spans; an op of a model without a prediction
+    counts as the whole step. Ops of the design have no step: for them the width is the log ratio of high to low.
+    The effect of a timing on predictions of similar ops is ignored, because it is not known beforehand.
     """
     known = ~np.isnan(outlook.time_s)
     width = np.where(known, outlook.high_s - outlook.low_s, 0.0)
@@ -76,19 +79,19 @@ def gains(ops: Sequence[Wanted], outlook: Outlook) -> Array:
 
 
 def best_first(gain: Array, cost: Array) -> list[int]:
-    """Order ops by what they win per second, best first; equals in the order given."""
+    """Return the order of ops by falling gain per second; ties keep the given order."""
     return [int(place) for place in np.argsort(-gain / cost, kind="stable")]
 
 
 class Plan(NamedTuple):
-    """How much is measured.
+    """The extent of a measurement.
 
-    `budget_s`: time [s] of everything, by the clock that times the ops (`fomkit.bench.journal.clocks_of`).
-    `target`: half the 95 % interval of a median, as a share of it, that is narrow enough.
-    `most`: repeats of an op at most.
-    `limit_s`: time [s] by that clock that the repeats of one op may take, in each state of the caches.
-    `op_s`: time [s] of one execution above which no op of the design is asked for.
-    `shapes`: shapes of each kind in the design; the hour of the full plan holds twice as many.
+    `budget_s`: total time [s] by the clock that times the ops (`fomkit.bench.journal.clocks_of`).
+    `target`: half the 95 % interval of a median, relative to the median, at which repeats stop.
+    `most`: largest number of repeats of an op.
+    `limit_s`: time [s] by that clock for the repeats of one op, in each state of the caches.
+    `op_s`: longest time [s] of one execution of an op of the design.
+    `shapes`: shapes of each kind in the design; the hour of the full plan has time for twice as many.
     """
 
     name: str
@@ -100,7 +103,7 @@ class Plan(NamedTuple):
     shapes: int
 
     def effort(self) -> dict[str, float | int]:
-        """Give what the process that times is told; see `fomkit.harness.torch.times.Effort`."""
+        """Return the effort that the timing process receives; see `fomkit.harness.torch.times.Effort`."""
         return {"target": self.target, "least": 6, "most": self.most, "limit_s": self.limit_s}
 
 
@@ -109,42 +112,41 @@ PLANS: Mapping[str, Plan] = {
     "default": Plan("default", 560.0, 0.02, 30, 0.6, 0.06, 48),
     "full": Plan("full", 3600.0, 0.01, 60, 1.5, 0.2, 96),
 }
-"""The plans by name; ``quick`` takes 2 minutes, ``default`` 10, where nobody else uses the machine."""
+"""The plans by name; on an otherwise idle machine ``quick`` takes 2 minutes, ``default`` 10."""
 
 
 def square(side: int, dtype: str, engine: str) -> Cells:
-    """Give the cells of a product of two squares."""
+    """Return the cells of a product of two square matrices."""
     size = str(side)
     return {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", "m": size, "n": size, "k": size,
             "trans_a": "0", "trans_b": "0"}  # fmt: skip
 
 
 REFERENCE = square(512, "fp32", "vector")
-"""An op that is timed again and again: what it takes must stay the same."""
+"""Reference op, timed repeatedly to detect drift."""
 EVERY_S = 20.0
-"""Time [s] between two looks at the reference, the load and throttling."""
+"""Time [s] between two checks of the reference op, the load and throttling."""
 MEMORY_SHARE = 0.25
-"""Share of the memory that the operands of one op may take; the check takes twice as much again."""
+"""Share of the memory that the operands of one op may use; checking its result needs twice as much again."""
 PATIENCE = 10.0
-"""An op may take so many times as long as its repeats are allowed to, before its process is given up."""
+"""Multiple of the time allowed for an op's repeats, plus 30 s, after which its process is given up."""
 ROUND = 0.5
-"""Predictions are made anew when the timings have grown by this share: a fit takes seconds."""
+"""Predictions are recomputed when the timings have grown by this share, because a fit takes seconds."""
 FEWEST_A_ROUND = 8
 FLUSH_S = 0.01
-"""Time [s] that it is taken to need to make the caches cold."""
+"""Assumed time [s] to make the caches cold."""
 
 
 @dataclass
 class Session:
     """A run of timings on one machine.
 
-    `ends`: moment of `clock`, the one that times the ops, after which no op begins.
-    `seed`: of the random order.
-    `advance`: told before each op, for whoever watches.
-    `around`: runs the timing of an op, and may watch it (`fomkit.bench.power`).
-    `wall`, `gives_up`: the clock on the wall, and its moment after which no op begins however little of the budget
-      is spent.
-    `wanted`: the ops that were asked for so far, to judge by what became of them.
+    `ends`: moment of `clock`, which times the ops, after which no op begins.
+    `seed`: seed of the random order; `advance`: called with a message before each op.
+    `around`: runs the timing of an op, and may read its energy (`fomkit.bench.power`).
+    `wall`, `gives_up`: the wall clock, and its moment after which no op begins, however little of the budget is
+      used.
+    `wanted`: the ops requested so far, from which the verdict is derived.
     """
 
     plan: Plan
@@ -163,30 +165,30 @@ class Session:
     _byte: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def left_s(self) -> float:
-        """Give the time [s] that is left for ops, by the clock that times them; 0 once the wall time is over."""
+        """Return the time [s] left for ops, by the clock that times them; 0 after the wall time is over."""
         return 0.0 if self.wall_is_over() else self.ends - self.clock()
 
     def wall_is_over(self) -> bool:
-        """Tell whether the wall time is over."""
+        """Return whether the wall time is over."""
         return self.wall() >= self.gives_up
 
     def measure_op(self, cells: Cells) -> Answer:
-        """Have an op timed, whatever is known of it already."""
+        """Time an op, even if it has a timing already."""
         if key_of(cells) not in self._byte:
-            self._weigh([cells])
+            self._compute_traffic([cells])
         cold = not self._byte[key_of(cells)] <= self.subject.near_byte
         request = {"cells": dict(cells), "effort": self.plan.effort(), "cold": cold}
         answer = self.timer.time_op(request, 30.0 + PATIENCE * self.plan.limit_s)
         return answer if "reason" in answer else {**answer, "state": "cold" if cold else "warm"}
 
-    def _weigh(self, ops: Sequence[Cells]) -> None:
-        """Find out how many bytes ops move; all at once, because a table costs as much for one as for many."""
+    def _compute_traffic(self, ops: Sequence[Cells]) -> None:
+        """Compute the traffic of ops, all in one table, which costs as much for one op as for many."""
         if ops:
             byte = add_costs(as_table(ops))["byte"].to_numpy(np.float64)
             self._byte.update(zip(map(key_of, ops), byte.tolist(), strict=True))
 
     def host(self) -> None:
-        """Find out once what the framework takes for each op of a step."""
+        """Measure once the framework's time per op of a step."""
         if not self.journal.marked("host"):
             answer = self.timer.time_op({}, 60.0)
             if "reason" in answer:
@@ -195,7 +197,7 @@ class Session:
                 self.journal.mark("host", **answer)
 
     def memory(self) -> None:
-        """Have fresh pages and the way to a device measured, once; what is not known here comes back empty."""
+        """Measure once fresh pages and transfers to a device; an empty answer means not applicable here."""
         for name in ("allocator", "from_host"):
             if not self.journal.marked(name):
                 answer = self.timer.time_op({"ask": name}, 60.0)
@@ -203,7 +205,7 @@ class Session:
                     self.journal.mark(name, **answer)
 
     def time_one(self, wanted: Wanted) -> None:
-        """Have an op timed and keep what comes of it; look at the reference now and then."""
+        """Time an op and record the answer; every `EVERY_S` first check the reference op."""
         if self.clock() - self._looked > EVERY_S:
             self.look()
         what = f"{wanted.cells['kind']} {wanted.cells['dtype']} {wanted.cells.get('pass_name', '')}".rstrip()
@@ -211,7 +213,7 @@ class Session:
         self.journal.keep(wanted.cells, self.around(lambda: self.measure_op(wanted.cells)))
 
     def look(self) -> None:
-        """Time the reference again, and read load and throttling."""
+        """Time the reference op again, and read load and throttling."""
         moment = read_moment()
         self.journal.mark("moment", load=moment.load, throttled=moment.throttled)
         answer = self.measure_op(REFERENCE)
@@ -220,23 +222,23 @@ class Session:
         self._looked = self.clock()
 
     def pending(self, ops: Sequence[Wanted]) -> list[Wanted]:
-        """Give the ops that nothing was heard of yet."""
+        """Return the ops without an answer yet."""
         return [one for one in ops if key_of(one.cells) not in self.journal.answers]
 
     def time_all(self, ops: Sequence[Wanted]) -> None:
-        """Have ops timed in random order, as far as the time goes."""
+        """Time ops in random order until the time is over."""
         self._time_shuffled(self.pending(ops), self.seed)
 
     def _time_shuffled(self, ops: list[Wanted], seed: int) -> None:
-        self._weigh([one.cells for one in ops])
+        self._compute_traffic([one.cells for one in ops])
         random.Random(seed).shuffle(ops)  # noqa: S311 - an order, no secret
         for one in ops:
             if self.left_s() <= 0:
                 return
             self.time_one(one)
 
-    def _fitting(self, ops: list[Wanted]) -> tuple[list[Wanted], Outlook]:
-        """Leave out ops whose operands the memory does not hold, and say so."""
+    def _fitting_memory(self, ops: list[Wanted]) -> tuple[list[Wanted], Outlook]:
+        """Return the ops whose operands fit in memory, with their predictions; record a reason for the others."""
         outlook = look_ahead(ops, machine_of(self.journal, self.subject))
         memory = self.subject.facts.get("memory_byte") or self.subject.host.memory_byte or np.inf
         large = outlook.byte > MEMORY_SHARE * memory
@@ -247,13 +249,13 @@ class Session:
         return self.pending(ops), Outlook(*(column[~large] for column in outlook))
 
     def time_best(self, ops: Sequence[Wanted]) -> None:
-        """Have ops timed that win most per second, best first, and predict anew as timings come in.
+        """Time the ops with the largest gain per second first, in rounds; predict again before each round.
 
-        Within a round the order is random: a machine that grows slower must not make one kind of op slow.
+        Within a round the order is random, so that a machine that slows down does not slow one kind of op only.
         """
         rounds = 0
         while (waiting := self.pending(ops)) and self.left_s() > 0:
-            waiting, outlook = self._fitting(waiting)
+            waiting, outlook = self._fitting_memory(waiting)
             times = np.nan_to_num(outlook.time_s, nan=1e-3)
             costs = cost_s(times, self.plan.limit_s, self.plan.most, FLUSH_S)
             order = best_first(gains(waiting, outlook), costs)

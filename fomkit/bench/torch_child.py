@@ -1,4 +1,4 @@
-"""The child process that times a user's model: the step as it is and, where asked, its ops by a profiler."""
+"""Time a user's PyTorch model in a child process: its plain step and, if requested, its ops under a profiler."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _ERROR = 2
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Take away what the profiler's library prints on the standard error, which no setting of its stops."""
+    """Discard the profiler library's output on standard error, which none of its settings stops."""
     kept = os.dup(_ERROR)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -91,9 +91,9 @@ def _silent() -> Iterator[None]:
 def profiled_steps(
     step: Callable[[], Any], watch: Callable[[Callable[[], Any]], Sample], repeats: int, path: Path, device: str
 ) -> list[Sample]:
-    """Run steps under the profiler, one more before them, and write their trace.
+    """Run steps under the profiler, after one warm-up step, and write their trace.
 
-    `watch`: times a step; `path`: where the trace goes; `device`: ``cpu`` or ``cuda``.
+    `watch`: times a step; `path`: path of the trace; `device`: ``cpu`` or ``cuda``.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     samples = []

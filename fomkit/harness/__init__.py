@@ -1,1 +1,1 @@
-"""Programs that time ops in a process of their own, and in a vendor's pack."""
+"""Programs that time ops in a separate process, and in a vendor's pack."""

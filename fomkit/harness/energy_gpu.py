@@ -1,8 +1,8 @@
-"""Energy counters: of an NVIDIA GPU through pynvml, else nvidia-smi; of processors through RAPL's files.
+"""Read energy and power: of an NVIDIA GPU through pynvml, else nvidia-smi; of processors through RAPL's files.
 
-NVML states ±5 W of its power. On Ampere (but GA100) and later a power is the mean of the last second, so that what
-is shorter is blurred; the energy counter, from Volta on, is not. Sources: NVML API reference,
-nvmlDeviceGetPowerUsage and nvmlDeviceGetTotalEnergyConsumption; Linux kernel,
+NVML states an error of ±5 W for its power. On Ampere (except GA100) and later the power is the mean of the last
+second, so shorter events are averaged out; the energy counter, available from Volta on, has no such mean. Sources:
+NVML API reference, nvmlDeviceGetPowerUsage and nvmlDeviceGetTotalEnergyConsumption; Linux kernel,
 Documentation/power/powercap/powercap.rst, for /sys/class/powercap.
 """
 
@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 _ZONES = "sys/class/powercap"
 _MICRO = 1e-6
 COUNTED = ("package", "dram")
-"""Zones that are added up: a package counts its cores, memory is apart; psys counts all of these again."""
+"""Zones that are summed: a package includes its cores, memory is separate; psys would count all of them again."""
 
 
 class CannotReadError(Exception):
-    """Why an instrument gives no reading."""
+    """An instrument cannot be read; the message is the reason."""
 
 
 class Zone(NamedTuple):
-    """A counter: what it counts, its file [µJ] and where it begins anew [J]."""
+    """An energy counter: its name, its file [µJ] and the value at which it wraps [J]."""
 
     name: str
     path: Path
@@ -53,7 +53,7 @@ def read_zone(zone: Zone) -> float:
 
 
 def find_zones(root: Path = Path("/")) -> list[Zone]:
-    """Find the counters of packages and their memory, each read once to be sure."""
+    """Find the counters of packages and their memory; each is read once as a check."""
     found: list[Zone] = []
     for folder in sorted((root / _ZONES).glob("intel-rapl:*")):
         try:
@@ -62,7 +62,7 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
             continue
         if not name.startswith(COUNTED):
             continue
-        # A package that cannot be read raises: part of a machine's energy is not its energy.
+        # A package that cannot be read raises an error: a partial sum would not be the machine's energy.
         zone = Zone(name, folder / "energy_uj", _read_micro(folder / "max_energy_range_uj"))
         read_zone(zone)
         found.append(zone)
@@ -73,7 +73,7 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
 
 
 def read_limit(zone: Zone) -> float | None:
-    """Read the most power [W] that a package is built for; None where its files do not say."""
+    """Read the power limit [W] of a package; None if its files do not state it."""
     try:
         return _read_micro(zone.path.with_name("constraint_0_max_power_uw")) or None
     except CannotReadError:
@@ -81,18 +81,18 @@ def read_limit(zone: Zone) -> float | None:
 
 
 STATED_ERROR_W = 5.0
-"""What NVML says of its power, ± [W]."""
+"""Error of the power that NVML states, ± [W]."""
 _MILLI = 1e-3
 _SMI_S = 10.0
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What can be read of a GPU's board.
+    """The readable quantities of a GPU's board.
 
-    `power_w`: power of the moment, or of the last second [W].
+    `power_w`: present power, or mean of the last second [W].
     `energy_j`: energy since the driver was loaded [J]; None before Volta and through nvidia-smi.
-    `limit_w`: most power the board may take as it comes [W].
+    `limit_w`: default power limit of the board [W].
     """
 
     power_w: Callable[[], float]
@@ -102,7 +102,7 @@ class Gpu:
 
 
 def by_nvml(library: Any, which: str) -> Gpu:
-    """Read a GPU, by number or UUID, through ``pynvml`` or what has its functions."""
+    """Read a GPU, by number or UUID, through ``pynvml`` or an object with its functions."""
     try:
         library.nvmlInit()
         if which.isdigit():
@@ -142,7 +142,7 @@ def _command_output(command: Sequence[str]) -> str:
 
 
 def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_output) -> Gpu:
-    """Read through nvidia-smi, one process for each reading."""
+    """Read a GPU through nvidia-smi, with one process for each reading."""
 
     def query(field: str) -> float:
         command = ["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]
@@ -160,8 +160,8 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
 
 
 def find_gpu() -> Gpu:
-    """Find how the power of a GPU can be read."""
-    # A number or a UUID: the one that PyTorch calls the first.
+    """Return the GPU through pynvml, else nvidia-smi; raise CannotReadError if neither can read it."""
+    # Number or UUID of PyTorch's first device.
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
     try:
         import pynvml

@@ -1,1 +1,1 @@
-"""Projected beside measured: public comparisons, the proof on the machine at hand, measured runs."""
+"""Comparison of predictions with measurements: public data sets, a check on this machine, measured runs."""

@@ -1,4 +1,4 @@
-"""Projected beside measured: one cell for each model, machine and set of conditions that somebody measured."""
+"""Compare projections with measurements: one cell for each measured model, machine and set of conditions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MEASURED = "measured"
 class Cell:
     """One model on one machine under one set of conditions.
 
-    `rows`: those that the figure is made of, all of one basis: estimated ones are never averaged with measured.
+    `rows`: the measurements behind the figure, all of one basis: estimates are never averaged with measurements.
     `measured`: median of the rows, from the lowest low to the highest high, in the unit of their quantity.
-    `projected`: the same quantity as predicted; None where the profile does not say how many samples an epoch has.
-    `estimate`: none where nothing could be predicted; ``missing`` says why.
+    `projected`: the predicted quantity; None if the profile does not state the samples of an epoch.
+    `estimate`: None if nothing could be predicted; ``missing`` has the reason.
     """
 
     model: str
@@ -39,29 +39,29 @@ class Cell:
 
     @property
     def is_measured(self) -> bool:
-        """False where the figure is somebody's estimate."""
+        """False if the figure is an estimate by its author."""
         return self.rows[0].basis == MEASURED
 
     @property
     def holds(self) -> str:
-        """What the measured figure holds besides the model's ops, in the words of its table."""
+        """What the measured figure includes besides the model's ops, in the words of its table."""
         return "; ".join(dict.fromkeys(row.holds for row in self.rows if row.holds))
 
     @property
     def explained(self) -> float | None:
-        """The projected time as a share of the measured one; None where one is unknown."""
+        """The projected time as a share of the measured time; None if either is unknown."""
         return explained_share(self.quantity, self.projected, self.measured.value)
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured figure lies in the projected interval."""
+        """Whether the measured figure is in the projected interval."""
         return None if self.projected is None else self.projected.low <= self.measured.value <= self.projected.high
 
 
 def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
-    """Give how many times faster a cell is than a baseline's, as measured and as projected.
+    """Return the speed of a cell relative to the baseline's cell, measured and projected.
 
-    Of two epochs of unknown length the steps give the ratio: their number is the same on both machines.
+    For epochs of unknown length the projected ratio is that of the steps: both machines run equally many.
     """
     measured = baseline.measured.value / cell.measured.value
     if cell.estimate is None or baseline.estimate is None:
@@ -74,9 +74,9 @@ def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
 
 
 def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None, int], list[Measurement]]:
-    """Group rows of one model, machine, quantity, batch, number of devices; where some are measured, only these.
+    """Group rows by model, machine, quantity, batch and devices; keep only measured rows if there are any.
 
-    Energy is no time and is not compared here.
+    Without measured rows a group keeps those of its first row's basis. Energy is not a time and is left out.
     """
     groups: dict[tuple[str, str, str, int | None, int], list[Measurement]] = {}
     for row in (row for row in rows if row.quantity != "energy_j"):
@@ -95,10 +95,10 @@ def make_cells(
     load_machine: Callable[[str], Machine],
     after_each: Callable[[], None] = lambda: None,
 ) -> tuple[Cell, ...]:
-    """Predict what each row of a table of measurements is a measurement of.
+    """Predict the quantity that each row of a table of measurements measured.
 
-    `options`: the batch is each row's own; `load_model`, `load_machine`: give a profile of a name; `after_each`:
-    called after each cell, so that somebody can watch.
+    `options`: the batch is replaced by each row's own; `load_model`, `load_machine`: return the profile of a name;
+    `after_each`: called after each cell, for progress output.
     """
     models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
     machines: dict[str, Machine | None] = {}
@@ -114,7 +114,7 @@ def make_cells(
 
 
 def _known(name: str, load_machine: Callable[[str], Machine]) -> Machine | None:
-    """Load a machine; None where there is no profile of the name, which leaves its cells without a projection."""
+    """Load a machine; return None if no profile has the name, and its cells get no projection."""
     try:
         return load_machine(name)
     except FomkitError as error:
@@ -144,7 +144,7 @@ def _line(row: Measurement) -> str:
 
 
 def counted_once(rows: Sequence[Measurement]) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
-    """Leave out rows that are a copy of an earlier one, and give a note of each."""
+    """Drop rows that copy an earlier row; return the others and a note for each copy."""
     first: dict[Measurement, Measurement] = {}
     notes = []
     for row in rows:
@@ -160,7 +160,7 @@ _CONDITIONS: Mapping[str, str] = {
 
 
 def conflict_notes(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Say of each cell that several rows tell what became of them, and what they differ in besides the figure."""
+    """Return a note for each cell of several rows: how they were combined, and in which conditions they differ."""
     notes = []
     for cell in cells:
         if len(cell.rows) > 1:

@@ -1,12 +1,12 @@
-"""DeepBench's training sheets with shapes left out by whole groups, or with only 20 rows known.
+"""Cross-validate DeepBench's training sheets by groups of shapes, or predict them from only 20 known rows.
 
-Rows are predicted from rows of other groups only, everything fitted anew without them, in two ways: `crossed` fits
-once per fold and takes each row's interval from the errors of the other folds, as `calibration` does when it
-judges itself; `nested` lets the product fit and judge the other folds alone, and asks it for the row like a user
-would. The second is what a user gets, and takes eleven times as long. Values are the same; the errors that make an
-interval are of fits that had seen the row in the quick way, and not in the slow. Of a device of which 20 rows of a
-kind are known, drawn by fixed seeds, convolutions and recurrent layers are told by the tables of the other devices
-too (`prediction.donors`); no other row of the device itself is known, in whatever number format.
+Each row is predicted from rows of other groups only, with everything refitted without its fold, in two ways.
+`crossed` fits once per fold and derives each row's interval from the errors of the other folds, as `calibration`
+does for its own scores. `nested` runs fomkit's whole fit on the other folds and predicts the row as for a user,
+which takes eleven times as long. Both return the same values. They differ in the errors behind an interval: in
+`crossed` these come from fits that included the row, in `nested` they do not. With 20 known rows of a kind, drawn
+by fixed seeds, convolutions and recurrent layers also use the tables of other devices (`prediction.donors`); no
+other row of the device itself is used, in any number format.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
 
-_TOLD = ("extrapolated", "interpolated")
+_SOURCES = ("extrapolated", "interpolated")
 
 
-def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+def _fold_masks(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
     for number in np.unique(fold):
         yield fold == number
 
 
-def _knowing(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
-    """Give the machine with some rows for its table, told what machines of other chips reach."""
+def _machine_with_rows(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
+    """Return the machine with the given rows as its table, and typical tables without its own architecture."""
     typical, own = machine.typical or shipped_typical_tables(), machine.device.architecture
     known = known.reset_index(drop=True)
     return replace(machine, timings=known, fits=fits, typical=typical, excluded=(own,) if own else ())
 
 
-def _ask(query: pd.DataFrame, machine: Machine, level: float) -> tuple[NDArray[np.float64], Words]:
-    """Give time, low and high (3, n) of the rows by the machine's fits, and their time sources."""
+def _predict_rows(query: pd.DataFrame, machine: Machine, level: float) -> tuple[NDArray[np.float64], Words]:
+    """Return time, low and high (3, n) of the rows by the machine's fits, and their time sources."""
     rows = query.reset_index(drop=True)
     found = interpolate.estimate(rows, machine, level)
     order = places_of(np.arange(len(rows)), found.index)
@@ -60,7 +60,7 @@ def _ask(query: pd.DataFrame, machine: Machine, level: float) -> tuple[NDArray[n
 
 
 def sheet_cases(rows: pd.DataFrame, times: NDArray[np.float64], sources: Words, level: float) -> Cases:
-    """Set rows beside their predictions (3, n); in a sum each counts as in a step."""
+    """Return rows with their predictions (3, n) as cases; the terms of sums are computed as in a step."""
     kinds = as_rows(rows).text("kind")
     return make_cases(rows["_time_s"].to_numpy(np.float64), *times, term=as_added(kinds, sources, times, level)[0])
 
@@ -68,35 +68,35 @@ def sheet_cases(rows: pd.DataFrame, times: NDArray[np.float64], sources: Words, 
 def crossed(
     rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
 ) -> Cases:
-    """Predict each row from the other folds, with an interval from the errors that the other folds had.
+    """Predict each row from the other folds, with an interval from the errors of the other folds.
 
-    `rows`: training rows of one family with their costs, numbered from 0; `fold` (n,); `machine`: whose facts
-    hold.
+    `rows`: training rows of one family with their costs, numbered from 0; `fold` (n,); `machine`: source of the
+    facts.
     """
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
-    log_s, spread, told = found.log_error + np.log(truth), found.spread, np.zeros(len(rows), np.intp)
-    # A fit alone is not what products are priced by: they are kept from falling with their size as well.
+    log_s, spread, source = found.log_error + np.log(truth), found.spread, np.zeros(len(rows), np.intp)
+    # Products are not priced by the fit alone: their times are also kept from falling with size.
     ((family, _),) = families(rows)
     for number, fit in found.fits.items():
         out = fold == number
-        # The product brings what it learns from in an order of its own.
+        # `training_rows` has an order of its own, so arrays of the fit are reordered by `_place`.
         known = training_rows(rows[~out].assign(_place=np.arange((~out).sum())), family)
         place = known["_place"].to_numpy()
         kept = {name: value[place] for name in ("residual", "row_noise") if len(value := getattr(fit, name))}
         fits = {str(family): written(fit._replace(**kept), known, kind)}
-        times, sources = _ask(rows[out], _knowing(machine, known, fits), level)
-        log_s[out], told[out] = np.log(times[0]), sources.are(_TOLD[1])
+        times, sources = _predict_rows(rows[out], _machine_with_rows(machine, known, fits), level)
+        log_s[out], source[out] = np.log(times[0]), sources.are(_SOURCES[1])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
-    for out in _parts(fold):
-        # The quantiles of n errors lie inside those of all: n + 1 instead of n, as in `calibration`.
+    for out in _fold_masks(fold):
+        # Quantiles of n errors are narrower than the true ones: n + 1 instead of n, as in `calibration`.
         outward = 0.5 + np.array([-level, level]) / 2 * (1 + 1 / (~out).sum())
         ends[:, out] = np.quantile(errors[~out], np.clip(outward, 0, 1))[:, None]
     low, high = np.minimum(ends[0], 0.0) * spread, np.maximum(ends[1], 0.0) * spread
     return replace(
-        sheet_cases(rows, np.exp([log_s, log_s + low, log_s + high]), Words(told, _TOLD), level), fold=fold
+        sheet_cases(rows, np.exp([log_s, log_s + low, log_s + high]), Words(source, _SOURCES), level), fold=fold
     )
 
 
@@ -107,20 +107,20 @@ def fit_and_predict(
     level: float = DEFAULT_LEVEL,
     others: Mapping[str, Others] | None = None,
 ) -> Cases:
-    """Fit some rows as the product does, and ask it for others.
+    """Fit the known rows as fomkit does for a user, and predict the queried rows.
 
-    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold; `others`: by
-    family, what other machines tell.
+    `known`, `query`: training rows of one family with their costs; `machine`: source of the facts; `others`: by
+    family, the data of other machines.
     """
-    knowing = _knowing(machine, known, fit_timings(known, others))
-    return sheet_cases(query, *_ask(query, knowing, level), level)
+    knowing = _machine_with_rows(machine, known, fit_timings(known, others))
+    return sheet_cases(query, *_predict_rows(query, knowing, level), level)
 
 
 def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
-    """Predict each row as the product would that knows the other folds only."""
+    """Predict each row as fomkit would for a user who has only the other folds."""
     truth = rows["_time_s"].to_numpy(np.float64)
     filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold, term=np.full(len(rows), np.nan))
-    for out in _parts(fold):
+    for out in _fold_masks(fold):
         found = fit_and_predict(rows[~out], rows[out], machine, level)
         for name in ("value", "low", "high", "term"):
             getattr(filled, name)[out] = getattr(found, name)
@@ -162,20 +162,20 @@ class Part(NamedTuple):
 
 
 def read_sheets(path: Path) -> list[Sheet]:
-    """Read which sheets there are."""
+    """Read the list of sheets."""
     rows = read_columns(path, Sheet._fields, ())
     return [Sheet(*(str(row[name]) for name in Sheet._fields)) for row in rows.to_dict("records")]
 
 
 def group_folds(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
-    """Give each row the fold in which its group is left out."""
+    """Return the number of the fold (n,) in which each row's group is left out."""
     columns = [name for name in GROUPS[kind] if name in rows.columns]
     groups = rows.groupby(columns, dropna=False, sort=True).ngroup().to_numpy(np.int64)
     return np.asarray(groups % FOLDS, np.int64)
 
 
 def parts(sheet: Sheet, machine: Machine) -> Iterator[Part]:
-    """Split a sheet into kinds and passes that have enough rows for ten folds."""
+    """Split a sheet into the kinds and passes that have enough rows for ten folds."""
     timings = machine.timings[
         (machine.timings["source_sheet"] == sheet.sheet) & (machine.timings["dtype"] == sheet.dtype)
     ]
@@ -192,7 +192,7 @@ def parts(sheet: Sheet, machine: Machine) -> Iterator[Part]:
 def cross_validated_cases(
     part: Part, machine: Machine, level: float, *, full: bool
 ) -> Iterator[tuple[str, Cases]]:
-    """Predict every row of a part without its group; recurrent layers of one step come apart from the others."""
+    """Predict every row of a part without its group; recurrent layers of one step are yielded separately."""
     if full:
         found = nested(part.rows, part.fold, machine, level)
     else:
@@ -213,7 +213,7 @@ KINDS = ("gemm", "conv", "rnn")
 
 
 def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases]:
-    """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored."""
+    """Predict the rows of a part from 20 of them, once per seed; the 20 known rows are not scored."""
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return
     others = others_of(machine)

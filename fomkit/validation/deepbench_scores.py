@@ -1,10 +1,11 @@
-"""Scores on single ops: DeepBench's sheets, EIE's and Vidur's layers, machines without timings, shipped tables.
+"""Score predictions of single ops: DeepBench, EIE's and Vidur's layers, machines by facts, shipped tables.
 
-Sheets are scored one by one, with their medians, beside what simple predictors reach with whole shape groups left
-out (from the notes on the data). EIE's are dense products that somebody else timed on a machine of ours. Of some
-machines it is asked what facts and other machines' tables know, as if nobody had timed their chip. Vidur timed
-the pieces of decoder layers as a serving engine runs them (`fomkit.readers.tables.simulators`): they are predicted
-by what ships for the board, which has nothing of them, and by its facts with the pieces of other models imported.
+DeepBench's sheets are scored one by one, with medians over sheets and the errors of simple predictors with whole
+shape groups left out (from the notes on the data). EIE's layers are dense products timed by others on a machine
+that fomkit has. Machines with a stated architecture are predicted from their facts and other machines' tables, as
+if their chip had no timings. Vidur timed pieces of decoder layers as a serving engine runs them
+(`fomkit.readers.tables.simulators`): they are predicted from the board's shipped profile, which has none of them,
+and from its facts with the pieces of other models imported.
 """
 
 from __future__ import annotations
@@ -52,18 +53,18 @@ SIMPLE: Mapping[str, Mapping[str, Errors]] = {
     "conv backward_input": _peers((55, 53), (42, 65), (39, 43), (32, 57), (20, 29), (13, 21)),
     "conv backward_weight": _peers((62, 59), (38, 57), (25, 32), (29, 49), (14, 21), (14, 19)),
 }
-"""Kind and pass to predictors: medians over the eleven sheets of median and mean absolute error."""
+"""Errors of simple predictors by kind and pass: medians over eleven sheets of median and mean absolute error."""
 
 GROUPED, FEW = "shape groups left out", "20 rows known"
 SHEETS = "median of sheets"
 
 
 class SheetScores(NamedTuple):
-    """What DeepBench's sheets gave.
+    """Scores and cases of DeepBench's sheets.
 
-    `lines`: medians first, where all sheets were asked for.
+    `lines`: medians first, if all sheets were scored.
     `cases`: left-out rows by kind, with the scores of one constant band per kind.
-    `full`, `thin`: the rows left out of whole sheets, and of those of which few rows are known, sheet by sheet.
+    `full`, `thin`: sheet by sheet, rows left out of whole sheets and rows predicted from few known rows.
     """
 
     lines: list[Score]
@@ -75,7 +76,7 @@ class SheetScores(NamedTuple):
 def median_line(
     lines: list[Score], comparison: str, what: str, peers: Mapping[str, Errors], machine: str = SHEETS
 ) -> Score:
-    """Give the medians over sheets or machines; totals and biases without their sign."""
+    """Return the medians over sheets or machines, of absolute values for totals and biases."""
     columns = [column.name for column in fields(Score) if column.type == "float"]
     values: dict[str, Any] = {
         name: float(np.median([abs(getattr(line, name)) for line in lines])) for name in columns
@@ -94,7 +95,7 @@ def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
 
 
 def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Sheet]:
-    """Take the sheets of these titles, or all."""
+    """Return the sheets of these titles, or all."""
     by_title = {sheet.title: sheet for sheet in known}
     wanted = list(by_title if titles is None else titles)
     for title in wanted:
@@ -106,7 +107,7 @@ def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Shee
 def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bool) -> SheetScores:
     """Score DeepBench's sheets.
 
-    `full`: refit inside each fold; `whole`: true where these are all sheets, so that their medians mean something.
+    `full`: refit inside each fold; `whole`: true if these are all sheets, so that medians are meaningful.
     """
     grouped: list[Score] = []
     few: list[Score] = []
@@ -123,7 +124,7 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
                 thin.append(join_cases(seeds))
                 few.append(score(thin[-1], FEW, "op", sheet.title, part.what, interval=level))
     medians = [*_medians(grouped, GROUPED), *_medians(few, FEW)] if whole else []
-    # The rival of all sheets together is one band per kind, whatever the sheet and the pass.
+    # The baseline for all sheets together is one constant band per kind, across sheets and passes.
     pooled = [constant_band(join_cases(cases), level) for cases in found.values()]
     whole_sheets = [cases for kind in found.values() for cases in kind]
     return SheetScores([*medians, *grouped, *few], pooled, whole_sheets, thin)
@@ -142,7 +143,7 @@ def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
 
 
 def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
-    """Score the layers, each batch by itself and all together; nothing is fitted to them."""
+    """Score EIE's layers, each batch separately and all together; nothing is fitted to them."""
     table = read_columns(shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
     lines = []
     for machine, rows in table.groupby("machine", sort=False):
@@ -156,16 +157,16 @@ def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
 HELD_OUT = "device left out"
 MACHINES = "median of machines"
 MOST = 100
-"""Timings of one kind, format and pass of a machine that are scored, spread evenly over its table."""
+"""Largest number of scored timings of one kind, format and pass of a machine, spread evenly over its table."""
 FEWEST = 20
 ROOFLINE = "datasheet roofline"
 _KEYS = ["dtype", "engine", "kind", "pass_name"]
 
 
-def _parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Give sheet, kind and some rows of each part of a machine's table whose rates are stated."""
+def _machine_parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield sheet, kind and some rows of each part of a machine's table that has a stated peak rate."""
     timings = row_major(machine.timings)
-    # Links make a collective's time, and no other machine has these.
+    # The time of a collective depends on the links, and no other machine has the same links.
     timings = timings[timings["kind"] != "collective"]
     passes = timings["pass_name"].where(timings["kind"].isin(["conv", "rnn"]), "").fillna("")
     for key, rows in timings.groupby([timings[name] for name in _KEYS[:3]] + [passes], sort=True):
@@ -185,7 +186,7 @@ def _floors(timed: pd.DataFrame, machine: Machine) -> NDArray[np.float64]:
 
 
 def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple[Cases, Errors]:
-    """Give ops with their predictions, and the errors of the datasheet's floors."""
+    """Return ops with their predictions as cases, and the errors of the datasheet roofline."""
     truth = op_seconds(rows)
     wanted = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
     ops = rows[wanted].dropna(axis=1, how="all").reset_index(drop=True)
@@ -193,17 +194,17 @@ def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
     return cases_of_table(timed, truth), scores.errors_of(truth, _floors(timed, machine))
 
 
-def _middle(lines: list[Score]) -> Score:
+def _median_over_machines(lines: list[Score]) -> Score:
     peers = [line.peers[ROOFLINE] for line in lines]
-    middle = Errors(*(float(np.median([getattr(peer, name) for peer in peers])) for name in Errors._fields))
-    return median_line(lines, HELD_OUT, lines[0].what, {ROOFLINE: middle}, MACHINES)
+    median_errors = Errors(*(float(np.median([getattr(peer, name) for peer in peers])) for name in Errors._fields))
+    return median_line(lines, HELD_OUT, lines[0].what, {ROOFLINE: median_errors}, MACHINES)
 
 
 def held_out_scores(level: float) -> tuple[list[Score], list[Cases]]:
-    """Score timings of every shipped machine whose architecture is stated, its chip excluded.
+    """Score the timings of every shipped machine with a stated architecture, predicted without its chip.
 
-    Gives the lines, medians over machines first, then one for each machine and format, last all ops together; and
-    the cases, machine by machine.
+    Returns the lines (medians over machines, then one for each machine and format, last all ops together) and the
+    cases, machine by machine.
     """
     lines: dict[str, list[Score]] = {}
     everything: list[Cases] = []
@@ -211,14 +212,14 @@ def held_out_scores(level: float) -> tuple[list[Score], list[Cases]]:
         machine = load_machine(path)
         if not machine.device.architecture or machine.device_of:
             continue
-        for sheet, what, rows in _parts(machine):
+        for sheet, what, rows in _machine_parts(machine):
             cases, roofline = _held_out_cases(rows, machine, level)
             everything.append(cases)
             line = score(cases, HELD_OUT, "op", sheet, what, {ROOFLINE: roofline}, level)
             lines.setdefault(what, []).append(line)
     together = [score(join_cases(everything), HELD_OUT, "op", "all", "all", interval=level)] if everything else []
     each = (line for found in lines.values() for line in found)
-    return [*map(_middle, lines.values()), *each, *together], everything
+    return [*map(_median_over_machines, lines.values()), *each, *together], everything
 
 
 BEFORE, AFTER = "Vidur's pieces before import", "Vidur's pieces, other models imported"
@@ -228,13 +229,13 @@ PIECES: Mapping[str, str] = {
     "mlp_act": "activation", "add": "addition", "emb": "embedding", "attn_pre_proj": "projections",
     "attn_post_proj": "projections", "mlp_up_proj": "projections", "mlp_down_proj": "projections",
 }  # fmt: skip
-"""Their pieces by what they are here."""
+"""Vidur's pieces to fomkit's groups of pieces."""
 FOUR = ("norm", "positions", "activation", "addition")
-"""What no other table has in such numbers; all of them together are a line."""
+"""Groups with more timings than in any other table; all four together have a line."""
 
 
 def read_pieces() -> pd.DataFrame:
-    """Read the rows that come with fomkit; ``what`` says which of `PIECES` each is."""
+    """Read the pieces that ship with fomkit; ``what`` is each piece's group in `PIECES`."""
     path = shipped_folder("validation") / "vidur" / "pieces.csv.gz"
     texts = ("machine", "model", "piece", "kind", "op", "dtype", "engine", "pass_name", "source_file")
     rows = read_columns(path, texts, [name for name in read_header(path) if name not in texts])
@@ -242,7 +243,7 @@ def read_pieces() -> pd.DataFrame:
 
 
 def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str, Cases]:
-    """Predict rows of one board, by what they are."""
+    """Predict the rows of one board; return the cases by group of pieces."""
     ops = rows[[name for name in IDENTITY if name in rows.columns]].dropna(axis=1, how="all")
     timed = predict_ops(ops.reset_index(drop=True), with_fits(machine), interval=level).ops
     truth = rows["time_s"].to_numpy(np.float64)
@@ -256,7 +257,7 @@ def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str
 def _piece_lines(
     parts: Sequence[Mapping[str, Cases]], comparison: str, machine: str, level: float
 ) -> Iterator[Score]:
-    """Score each piece of a board, and the four that other tables lack together."""
+    """Score each group of pieces of a board, and the groups of `FOUR` together."""
     whats = list(dict.fromkeys(what for part in parts for what in part))
     joined = {what: join_cases([part[what] for part in parts if what in part]) for what in whats}
     four = join_cases([joined[what] for what in FOUR if what in joined])
@@ -264,8 +265,8 @@ def _piece_lines(
         yield score(cases, comparison, "op", machine, what, interval=level)
 
 
-def _knowing(machine: Machine, rows: pd.DataFrame) -> Machine:
-    """Give a board with these rows as its only timings."""
+def _machine_with_rows(machine: Machine, rows: pd.DataFrame) -> Machine:
+    """Return a board with these rows as its only timings."""
     columns = {column.name: rows[column.name] if column.name in rows.columns else
                float("nan") if column.dtype == "number" else "" for column in TIMINGS}  # fmt: skip
     timings = pd.DataFrame(columns, rows.index).assign(harness="Vidur", library="Sarathi-Serve", harness_s=0.0)
@@ -273,30 +274,30 @@ def _knowing(machine: Machine, rows: pd.DataFrame) -> Machine:
 
 
 def piece_scores(level: float) -> list[Score]:
-    """Score the pieces of each board before an import, and with those of other models imported.
+    """Score the pieces of each board without imported pieces, and with those of other models imported.
 
-    Models are left out by every second name; a size that another model has, too, is then a row of the table.
+    Two folds leave out every second model by name. A size that another model also has is then a row of the table.
     """
     lines = list[Score]()
     for name, rows in read_pieces().groupby("machine", sort=True):
         machine = load_machine(str(name))
         lines += _piece_lines([_piece_cases(rows, machine, level)], BEFORE, str(name), level)
-        # Fits of products are the long ones, and other tables have products.
+        # Without projections: fits of products take longest, and other tables have products.
         traffic = rows[rows["what"] != "projections"]
         models = sorted(set(traffic["model"]))
         folds: list[Mapping[str, Cases]] = []
         for fold in (0, 1):
             out = traffic["model"].isin(models[fold::2])
-            folds.append(_piece_cases(traffic[out], _knowing(machine, traffic[~out]), level))
+            folds.append(_piece_cases(traffic[out], _machine_with_rows(machine, traffic[~out]), level))
         lines += _piece_lines(folds, AFTER, str(name), level)
     return lines
 
 
 def table_scores() -> list[Score]:
-    """Give the errors that fits of shipped tables keep of their own rows, each predicted without its shape group.
+    """Return the cross-validation errors stored in the fits of shipped tables, by shape groups left out.
 
-    A line is of the tables of one family, ``medians`` has each. Intervals were set by just these errors, so hits
-    and widths are unknown.
+    A line is the median over the tables of one family; ``medians`` has each table. The intervals were set by these
+    same errors, so hit rates and widths are NaN.
     """
     lines, nan = dict[str, list[Score]](), float("nan")
     names = {path.name.split(".")[0] for path in shipped_folder("machine_profiles").glob("*.timings.csv*")}
@@ -304,6 +305,6 @@ def table_scores() -> list[Score]:
         for family, fit in with_fits(load_machine(name)).fits.items():
             errors = cross_validation_errors([fit]) if isinstance(fit, Mapping) else None
             if errors is not None:
-                of = (errors["ops"], errors["median"], errors["mean"], nan, nan, nan, nan, nan, nan)
-                lines.setdefault(family, []).append(Score(TABLES, "op", name, family, *of))
+                figures = (errors["ops"], errors["median"], errors["mean"], nan, nan, nan, nan, nan, nan)
+                lines.setdefault(family, []).append(Score(TABLES, "op", name, family, *figures))
     return [median_line(lines[family], TABLES, family, {}, OF_TABLES) for family in sorted(lines)]

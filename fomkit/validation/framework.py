@@ -1,28 +1,29 @@
-"""The kernels that PyTorch's eager mode and autograd start for a call of an op graph, as rows of OPS in fp32.
+"""Derive the kernels that PyTorch's eager mode and autograd start for a call of an op graph, as fp32 rows of OPS.
 
-Rules with a reason in the framework's code, none of them fitted to a label. Forward:
+`FORWARD`, `backward` and `accumulate` apply these rules, which follow PyTorch's code and are not fitted to labels.
+Forward:
 
 - Views (transpose, permute, view, expand, slices) and arithmetic of Python numbers start nothing.
 - ``matmul`` of four axes reshapes its operands to three; an operand that was permuted before is copied for that,
-  unless the batch is 1 (ATen/native/LinearAlgebra.cpp, `_matmul_impl`). ``bmm`` takes three and copies nothing.
-- ``contiguous`` and ``reshape`` copy what was transposed just before, and nothing else.
-- ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights so).
-- A repeated operand is read once if the cache holds it until its next use, else each time.
+  unless the batch is 1 (ATen/native/LinearAlgebra.cpp, `_matmul_impl`). ``bmm`` has three axes and copies nothing.
+- ``contiguous`` and ``reshape`` copy a tensor that was transposed just before, and no other.
+- ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights this way).
+- A repeated operand is read once if the cache still holds it at its next use, else each time.
 - ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
-- Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu). Its
-  gradient, asked for while gradients are recorded, as a call timed alone is, takes three kernels that can be
-  derived again (derivatives.yaml: ``infinitely_differentiable_native_dropout_backward``); in a step it takes one.
+- Dropout in training also writes a mask of one byte per element (ATen/native/cuda/Dropout.cu). Its gradient is one
+  kernel in a step. In a call timed alone, gradients are recorded, and it is three differentiable kernels
+  (derivatives.yaml: ``infinitely_differentiable_native_dropout_backward``).
 
-Backward, and adding gradients up (derivatives.yaml and the kernels it names):
+Backward, and accumulation of gradients (derivatives.yaml and the kernels it names):
 
-- The gradient of an addition is handed on as it is.
-- A linear layer takes one product for its input, one for its weights, and a sum over the rows for its bias.
+- The gradient of an addition is passed on without a kernel.
+- A linear layer has one product for its input, one for its weights, and a sum over the rows for its bias.
 - ``softmax`` multiplies gradient and result first, in a kernel of its own (ATen/native/cuda/SoftMax.cu).
 - Layer norm: one kernel for the input, one for gain and bias; both read gradient and input.
-- ``tanh``, ``gelu`` and ``relu`` read the gradient and one saved tensor; a power takes three kernels.
-- A batched product takes two; the gradients of its permuted operands are copied where heads are merged again.
-- Splitting queries, keys and values in one tensor concatenates their gradients, one copy.
-- ``accumulate``: gradient += new gradient, two reads and one write; a second layer's worth for the bias.
+- ``tanh``, ``gelu`` and ``relu`` read the gradient and one saved tensor; a power has three kernels.
+- A batched product has two; the gradients of its permuted operands are copied where heads are merged again.
+- Splitting one tensor into queries, keys and values concatenates their gradients, one copy.
+- ``accumulate``: gradient += new gradient, two reads and one write, for the weights and again for the bias.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ Work = dict[str, str | float]
 """Columns of an OPS row but for its pass and count."""
 
 MASK_BYTE = 1.0
-"""A mask of a dropout or a condition is a byte per element."""
+"""Byte per element of the mask of a dropout or a condition."""
 CACHE_BYTE = 2.0**25
-"""Bytes between two uses of one operand from which no cache of the labelled devices still holds it (32 MiB)."""
+"""Traffic [byte] between two uses of an operand above which no labelled device's cache still holds it (32 MiB)."""
 
 
 def product(
     op: str, b: float, m: float, n: float, k: float, *, trans_a: float = 0.0, trans_b: float = 0.0
 ) -> Work:
-    """Give b products (m×k)·(k×n)."""
+    """Return the work of b products (m×k)·(k×n)."""
     return {
         "op": op, "kind": "gemm", "b": float(b), "m": float(m), "n": float(n), "k": float(k),
         "trans_a": trans_a, "trans_b": trans_b,
@@ -53,7 +54,7 @@ def product(
 
 
 def traffic(op: str, kind: str, numel: float, row: float, read: float, written: float, inputs: float) -> Work:
-    """Give work that is decided by what it reads and writes, both counted in elements of 4 bytes."""
+    """Return the work of an op priced by its traffic; reads and writes are counted in elements of 4 bytes."""
     return {
         "op": op, "kind": kind, "numel": float(numel), "row": float(row), "inputs": float(inputs),
         "read_byte": ITEM * read, "write_byte": ITEM * written,
@@ -61,21 +62,21 @@ def traffic(op: str, kind: str, numel: float, row: float, read: float, written: 
 
 
 def elementwise(op: str, output: Shape, tensors: float) -> Work:
-    """Give an op that reads so many tensors of its output's size."""
+    """Return the work of an element-wise op that reads so many tensors of its output's size."""
     numel = prod(output)
     return traffic(op, "pointwise", numel, output[-1], tensors * numel, numel, tensors)
 
 
 def copy(op: str, shape: Shape) -> Work:
-    """Give a copy into new memory."""
+    """Return the work of a copy into new memory."""
     return traffic(op, "copy", prod(shape), shape[-1], prod(shape), prod(shape), 1)
 
 
 def operand_reads(operand: Shape, output: Shape) -> float:
-    """Count the elements that an op reads of an operand which is repeated over its output.
+    """Count the elements that an op reads of an operand that is broadcast over its output.
 
-    It is read once if it is still in the cache when its turn comes again, else each time. Between two turns the
-    block behind the innermost repeated axis passes: read, written, and the operand itself.
+    The operand is read once if it is still in the cache at its next use, else each time. Between two uses the
+    block of the axes after the innermost repeated axis moves three times: read, written, and the operand itself.
 
     >>> operand_reads((16, 1, 1, 512), (16, 16, 512, 512))
     8192.0
@@ -101,7 +102,7 @@ TENSORS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "VECgelu": (("aten::gelu_backward", 2),),
     "VECrelu": (("aten::threshold_backward", 2),),
 }
-"""Element-wise calls to the kernels of their gradient, each with the tensors that it reads."""
+"""Element-wise calls to the kernels of their gradient, each with the number of tensors that it reads."""
 
 
 def _backward_linear(row: GraphRow) -> list[Work]:
@@ -118,7 +119,7 @@ def _backward_linear(row: GraphRow) -> list[Work]:
 
 def _backward_batched(row: GraphRow) -> list[Work]:
     b, m, k, n = row.forward[0][1]
-    # Queries × keys reduces over the head's length and merges both gradients; weights × values has it as n.
+    # Queries × keys has the head's length as k, and both gradients are copied; weights × values has it as n.
     sides = ((b, m, k), (b, k, n)) if k <= n else ((b, m, n), (b, k, n))
     return [
         product("aten::bmm", b, m, k, n, trans_b=1.0),
@@ -153,7 +154,7 @@ def _backward_unnamed(row: GraphRow) -> list[Work]:
     if row.function == "split" and row.inputs:
         return [copy("aten::cat", row.inputs[0])]
     if row.function == "max" and row.numel > 1:
-        # Half of the gradient where both are equal, none where the number is larger: two masked kernels.
+        # Half of the gradient if both are equal, 0 if the number is larger: two masked kernels.
         return [elementwise("aten::masked_fill", row.output, 2)] * 2
     return []
 
@@ -181,12 +182,12 @@ _BACKWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
 
 
 def backward(row: GraphRow) -> list[Work]:
-    """Give the kernels of a call's gradient."""
+    """Return the kernels of a call's gradient."""
     return _BACKWARD[row.opname](row) if row.opname in _BACKWARD else []
 
 
 def backward_alone(row: GraphRow) -> list[Work]:
-    """Give the kernels of a call's gradient where it was timed by itself and they are not those of a step."""
+    """Return the kernels of a call's gradient timed by itself, if they differ from those in a step; else none."""
     if row.opname != "dropout":
         return []
     widened = _pointwise("aten::_to_copy", row, row.numel * MASK_BYTE / ITEM, 1)
@@ -194,21 +195,21 @@ def backward_alone(row: GraphRow) -> list[Work]:
 
 
 def accumulate(row: GraphRow) -> list[Work]:
-    """Give the kernels that add a call's gradients to those of the step before."""
+    """Return the kernels that add a call's gradients to those of the step before."""
     return [elementwise("aten::add", tuple(sizes), 2) for _, sizes in row.accumulate]
 
 
 REORDERED = ("transpose", "permute")
-"""Views after which the memory is no longer in the order of the axes."""
+"""Views after which the memory order is no longer the order of the axes."""
 FIRST_PRODUCT = "transpose"
-"""In the graphs the keys are transposed just before the product of queries and keys, and before that one only."""
+"""The call before the product of queries and keys: the graphs transpose the keys there, and before no other."""
 LOOKED_UP = ("embed", "embeddings", "embedding", "wpe", "wte", "tokens")
 _MASKS = ("masked_fill_", "lt", "gt", "le")
 
 
 def _forward_linear(row: GraphRow) -> list[Work]:
     rows, inputs, outputs = row.forward[0][1]
-    # nn.Linear keeps its weights as outputs × inputs, the Conv1D of GPT-2 as inputs × outputs.
+    # nn.Linear stores its weights as outputs × inputs, the Conv1D of GPT-2 as inputs × outputs.
     stored = 0.0 if row.function == "addmm" else 1.0
     return [product("aten::addmm", 1, rows, outputs, inputs, trans_b=stored)]
 
@@ -262,7 +263,7 @@ def _mean(row: GraphRow) -> list[Work]:
 
 
 def _forward_unnamed(row: GraphRow) -> list[Work]:
-    """Give the work of calls that NeuSight's graphs class as free and the framework does not."""
+    """Return the work of calls that NeuSight's graphs classify as free although the framework runs kernels."""
     function, tensor = row.function, row.numel > 1 and bool(row.inputs)
     if function == "reshape" and row.before.startswith(REORDERED):
         return [copy("aten::clone", row.output)]
@@ -299,5 +300,5 @@ FORWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
     "misc": _forward_unnamed,
     **dict.fromkeys(("getitem", "setitem", "count", "output", "Weight"), lambda _row: []),
 }
-"""Class of a call to what the framework runs. Slices are views; what a mixture of experts moves between its
-experts by a mask (getitem, setitem, count) depends on the data and is left out."""
+"""Class of a call to the kernels that the framework runs. Slices are views. The data that a mixture of experts
+moves between experts by a mask (getitem, setitem, count) depends on the input and is left out."""

@@ -1,7 +1,8 @@
-"""Op graphs as OPS tables, one row per kernel that the framework runs, and their times per call and per pass.
+"""Convert op graphs to OPS tables with one row per kernel, and predict their times per call and per pass.
 
-A device of a table of labels is a profile by name, else the facts that the table's folder lists. What such a
-folder, laid out like NeuSight's, lacks is taken from the one that comes with fomkit.
+`LabelFolder` reads a folder of labels, op graphs and devices laid out like NeuSight's; tables that it lacks are
+read from the folder that ships with fomkit. A labelled device is a shipped profile, else the facts that the
+folder lists.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from fomkit.validation.labels import GraphRow, read_graphs, read_single_calls, r
 FORWARD_LABEL, BACKWARD_LABEL, ACCUMULATE_LABEL = "fw", "bw", "acc"
 """The three times that a label has for a call."""
 TRAINING = "-train-"
-"""What the name of a graph of a training step holds: it has gradients."""
+"""Part of the name of a training graph, which has gradients."""
 
 
 def _forward(row: GraphRow) -> list[Work]:
-    """Give what a call runs; one of a class without a rule is work that nothing prices, not none."""
+    """Return the kernels of a call; a class without a rule is unpriced work (kind "other"), not zero work."""
     return FORWARD[row.opname](row) if row.opname in FORWARD else [{"op": row.opname, "kind": "other"}]
 
 
@@ -64,29 +65,28 @@ def _rows(graph: str, row: GraphRow) -> Iterator[dict[str, str | float]]:
 def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
     """Make one OPS table of all graphs.
 
-    Gives a DataFrame: besides the columns of OPS: ``graph``, ``call`` and ``class`` say which call of which model
-    a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc, "" where none does; ``in_step``
-    is false where only a call that was timed by itself runs it.
+    Returns the columns of OPS with ``graph``, ``call`` and ``class`` of each kernel, its ``label`` (fw, bw or acc;
+    "" if no label counts it) and ``in_step``, false for kernels run only by a call timed by itself.
     """
     rows = [one for graph, row in graphs for one in _rows(graph, row)]
     return pd.DataFrame(rows).assign(dtype="fp32", engine="vector")
 
 
 LAUNCH_S = (5e-6, 3e-6, 10e-6)
-"""Usual host cost of one launch: value, low, high, as in the shipped profiles."""
+"""Typical host cost of one launch [s]: value, low, high, as in the shipped profiles."""
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
 _PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsVEC"), "matrix": ("SingleFLOPsMM",)}
 _POWER, _CHIP = ("tdp_w", "node_nm"), ("L2Cache", "real_sm", "Num_Sm")
-"""Limit of a board's power [W] and process of its chip [nm]; its last cache [MB] and its processors, corrected and
-as NeuSight lists them (a P4 with 40, which has 20). The list may lack each."""
+"""Columns of a board's power limit [W] and process [nm]; of its last cache [MB] and its number of processors,
+corrected and as NeuSight lists it (40 for a P4, which has 20). Each column may be missing."""
 
 
 class Profiles(NamedTuple):
-    """Which profiles stand for a device.
+    """The profiles that represent a device.
 
-    `own`: profile with the device's own timings; "" where there is none.
-    `other`: profile of another board of that chip, timed by somebody else; "" where there is none.
-    `apart`: why its figures are reported apart; "" where they count.
+    `own`: profile with the device's own timings; "" if there is none.
+    `other`: profile of another board of that chip, timed by others; "" if there is none.
+    `apart`: why the device's figures are reported separately; "" if they are counted.
     """
 
     own: str
@@ -95,7 +95,7 @@ class Profiles(NamedTuple):
 
 
 def read_profiles(path: Path) -> dict[str, Profiles]:
-    """Read which profile stands for which device."""
+    """Read the profiles of each device."""
     rows = read_columns(path, ("device", "machine", "other", "apart"), ())
     return {row["device"]: Profiles(row["machine"], row["other"], row["apart"]) for row in rows.to_dict("records")}
 
@@ -105,7 +105,7 @@ def _words(name: str) -> set[str]:
 
 
 def nearest_device(name: str, known: list[str]) -> str | None:
-    """Find the device of a list that a label means; None where none or more than one fits best.
+    """Find the device of a list that a label names; None if no device, or more than one, fits best.
 
     >>> nearest_device("A100-PCIe-40GB", ["NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "Tesla T4"])
     'NVIDIA A100-PCIE-40GB'
@@ -121,9 +121,9 @@ def nearest_device(name: str, known: list[str]) -> str | None:
 
 
 def facts_only(name: str, path: Path) -> Machine | None:
-    """Make a machine without timings from a list of devices; None where the list does not have it.
+    """Make a machine without timings from a list of devices; None if the list does not have the device.
 
-    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s, where it has them W, nm,
+    `name`: the device as the labels name it; `path`: ``devices.csv``, with GFLOP/s, GB/s and optionally W, nm,
     processors and MB.
     """
     if not path.is_file():
@@ -151,9 +151,9 @@ def facts_only(name: str, path: Path) -> Machine | None:
 
 
 def without_timings(machine: Machine, architecture: str = "") -> Machine:
-    """Give the machine as if nobody had timed it, nor another board of its chip.
+    """Return the machine without its timings, and with timings of its chip on other boards excluded.
 
-    `architecture`: vendor, generation and chip, where the machine does not state it.
+    `architecture`: vendor, generation and chip, if the machine does not state it.
     """
     device = replace(machine.device, architecture=machine.device.architecture or architecture)
     bare = replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="", device=device)
@@ -161,9 +161,9 @@ def without_timings(machine: Machine, architecture: str = "") -> Machine:
 
 
 def architecture_of(name: str, path: Path) -> str:
-    """Find the architecture of a device by a word of its name; "" where the table has none.
+    """Find the architecture of a device by a word of its name; "" if the table has none.
 
-    `name`: as the labels name the device; `path`: ``chips.csv``: word, architecture.
+    `name`: the device as the labels name it; `path`: ``chips.csv``, with word and architecture.
     """
     rows = read_columns(path, ("word", "architecture"), ())
     known = dict(zip(rows["word"], rows["architecture"], strict=True))
@@ -174,16 +174,16 @@ NO_PROFILES = Profiles("", "", "")
 
 
 def shipped() -> Path:
-    """Give the tables that come with fomkit."""
+    """Return the folder of the tables that ship with fomkit."""
     return shipped_folder("validation") / "neusight"
 
 
 @dataclass(frozen=True)
 class LabelFolder:
-    """Labels, op graphs and devices, read when they are asked for.
+    """Labels, op graphs and devices of a folder, read on first use.
 
-    `path`: with ``e2e.csv`` or ``oplabels.csv`` or both, and any of ``opgraphs.csv``, ``devices.csv``,
-      ``kernels.csv``, ``profiles.csv``; each plain or packed (``.csv.gz``).
+    `path`: folder with ``e2e.csv`` or ``oplabels.csv`` or both, and any of ``opgraphs.csv``, ``devices.csv``,
+      ``kernels.csv``, ``profiles.csv``; each plain or gzipped (``.csv.gz``).
     """
 
     path: Path
@@ -211,19 +211,19 @@ class LabelFolder:
 
     @cached_property
     def whole_models(self) -> pd.DataFrame | None:
-        """The labels of whole passes; None where the folder has none."""
+        """The labels of whole passes; None if the folder has none."""
         path = self.find("e2e")
         return None if path is None else read_whole_models(path)
 
     @cached_property
     def single_calls(self) -> pd.DataFrame | None:
-        """The labels of single calls; None where the folder has none."""
+        """The labels of single calls; None if the folder has none."""
         path = self.find("oplabels")
         return None if path is None else read_single_calls(path)
 
     @cached_property
     def profiles(self) -> dict[str, Profiles]:
-        """Which profiles stand for which devices; the folder's own word goes first."""
+        """The profiles of each device; the folder's own table overrides the shipped one."""
         own = self.find("profiles")
         known = read_profiles(self._or_shipped("profiles"))
         return known | (read_profiles(own) if own is not None else {})
@@ -235,18 +235,18 @@ class LabelFolder:
         return list(dict.fromkeys(name for table in tables if table is not None for name in table["device"]))
 
     def facts(self, device: str) -> Machine | None:
-        """Make a machine of the facts that a list of devices states; None where none knows the device."""
+        """Make a machine of the facts in the lists of devices; None if no list has the device."""
         lists = [path for path in (self.find("devices"), shipped() / "devices.csv") if path is not None]
         return next((found for path in lists if (found := facts_only(device, path)) is not None), None)
 
     def architecture(self, device: str) -> str:
-        """Give vendor, generation and chip of a device; "" where the table of chips does not have it."""
+        """Return vendor, generation and chip of a device; "" if the table of chips does not have it."""
         return architecture_of(device, self._or_shipped("chips"))
 
     def own_machine(self, device: str) -> Machine | None:
-        """Give the machine with the device's own timings: its profile, else the folder's own kernels of it."""
+        """Return the machine with the device's own timings: its profile, else one made of the folder's kernels."""
         name = self.profiles.get(device, NO_PROFILES).own
-        # A name that no profile has raises: facts must not take its place unsaid.
+        # A name without a profile raises an error: facts must not silently replace it.
         profile = load_machine(name) if name else None
         kernels = self.find("kernels")
         if profile is not None or kernels is None or device not in devices_of(kernels):
@@ -256,14 +256,13 @@ class LabelFolder:
 
 
 PLACE = ["graph", "call", "class", "label", "in_step"]
-"""Columns that say where a kernel belongs."""
+"""Columns that identify the call a kernel belongs to."""
 
 
 def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> pd.DataFrame:
     """Predict the kernels of op graphs, through the same stages as ``fomkit predict``.
 
-    `ops`: what `fomkit.validation.graphs.ops_of` gives, or some of its rows. Gives a DataFrame: a TIMED table with
-    the places.
+    `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `PLACE`.
     """
     rows = ops.reset_index(drop=True)
     if machine.device.peak("fp32", "matrix") is not None:
@@ -274,9 +273,9 @@ def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_L
 
 
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:
-    """Add up the kernels of each call once, whatever its count; NaN where one has no time.
+    """Sum the kernels of one execution of each call; NaN if a kernel has no time.
 
-    Gives a DataFrame: indexed by graph, call and label: ``time_s, low_s, high_s``.
+    Returns ``time_s, low_s, high_s``, indexed by graph, call and label.
     """
     keys = ["graph", "call", "label"]
     complete = timed["time_s"].notna().groupby([timed[key] for key in keys], sort=False).all()
@@ -286,10 +285,10 @@ def per_call(timed: pd.DataFrame) -> pd.DataFrame:
 def per_pass(
     timed: pd.DataFrame, graph: str, pass_name: str | None, level: float, uses: Uses = USES
 ) -> Span | None:
-    """Add up a pass of one model, or all of it; None where work has no time.
+    """Sum a pass of one model, or its whole step; None if a kernel has no time.
 
-    `timed`: what `predict_graphs` gives; `pass_name`: forward, backward, or None for both; `uses`: what use in a
-    step adds to the error of single kernels.
+    `timed`: the table of `predict_graphs`; `pass_name`: forward, backward, or None for both; `uses`: the errors
+    that use in a step adds to those of single kernels.
     """
     rows = timed[(timed["graph"] == graph) & timed["in_step"]]
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]

@@ -1,4 +1,4 @@
-"""Models × machines × frameworks × {train, infer}: rates; grid and comparison as plain content."""
+"""Compute rates of models × machines × frameworks × {train, infer}; grid and comparison as plain content."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ BATCHES = tuple(2**power for power in range(13))
 class GridCell:
     """One model on one machine with one framework in one mode.
 
-    `sample_per_s`: none where nobody knows; ``why`` says so.
-    `latency_s`: of one batch in inference.
+    `sample_per_s`: None if unknown; ``why`` has the reason.
+    `latency_s`: latency of one batch in inference.
     `basis`: measured or modelled; "" for an empty cell.
-    `excludes`: terms of a modelled step that nobody stated: its rate is an upper bound.
-    `fits`: whether the device's memory holds a modelled training step.
-    `explained`: of a modelled training, the device's time as a share of that measured on the machine at the same
-      batch, the least of several frameworks; None where nobody measured it.
+    `excludes`: terms of a modelled step that are not stated, so its rate is an upper bound.
+    `fits`: whether a modelled training step fits in the device's memory.
+    `explained`: for modelled training, the device's time as a share of the time measured on the machine at the
+      same batch, the smallest of several frameworks; None without a measurement.
     """
 
     model: str
@@ -54,7 +54,7 @@ class GridCell:
 
 
 def _infer(cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float) -> GridCell:
-    """Find the largest batch, a power of two, whose forward pass stays in the limit."""
+    """Find the largest batch, a power of two, whose forward pass stays within the limit."""
     best = cell
     for batch in BATCHES:
         one = estimate(model, machine, replace(options, batch=batch))
@@ -85,7 +85,7 @@ def _projected(
 
 
 def _rate(row: Measurement, model: ModelProfile) -> Span | None:
-    """Give the samples per second of a measured run, where the row and the profile say how many they are."""
+    """Return the samples per second of a measured run; None if row and profile do not state the samples."""
     figure = Span(row.value, row.low, row.high)
     if row.quantity == "sample_per_s":
         return figure
@@ -97,7 +97,7 @@ def _rate(row: Measurement, model: ModelProfile) -> Span | None:
 
 
 def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], level: float) -> GridCell:
-    """Fill a cell by what somebody measured of it; inference by the latency of a batch."""
+    """Fill a cell from measurements; in inference mode from the latency of a batch."""
     about = [
         row
         for row in rows
@@ -120,8 +120,8 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
                    latency_s=None if latency is None else at_level(latency, level))  # fmt: skip
 
 
-def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
-    """Say of a modelled training how much of what was measured on the machine at its batch it explains."""
+def _with_explained_share(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
+    """Add the share of the measured time, on the machine at the same batch, that modelled training explains."""
     if cell.mode != "train" or cell.sample_per_s is None:
         return cell
     about = [row for row in rows if (row.model, row.machine, row.batch) == (cell.model, cell.machine, cell.batch)]
@@ -143,9 +143,9 @@ def make_grid(
     limit_s: float = LATENCY_S,
     after_each: Callable[[], None] = lambda: None,
 ) -> tuple[GridCell, ...]:
-    """Fill the grid: projected for the framework a profile was traced with, measured for those of the table.
+    """Fill the grid: projected rates for the framework that traced a profile, else the measured ones of the table.
 
-    `options`: the batch of training is the profile's unless it is given; `limit_s`: most that a batch may take in
+    `options`: training uses the profile's batch unless one is set here; `limit_s`: longest time of a batch in
     inference [s]; `after_each`: called after each model on each machine.
     """
     cells = []
@@ -161,14 +161,14 @@ def make_grid(
                     if framework in traced:
                         projected = _projected(cell, traced[framework], machine, options, limit_s)
                         known = projected.sample_per_s or found.sample_per_s is None
-                        found = _held_against(projected, model, rows) if known else found
+                        found = _with_explained_share(projected, model, rows) if known else found
                     cells.append(found)
             after_each()
     return tuple(cells)
 
 
 def _column(model: ModelProfile, columns: Iterable[str]) -> str:
-    """Name the framework of a profile as the table of measurements does, such as keras/tensorflow."""
+    """Return a profile's framework by its name in the table of measurements, such as keras/tensorflow."""
     framework = model.traced_with.get("framework", "none")
     return next((one for one in columns if framework in one.split("/")), framework)
 
@@ -223,14 +223,14 @@ def _row(
 def _extended_summary(
     extended: Sequence[ExtendedProjection], all_verdicts: Sequence[CellVerdict]
 ) -> Summary | None:
-    """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
+    """Summarise the extended projections, without the cells whose measured time is unexplained."""
     unexplained = {id(one.cell) for one in all_verdicts if one.claim == "unexplained"}
     counted = [one for one in extended if id(one.cell) not in unexplained]
     return summarise([(one.cell.measured.value, one.projected) for one in counted])
 
 
 def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, float, Span]]:
-    """Give machine, measured and projected ratio of each cell whose ratio is claimed."""
+    """Return machine, measured and projected ratio of each cell whose ratio is claimed."""
     return [
         (one.cell.machine, one.ratio, one.projected_ratio)
         for one in all_verdicts
@@ -239,7 +239,7 @@ def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, floa
 
 
 def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[OfMachine]:
-    """Take the geometric mean of the ratios that are claimed, as measured and as projected, machine by machine."""
+    """Compute, for each machine, the geometric means of the claimed ratios as measured and as projected."""
     by_machine: dict[str, dict[str, tuple[float, Span]]] = {}
     for place, (machine, ratio, span) in enumerate(_claimed_ratios(all_verdicts)):
         by_machine.setdefault(machine, {})[str(place)] = ratio, span
@@ -261,7 +261,7 @@ def compare_content(
     hosted: Sequence[ExtendedProjection] = (),
     notes: Sequence[str] = (),
 ) -> ComparedContent:
-    """Put judged cells in the form of ``fomkit/compare/1``; ``said`` is what became of rows on the way."""
+    """Return the verdicts of all cells as ``fomkit/compare/1``; ``notes`` are remarks on the rows read."""
     absolute = [
         (one.cell.measured.value, one.cell.projected)
         for one in all_verdicts
@@ -284,7 +284,7 @@ def compare_content(
 def grid_content(
     cells: Sequence[GridCell], level: float, limit_s: float, notes: Sequence[str] = ()
 ) -> GridContent:
-    """Put a grid in the form of ``fomkit/grid/1``."""
+    """Return a grid as ``fomkit/grid/1``."""
     inference = "the forward pass of the training step, at the largest power of two that keeps the limit"
     return as_content(
         GridContent, schema="fomkit/grid/1", fomkit=__version__, interval=level, latency_limit_s=limit_s,

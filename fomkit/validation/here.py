@@ -1,4 +1,4 @@
-"""The whole chain proved on the machine at hand: ops measured, steps of ten models estimated and timed."""
+"""Check the whole chain on this machine: measure ops, estimate the steps of ten models, and time those steps."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from fomkit.validation.here_scores import SOURCES, Compared, Trace, Traced, case
 from fomkit.validation.scores import Aim, AimContent, Range, ScoreContent, check_aims, score
 
 QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
-"""Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
+"""Models that the quick plan also times on two threads: products and convolutions use both threads."""
 QUICK_NARROW = ("multilayer_perceptron", "convolutional", "encoder")
-"""Models of the quick plan whose ops and steps are timed in a narrower format as well."""
+"""Models that the quick plan also times in a narrower number format."""
 NARROW: Precision = "bf16"
 THREADS = 2
 SPARE = 0.5
-"""Share of a core that must be free, by the mean load of a minute, before threads are timed; ours is about 1."""
+"""Cores that must be free, by the mean load of a minute, before threads are timed; our own load is about 1."""
 BUDGET_S = {"quick": 240.0, "default": 900.0}
-"""Time [s] of each profile at most; more than the plans have, because ten models have more ops than one."""
+"""Time budget [s] of each profile; more than the plans have, because ten models have more ops than one."""
 Reporter = Callable[[str], None]
 
 
 class Tools(NamedTuple):
-    """What touches the machine; a test puts others in their places."""
+    """Functions that touch the machine; tests replace them."""
 
     trace: Trace = profile_file
     time_step: Callable[[Traced, int, str], MeasuredRun] = time_step
@@ -55,7 +55,7 @@ class Tools(NamedTuple):
 
 @dataclass(frozen=True)
 class Ratio:
-    """A model's step on one thread, as it is, over that on more or in a narrower format, projected and timed."""
+    """Ratio of a model's plain step to its step on more threads or in a narrower format, projected and timed."""
 
     name: str
     timed: float
@@ -66,15 +66,14 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a proof on the machine at hand gave.
+    """The result of a check on this machine.
 
-    `exact`, `unseen`: the same steps, estimated with the ops' exact shapes in the profile, and without any of
-      them.
-    `drift`: median of a model's step after all measurements over that before, less 1.
-    `widths`: half the 95 % interval of the median of a model's step before, as a share of it; None where unknown.
-    `seconds`: wall time [s] of each part of the proof.
+    `exact`, `unseen`: the same steps, estimated from a profile with the ops' exact shapes, and from one without.
+    `drift`: median step after all measurements over median step before them, less 1, by model.
+    `widths`: half the 95 % interval of the median step before, relative to the median; None if unknown.
+    `seconds`: wall time [s] of each part of the check.
     `skipped` (str, str): what was left out, and why.
-    `energy`: energy of a model's step, where an instrument could be read.
+    `energy`: energy of a model's step, if an instrument could be read.
     """
 
     exact: tuple[Compared, ...]
@@ -101,7 +100,7 @@ def _check_unseen(traced: Traced, sources: Sequence[str]) -> None:
 def _steps(
     traced: Sequence[Traced], machine: Machine, *, unseen: bool, precision: Precision | None = None
 ) -> Iterator[tuple[str, Span]]:
-    # Not widened by what these very models told.
+    # Without the harness name, so that intervals are not widened by the errors of these same models.
     bare = replace(machine, timings=machine.timings.assign(harness=""))
     for one in traced:
         found = estimate(one.model, bare, Options(interval=DEFAULT_LEVEL, precision=precision))
@@ -119,7 +118,7 @@ def _compared(
 
 
 class _Proving:
-    """A proof under way: its tools, and what was found so far."""
+    """State of a running check: its tools, the time spent and the skipped parts."""
 
     def __init__(self, folder: Path, quick: bool, tools: Tools, tell: Reporter) -> None:
         self.folder, self.plan, self.tools, self.tell = folder, "quick" if quick else "default", tools, tell
@@ -132,7 +131,7 @@ class _Proving:
     def times(
         self, traced: Sequence[Traced], when: str, threads: int = 1, precision: str = ""
     ) -> dict[str, MeasuredRun]:
-        """Time the steps; one that does not run is left out with its reason."""
+        """Time the steps; a step that fails is left out and its reason recorded."""
         begun, found = time.monotonic(), dict[str, MeasuredRun]()
         for one in traced:
             self.tell(f"timing the step of {one.model.name}, {when}")
@@ -163,7 +162,7 @@ def _width(run: MeasuredRun, name: str) -> float | None:
 
 
 class _Other(NamedTuple):
-    """The second machine of a ratio: the same one, used in another way."""
+    """The second machine of a ratio: this machine with other threads or another number format."""
 
     name: str
     quick: Sequence[str]
@@ -174,7 +173,7 @@ class _Other(NamedTuple):
 def _ratios(
     proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float], other: _Other
 ) -> Iterator[Ratio]:
-    """Compare the step as it is with that used in another way: projected by their profiles, and timed."""
+    """Yield ratios of the plain step to the step on the other machine, projected from both profiles and timed."""
     if proving.plan == "quick":
         traced = [some for some in traced if some.model.name in other.quick]
     models, precision = tuple(str(some.path) for some in traced), other.precision or ""
@@ -194,7 +193,7 @@ def _ratios(
 def _over_threads(
     proving: _Proving, traced: Sequence[Traced], machine: Machine, timed: dict[str, float]
 ) -> Iterator[Ratio]:
-    """Compare one thread with more."""
+    """Yield ratios of one thread to `THREADS`, unless there are too few free cores."""
     cores, load = proving.tools.cores(), proving.tools.load()
     if cores < THREADS:
         proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
@@ -208,7 +207,7 @@ def _over_threads(
 def _over_narrow(
     proving: _Proving, traced: Sequence[Traced], machine: Machine, timed: dict[str, float]
 ) -> list[Ratio]:
-    """Compare the step as it is with that under autocast; what goes wrong is left out, with its reason."""
+    """Return ratios of the plain step to the step under autocast; on an error record the reason instead."""
     why = f"the processor does not multiply {NARROW} numbers"
     if proving.tools.narrow():
         try:
@@ -257,10 +256,10 @@ def prove_here(
 ) -> Proof:
     """Measure this machine, estimate the steps of ten models and time them.
 
-    `quick`: by the quick plan of ``fomkit measure``, and fewer models on two threads; `names`: sources below
-    ``model_profiles/src``; `tell`: told before each part; `tools`: what traces, measures and times; default: those
-    of this machine. Raises FomkitError when PyTorch is missing, nothing can be timed, or the profile without the
-    models' shapes has one of them.
+    `quick`: use the quick plan of ``fomkit measure``, and fewer models on two threads; `names`: sources below
+    ``model_profiles/src``; `tell`: called with a message before each part; `tools`: trace, measure and time
+    models, default: on this machine. Raises FomkitError when PyTorch is missing, nothing can be timed, or the
+    profile without the models' shapes has one of them.
     """
     if tools is None:
         check_installed("torch", "measure")
@@ -276,7 +275,7 @@ def prove_here(
 SCHEMA = "fomkit/here/1"
 EXACT, UNSEEN = "exact shapes", "unseen shapes"
 TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
-"""Median error that a quiet core should show, and the one past which the command fails: a busy one shows more."""
+"""Median error expected of a quiet core, and the error above which the command fails; busy cores have more."""
 
 
 StepContent = TypedDict("StepContent", {"value_s": float, "low_s": float, "high_s": float, "error": float,
@@ -304,7 +303,7 @@ def _step(compared: Compared) -> StepContent:
 
 
 def content_of(proof: Proof) -> HereContent:
-    """Give everything as plain content (``fomkit/here/1``)."""
+    """Return everything as plain content (``fomkit/here/1``)."""
     groups = ((EXACT, proof.exact), (UNSEEN, proof.unseen))
     lines = [score(cases_of(steps), name, "model", "here", "step", interval=proof.level) for name, steps in groups]
     aims = [

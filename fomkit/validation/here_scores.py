@@ -1,4 +1,4 @@
-"""The ten models of the proof on the machine at hand, their steps timed, and estimates beside them."""
+"""Trace and time the ten models of the check on this machine, and compare their steps with estimates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Compared:
 
     @property
     def hit(self) -> bool:
-        """True where the interval holds the timed step."""
+        """True if the interval contains the timed step."""
         return self.span.low <= self.timed_s <= self.span.high
 
     @property
@@ -59,15 +59,16 @@ class Compared:
 
 
 def _side(errors: Sequence[float], widths: Sequence[float], pooled: float) -> float:
-    """Give what errors towards one side have beyond their intervals, as a standard deviation; few are eked out."""
+    """Return the deviation of errors towards one side beyond their intervals, with one pooled case added."""
     known = [error**2 - width**2 for error, width in zip(errors, widths, strict=True)]
     return math.sqrt(max((sum(known) + pooled**2) / (len(known) + 1), 0.0))
 
 
 def use_spread(steps: Sequence[Compared]) -> Spread:
-    """Tell what a sum of single ops misses of a step, from steps that were timed.
+    """Estimate the error of a step as the sum of its single ops, from timed steps.
 
-    Errors of each side, less what the intervals allow for already, with one more that has the spread of all.
+    For each side: the mean square of the errors less the square of the intervals' deviations. One more case with
+    the spread of all steps is added, because there are few.
     """
     below = [step for step in steps if step.log_error < 0]
     above = [step for step in steps if step.log_error >= 0]
@@ -86,16 +87,16 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
 
 
 def widened(compared: Compared, spread: Spread) -> Compared:
-    """Give an estimate with its interval widened."""
+    """Return an estimate with its interval widened by the spread."""
     span = compared.span
     low, high = spread.widen(span.value, span.low, span.high, span.level)
     return replace(compared, span=replace(span, low=low, high=high))
 
 
 def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
-    """Widen each estimate by what the other models tell: none is scored on what it was fitted to.
+    """Widen each estimate by the spread of the other models, so that none is scored on its own fit.
 
-    A single model has no others and stays as it is.
+    A single model has no others and is not widened.
     """
     if len(steps) < 2:
         return list(steps)
@@ -103,7 +104,7 @@ def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
 
 
 def cases_of(steps: Sequence[Compared]) -> Cases:
-    """Give steps as cases to score."""
+    """Return steps as cases to score."""
     return cases_of_spans([step.timed_s for step in steps], [step.span for step in steps])
 
 
@@ -118,7 +119,7 @@ Trace = Callable[[Path], ModelProfile]
 
 @dataclass(frozen=True)
 class Traced:
-    """A model of the ten: where its source is, and its profile in memory and as a file."""
+    """One of the ten models: the path of its source, its profile, and the path of the profile."""
 
     source: Path
     model: ModelProfile
@@ -126,12 +127,12 @@ class Traced:
 
 
 def source_of(name: str) -> Path:
-    """Give the source of one of the ten."""
+    """Return the path of the source of one of the ten models."""
     return shipped_folder("model_profiles") / "src" / f"{name}.py"
 
 
 def trace_models(names: Sequence[str], folder: Path, report: Callable[[str], None], trace: Trace) -> list[Traced]:
-    """Trace models by the framework that is installed, and write their profiles for who measures their ops."""
+    """Trace models by the installed framework, and write their profiles, which measuring their ops reads."""
     found = []
     for name in names:
         report(f"tracing {name}")
@@ -144,17 +145,14 @@ def trace_models(names: Sequence[str], folder: Path, report: Callable[[str], Non
 
 
 def shapes_of(model: ModelProfile) -> Shapes:
-    """Give the shapes of all ops of a step; of recurrent layers those of the calls that they are made of, too."""
+    """Return the shapes of all ops of a step, and of the calls that its recurrent layers consist of."""
     ops = resize_ops(model.ops, model.sizes, model.name)
     rows = [*ops.to_dict("records"), *split_recurrent(ops).to_dict("records")]
     return frozenset(shape_of(cells_of({str(name): value for name, value in row.items()})) for row in rows)
 
 
 def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
-    """Time the plain step of a model, as ``fomkit profile --measure step`` does.
-
-    ``precision`` is as there: ``bf16``, or "" for the step as it is.
-    """
+    """Time the plain step of a model as ``fomkit profile --measure step`` does; ``precision``: ``bf16`` or ""."""
     mode = traced.model.traced_with["mode"]
     with watch_energy() as energy:
         return time_file(
@@ -164,7 +162,7 @@ def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
 
 
 def step_of(run: MeasuredRun, where: str) -> Repeated:
-    """Give the times of a step by the clock that is meant."""
+    """Return the times of a step; raise FomkitError if the run's clock was not read."""
     if run.step_time is None:
         raise FomkitError(where, f"the clock of {run.clock} was not read.")
     return run.step_time

@@ -1,4 +1,4 @@
-"""NeuSight's labels, measured times of calls and passes with what predictors said of them; its op graphs."""
+"""Read NeuSight's labels (measured times of calls and passes, with published predictions) and its op graphs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fomkit.readers.tables.foreign import read_columns
 PEERS: Mapping[str, str] = {
     "roofline": "pred_roofline", "Habitat": "pred_habitat", "Micro": "pred_micro", "NeuSight": "pred_neusight",
 }  # fmt: skip
-"""Published predictors to the beginning of their columns."""
+"""Published predictors to the prefixes of their columns."""
 MODES: Mapping[str, str] = {"inf": "inference", "train": "training"}
 IDLE = ("size", "getattr")
-"""Calls that start no kernel: what a label says of them is its harness."""
+"""Calls that start no kernel: their label is the time of the harness."""
 _LABELS: Mapping[str, str] = {"fw": "fw_ms", "bw": "bw_ms", "acc": "acc_ms"}
 _PASSES: Mapping[str, str] = {"forward": "fw", "backward": "bw"}
 _MS = 1e-3
 
 
 def _graph(table: pd.DataFrame) -> pd.Series:
-    """Name the op graph of each label: model, mode, sequence and batch."""
+    """Return the name of each label's op graph: model, mode, sequence and batch."""
     seq, batch = (table[name].map("{:.0f}".format) for name in ("seq", "batch"))
     return table["model"] + "-" + table["mode"] + "-" + seq + "-" + batch
 
@@ -37,8 +37,8 @@ def _graph(table: pd.DataFrame) -> pd.Series:
 def read_whole_models(path: Path) -> pd.DataFrame:
     """Read the labels of whole passes.
 
-    Gives a DataFrame: one row per device, model, mode, sequence, batch and option: ``device, graph, mode, option,
-    flag``, the measured ``forward`` and ``backward`` [s], and what each peer said of them as ``NAME forward``,
+    Returns one row per device, model, mode, sequence, batch and option: ``device, graph, mode, option, flag``,
+    the measured ``forward`` and ``backward`` [s], and the predictions of each peer as ``NAME forward``,
     ``NAME backward``. Inference has no backward time.
     """
     predicted = [f"{start}_{word}" for start in PEERS.values() for word in _PASSES.values()]
@@ -63,12 +63,12 @@ def read_whole_models(path: Path) -> pd.DataFrame:
 
 
 def read_single_calls(path: Path) -> pd.DataFrame:
-    """Read the labels of single calls, less what their harness adds.
+    """Read the labels of single calls, less the time of their harness.
 
-    The harness is the median label of calls that start no kernel on the same device, 6 to 12 µs.
+    The harness time is the median label of calls that start no kernel on the same device, 6 to 12 µs.
 
-    Gives a DataFrame: ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a time
-    are left out.
+    Returns the columns ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a
+    time are left out.
     """
     texts = ("device", "graph", "name", "opname", "flag")
     table = read_columns(path, texts, ("count", *_LABELS.values()), optional=("flag",))
@@ -85,17 +85,17 @@ def read_single_calls(path: Path) -> pd.DataFrame:
 
 
 SEEN = 3.0
-"""A call is scored where its label less the harness is so many times the harness for each op that it starts;
-below, the harness decides: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
+"""A call is scored if its label less the harness is at least this multiple of the harness for each op it starts.
+Shorter labels are mostly harness: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
 MOSTLY = 0.97
-"""Share of the calls' time from which calls that are so long tell how long all of them take."""
+"""Share of a pass's time in calls long enough to be scored, from which the sum of its calls is used."""
 
 
 def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Give ln(time of a whole pass / the sum of its calls, each timed by itself), device by device.
+    """Return ln(time of a whole pass / the sum of its calls, each timed by itself), by device.
 
-    `whole`, `calls`: as read by `read_whole_models` and `read_single_calls`; doubtful labels and passes of which
-    short calls are much tell nothing.
+    `whole`, `calls`: as read by `read_whole_models` and `read_single_calls`; doubtful labels, and passes with a
+    large share of short calls, are left out.
     """
     words = {"fw": "forward", "bw": "backward", "acc": "backward"}
     spent = calls["seconds"].clip(lower=0.0) * calls["count"]
@@ -105,15 +105,15 @@ def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDAr
     found: dict[str, list[float]] = {}
     for row in whole[(whole["option"] == "") & (whole["flag"] == "")].to_dict("records"):
         for name in dict.fromkeys(words.values()):
-            of = sums["all"].get((row["device"], row["graph"], name), 0.0)
-            if row[name] > 0 and of > 0 and sums["seen"][row["device"], row["graph"], name] >= MOSTLY * of:
-                found.setdefault(row["device"], []).append(float(np.log(row[name] / of)))
+            total = sums["all"].get((row["device"], row["graph"], name), 0.0)
+            if row[name] > 0 and total > 0 and sums["seen"][row["device"], row["graph"], name] >= MOSTLY * total:
+                found.setdefault(row["device"], []).append(float(np.log(row[name] / total)))
     return {device: np.array(ratios) for device, ratios in found.items()}
 
 
 Shape = tuple[int, ...]
 Called = tuple[tuple[str, Any], ...]
-"""Words of the graph with their sizes: ``("Linear", [rows, in, out])``, ``("MEM", [shape, …])``."""
+"""Op names of a graph with their sizes: ``("Linear", [rows, in, out])``, ``("MEM", [shape, …])``."""
 COLUMNS = ("graph", "name", "opname", "count", "fw_ops", "bw_ops", "acc_ops", "in_shapes", "out_shape")
 
 
@@ -121,10 +121,10 @@ class GraphRow(NamedTuple):
     """One call of a model.
 
     `name`: name of the call in the traced model; calls of one function differ in their last number.
-    `opname`: NeuSight's class of it; ``misc`` is what that project takes as free.
-    `runs`: times that it runs: layers of one shape are listed once.
-    `forward`, `backward`, `accumulate`: what it does in each pass.
-    `before`: name of the call before it, "" for the first.
+    `opname`: NeuSight's class of the call; ``misc`` are calls that NeuSight treats as free.
+    `runs`: number of executions: layers of one shape are listed once.
+    `forward`, `backward`, `accumulate`: ops of the call in each pass.
+    `before`: name of the preceding call, "" for the first.
     """
 
     name: str
@@ -159,7 +159,7 @@ def function_of(name: str) -> str:
 
 
 def _shape(content: Any) -> Shape:
-    """Give a shape; of several results the first, which carries the size."""
+    """Return a shape; of several results the first, which has the size."""
     while content and isinstance(content[0], list):
         content = content[0]
     return tuple(int(size) for size in content)
@@ -184,7 +184,7 @@ def _row(cells: dict[str, str], before: str) -> GraphRow:
 
 
 def read_graphs(path: Path) -> Iterator[tuple[str, GraphRow]]:
-    """Read op graphs, packed by gzip or not: the name of a graph with each of its rows, in order."""
+    """Read op graphs, gzipped or not; yield the name of the graph with each of its rows, in order."""
     lines = read_rows(path)
     _, header = next(lines, (1, []))
     if missing := [name for name in COLUMNS if name not in header]:

@@ -1,6 +1,7 @@
-"""NeuSight's labels against predictions: calls, whole models and ratios of machines, device by device.
+"""Compare NeuSight's labels with predictions: calls, whole models and ratios of machines, device by device.
 
-Of single calls inside models also what use in a step adds to the error of their kernels.
+`compare_labels` runs all comparisons. `fit_uses` estimates from calls inside models the error that use in a step
+adds to single kernels.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ Vector = NDArray[np.float64]
 
 WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
 FEWEST = 2
-"""Calls of a class from which it has a line of its own."""
+"""Fewest calls of a class for a line of its own; fewest machines from which a use is fitted."""
 _CALL = ["graph", "call", "label"]
 
 
 def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Set labels of calls beside their predictions.
+    """Join the labels of one device's calls with their predictions.
 
-    `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
-    `fomkit.validation.graphs.predict_graphs` gives. Gives the labels with ``time_s, low_s, high_s``, and why how
-    many others are not scored.
+    `labels`: rows of `fomkit.validation.labels.read_single_calls`; `timed`: the table of
+    `fomkit.validation.graphs.predict_graphs`. Returns the labels with ``time_s, low_s, high_s``, and the number
+    of labels not scored, by reason.
     """
     doubtful = labels["flag"] != ""
     started = labels.join(timed.groupby(_CALL).size().rename("started"), on=_CALL)["started"].fillna(1)
@@ -66,7 +67,7 @@ def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFram
 
 
 def cases_of_calls(rows: pd.DataFrame) -> Cases:
-    """Give the calls as cases; those of one model are a fold."""
+    """Return the calls as cases; the calls of one model are a fold."""
     truth, weight = (rows[name].to_numpy(np.float64) for name in ("seconds", "count"))
     return constant_band(
         cases_of_table(rows, truth, weight=weight, fold=rows.groupby("graph").ngroup().to_numpy())
@@ -87,11 +88,11 @@ _ENDS = ["time_s", "low_s", "high_s"]
 
 
 def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
-    """Give the scored calls of a device with the group of the kernel that takes most of each call's time.
+    """Return the scored calls of a device with the group of each call's longest kernel.
 
-    `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
-    `fomkit.validation.graphs.predict_graphs` gives. Gives a DataFrame: ``graph, label, count, seconds, time_s,
-    low_s, high_s, group``, and the kernel's ``kind, time_source``; calls without a group are left out.
+    `labels`: rows of `fomkit.validation.labels.read_single_calls` of one device; `timed`: the table of
+    `fomkit.validation.graphs.predict_graphs`. Returns ``graph, label, count, seconds, time_s, low_s, high_s,
+    group``, and the kernel's ``kind, time_source``; calls without a group are left out.
     """
     by_time = timed.assign(group=groups_of(timed)).sort_values("time_s", kind="stable")
     longest = by_time.groupby(_CALL)[["group", "kind", "time_source"]].last()
@@ -101,7 +102,7 @@ def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pass_totals(of_group: pd.DataFrame) -> pd.DataFrame:
-    """Add up the calls of each pass, their intervals as those of a step's ops."""
+    """Sum the calls of each pass, with intervals combined as for the ops of a step."""
     rows = []
     for (machine, _, _), own in of_group.assign(pass_name="").groupby(["machine", "graph", "label"]):
         rows.append((machine, (own["seconds"] * own["count"]).sum(), *device_time(own, DEFAULT_LEVEL).ends))
@@ -109,7 +110,7 @@ def _pass_totals(of_group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spread(cases: pd.DataFrame) -> Spread:
-    """Tell both sides from cases of several machines, each machine with one weight."""
+    """Estimate both sides of the spread from cases of several machines, each machine with the same weight."""
     share = 0.5 + DEFAULT_LEVEL / 2
     truth, value, low, high = (np.log(cases[name].to_numpy(np.float64)) for name in ("seconds", *_ENDS))
     weight = (1 / cases.groupby("machine")["seconds"].transform("size")).to_numpy(np.float64)
@@ -121,10 +122,10 @@ def _spread(cases: pd.DataFrame) -> Spread:
 
 
 def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = MappingProxyType({})) -> Uses:
-    """Tell what use in a step adds, from the calls and the whole passes of several machines.
+    """Fit the errors that use in a step adds, from calls and whole passes of several machines.
 
-    `calls`: Machine to what `calls_by_group` gives; `wholes`: to what `whole_over_calls` does. Gives a mapping: by
-    group; those that fewer than `FEWEST` machines have are the shipped ones.
+    `calls`: machine to the table of `calls_by_group`; `wholes`: machine to the ratios of `whole_over_calls`.
+    Returns the uses by group; groups on fewer than `FEWEST` machines keep the shipped values.
     """
     if len(calls) < FEWEST:
         return USES
@@ -144,18 +145,17 @@ PASSES: Mapping[str, str | None] = {"step": None, "forward": "forward", "backwar
 
 
 class Outcome(NamedTuple):
-    """One label and what was predicted of it.
+    """One label and its predictions.
 
     `label`: a row of `fomkit.validation.labels.read_whole_models`.
-    `spans`: predicted time [s] of step, forward and backward; None where work has no time or the pass is not
-      there.
+    `spans`: predicted time [s] of step, forward and backward; None if a kernel has no time or the pass is absent.
     """
 
     label: Mapping[str, object]
     spans: Mapping[str, Span | None]
 
     def seconds(self, pass_name: str, who: str = "") -> float:
-        """Give the measured time [s] of a pass, or what a peer said; NaN where there is none."""
+        """Return the measured time [s] of a pass, or a peer's prediction; NaN if there is none."""
         prefix = f"{who} " if who else ""
         passes = {name: float(str(self.label.get(f"{prefix}{name}", np.nan))) for name in ("forward", "backward")}
         step = passes["forward"] + passes["backward"] if self.label["mode"] == "training" else passes["forward"]
@@ -163,10 +163,10 @@ class Outcome(NamedTuple):
 
 
 def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
-    """Set labels of one device beside their predictions.
+    """Join the labels of one device with their predictions.
 
-    `labels`: rows of one device that are scored; `timed`: what `fomkit.validation.graphs.predict_graphs` gives; it
-    has every graph of ``labels``; `uses`: what use in a step adds to the error of single kernels.
+    `labels`: the scored rows of one device; `timed`: the table of `fomkit.validation.graphs.predict_graphs`, with
+    every graph of ``labels``; `uses`: the errors that use in a step adds to those of single kernels.
     """
     found = []
     for row in labels.to_dict("records"):
@@ -177,13 +177,13 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
 
 
 def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
-    """Keep what was measured and predicted of a pass, in one mode or all."""
+    """Return the labels with a measured and a predicted time of a pass, of one mode or all."""
     of_mode = ((one, one.spans[pass_name]) for one in found if mode in (None, one.label["mode"]))
     return [(one, span) for one, span in of_mode if span is not None and one.seconds(pass_name) > 0]
 
 
 def cases_of(predicted: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
-    """Give the times as arrays."""
+    """Return measured and predicted times of a pass as cases."""
     return cases_of_spans([one.seconds(pass_name) for one, _ in predicted], [span for _, span in predicted])
 
 
@@ -194,7 +194,7 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
     ("training, forward", "forward", "training"),
     ("training, backward", "backward", "training"),
 )
-"""What a line is of: its name, the pass and the mode."""
+"""The lines of whole models: name, pass and mode."""
 
 
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
@@ -219,7 +219,7 @@ class Pair(NamedTuple):
 
 
 def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
-    """Give the ratio of each model that was measured and predicted on both machines."""
+    """Yield the ratio of each model that was measured and predicted on both machines."""
     known = {(found.label["graph"], found.label["option"]): found for found in other}
     for left in one:
         right = known.get((left.label["graph"], left.label["option"]))
@@ -230,14 +230,14 @@ def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
         yield Pair(left.seconds("step") / right.seconds("step"), divide_independent(above, below), peers)
 
 
-def _cases(found: list[Pair]) -> Cases:
+def _pair_cases(found: list[Pair]) -> Cases:
     return cases_of_spans([pair.truth for pair in found], [pair.span for pair in found])
 
 
 def ratio_cases(machines: Mapping[str, list[Outcome]]) -> list[Cases]:
-    """Give the ratios of all pairs of machines, for pooled figures."""
+    """Return the ratios of all pairs of machines as cases, for pooled figures."""
     found = [pair for one, other in combinations(machines, 2) for pair in pairs(machines[one], machines[other])]
-    return [_cases(found)] if found else []
+    return [_pair_cases(found)] if found else []
 
 
 def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iterator[Score]:
@@ -248,25 +248,25 @@ def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iter
     every[ALL_PAIRS] = [pair for found in every.values() for pair in found]
     for machine, found in every.items():
         if found:
-            cases, by_peer = _cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
+            cases, by_peer = _pair_cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
             yield score(cases, comparison, "ratio", machine, "all", peer_errors(cases, by_peer))
 
 
 OWN, OTHER, FACTS = "own table", "another board's table", "facts only"
 ALL, WORST = "all counted", "worst counted"
 SAME_BOARD = 0.05
-"""Tables of one chip whose products differ by more than this are of different boards, clocks or libraries."""
+"""Tables of one chip whose products differ by more than this are from different boards, clocks or libraries."""
 T = TypeVar("T")
 
 
 @dataclass
 class Found:
-    """What the comparisons with NeuSight's labels gave.
+    """Results of the comparisons with NeuSight's labels.
 
-    `outcomes`: by comparison and device: the labels that were scored.
-    `calls`: by device: its scored calls.
-    `not_scored` (str, int, str): what is not scored, how often, and why.
-    `notes`: warnings about where tables come from.
+    `outcomes`: the scored labels, by comparison and device.
+    `calls`: the scored calls, by device.
+    `not_scored` (str, int, str): what is not scored, the number of cases, the reason.
+    `notes`: warnings about the origin of tables.
     """
 
     scores: list[Score] = field(default_factory=list)
@@ -277,7 +277,7 @@ class Found:
 
 
 def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | None:
-    """Give the labels of a device that can be scored, and say why others cannot."""
+    """Return the labels of a device that can be scored; record in ``found`` why others cannot."""
     labels = folder.whole_models
     if labels is None:
         return None
@@ -296,14 +296,14 @@ def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | No
 
 
 class IntervalOptions(NamedTuple):
-    """Level of the intervals, and what use in a step adds to them as other devices tell."""
+    """Level of the intervals, and the errors of use in a step, fitted to other devices."""
 
     level: float
     uses: Uses
 
 
 def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd.DataFrame:
-    """Give the kernels of the op graphs that a device has labels of, whole ones and of calls."""
+    """Return the kernels of the op graphs for which a device has labels, of whole models or of calls."""
     names = set() if labels is None else set(labels["graph"])
     calls = _calls_of(folder, device)
     names |= set() if calls is None else set(calls["graph"])
@@ -311,9 +311,9 @@ def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd
 
 
 def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, pd.DataFrame]:
-    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step.
+    """Return the calls of each counted device with predictions from its own table, to fit the uses in a step.
 
-    A board that is short of power (`power_shortfall`) errs for a reason of its own, and tells others nothing.
+    A board short of power (`power_shortfall`) has errors for another reason and is left out.
     """
     known = {}
     for device, machine in counted_devices(machines, folder).items():
@@ -325,7 +325,7 @@ def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> 
 
 
 def known_wholes(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, Vector]:
-    """Give how long whole passes of each counted device took over the sum of their calls; see `known_calls`."""
+    """Return ln(whole pass / sum of its calls) of each counted device, without boards short of power."""
     if folder.whole_models is None or folder.single_calls is None:
         return {}
     found = counted_devices(whole_over_calls(folder.whole_models, folder.single_calls), folder)
@@ -334,7 +334,7 @@ def known_wholes(folder: LabelFolder, machines: Mapping[str, Machine | None]) ->
 
 
 def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
-    """Give the labels of a device's calls; None where it has none."""
+    """Return the labels of a device's calls; None if it has none."""
     labels = folder.single_calls
     return None if labels is None or not (labels["device"] == device).any() else labels[labels["device"] == device]
 
@@ -363,7 +363,7 @@ def _compare(
 
 
 def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.DataFrame, found: Found) -> None:
-    """Say so where two tables of one chip disagree about its products; nothing is corrected."""
+    """Add a note if two tables of one chip disagree about its products; nothing is corrected."""
     products = own["kind"] == "gemm"
     ratio = float((other["time_s"][products] / own["time_s"][products]).median())
     if abs(ratio - 1) > SAME_BOARD:
@@ -374,14 +374,14 @@ def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.
 
 
 def counted_devices(devices: Mapping[str, T], folder: LabelFolder) -> dict[str, T]:
-    """Leave out the devices whose figures are reported apart."""
+    """Return the devices without those whose figures are reported separately."""
     return {
         device: found for device, found in devices.items() if not folder.profiles.get(device, NO_PROFILES).apart
     }
 
 
 def _worst(scores: list[Score], comparison: str, counted: set[str]) -> list[Score]:
-    """Give the line of the device with the largest mean error."""
+    """Return the line of the device with the largest mean error."""
     lines = [
         line for line in scores
         if (line.comparison, line.level, line.what) == (comparison, "model", "all") and line.machine in counted
@@ -389,8 +389,8 @@ def _worst(scores: list[Score], comparison: str, counted: set[str]) -> list[Scor
     return [replace(max(lines, key=lambda line: line.mean), machine=WORST)] if lines else []
 
 
-def _together(found: Found, folder: LabelFolder) -> None:
-    """Score all devices of a comparison together, but for those that are reported apart."""
+def _score_all_devices(found: Found, folder: LabelFolder) -> None:
+    """Score all devices of a comparison together, except those reported separately."""
     for comparison, devices in found.outcomes.items():
         counted = counted_devices(devices, folder)
         everything = [model for models in counted.values() for model in models]
@@ -402,9 +402,8 @@ def _together(found: Found, folder: LabelFolder) -> None:
 def compare_labels(folder: LabelFolder, level: float) -> Found:
     """Predict every labelled model on every labelled device, and score.
 
-    Each device is predicted from its own table and from another board's, where there are any, and from its facts
-    as if nobody had timed its chip. What use in a step adds to the intervals is told from the other devices'
-    calls.
+    Each device is predicted from its own table and from another board's, if there are any, and from its facts
+    without any timings of its chip. The error that use in a step adds is fitted to the other devices' calls.
     """
     found = Found()
     machines = {device: folder.own_machine(device) for device in folder.devices}
@@ -426,17 +425,17 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
             )
         names = folder.profiles.get(device, NO_PROFILES)
         if names.other:
-            # Its table alone: what the device's own timings say is usual would help where it has none.
+            # The other board's table alone: typical utilisation from the device's own timings would help it.
             other = replace(load_machine(names.other), excluded=(names.own,))
-            also = _compare(folder, device, other, OTHER, options, found)
-            if timed is not None and also is not None:
-                _warn_of_another_board(device, timed, other.name, also, found)
-    _together(found, folder)
+            by_other = _compare(folder, device, other, OTHER, options, found)
+            if timed is not None and by_other is not None:
+                _warn_of_another_board(device, timed, other.name, by_other, found)
+    _score_all_devices(found, folder)
     return found
 
 
 def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
-    """Give the labels of devices with their own table, passes apart, and their ratios, for pooled figures."""
+    """Return labels of devices with their own table, by pass, and their ratios as cases, for pooled figures."""
     counted = counted_devices(found.outcomes.get(OWN, {}), folder)
     predicted = [
         (chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")

@@ -1,13 +1,13 @@
-"""Whole training steps that others measured, beside projected ones: each is asked for as a user would ask.
+"""Compare whole training steps measured by others with projections made as a user would make them.
 
-Steps on many devices, their models and what the rows of a set have in common are tables in ``validation/steps``. A
-constant was read off two of the sets (the rate of MPT's attention, the host of vTrain's machine): these are scored
-with the constant as it is stated or shipped, and with it chosen on other rows alone. Megatron-LM's own table has
-activations, too.
+`step_scores` scores steps on many devices; the tables in ``validation/steps`` hold the steps, their models and the
+settings that a set shares. Two of the sets each determined a constant (the rate of MPT's attention, the host time
+of vTrain's machine): they are scored with the stated or shipped constant, and with the constant chosen on other
+rows only. `megatron_figures` compares Megatron-LM's own table, which also has activations.
 
-Steps of image networks are on a board known by its facts alone. Their ops are those of our own sources of the
-same networks (``benchmarks/vision_steps.py``), under autocast as the steps were measured. They are priced as any
-table of ops and added up as any step; nothing is fitted to a step.
+`vision_scores` scores steps of image networks on a board known only by its facts. Their ops come from fomkit's own
+sources of the same networks (``benchmarks/vision_steps.py``), under autocast as the steps were measured. They are
+priced like any op table and summed like any step; nothing is fitted to a step.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ CHOSEN = (
 _SIZES = ("hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads", "head_dim", "experts", "top_k")
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
 FRACTIONS = np.arange(0.2, 0.5, 0.005)
-"""Shares of the peak among which that of attention is chosen on other rows."""
+"""Candidates for attention's share of the peak, from which one is chosen on other rows."""
 OTHER = 0.4
-"""Share at which each step is asked for besides, to tell what its attention takes."""
+"""Second share at which each step is projected, to derive the time of its attention from the difference."""
 HOST_S = tuple(np.arange(40e-6, 68e-6, 2e-6).tolist())
-"""Host times of an op among which one is chosen on other rows [s]."""
+"""Candidates for the host time of an op [s], from which one is chosen on other rows."""
 
 
 class PublishedStep(NamedTuple):
-    """One row: a step of a model on so many devices, how it was laid out, and what it took [s]."""
+    """One row: the step of a model on a number of devices, its layout, and its measured time [s]."""
 
     of: str
     model: ModelProfile
@@ -79,16 +79,16 @@ class PublishedStep(NamedTuple):
 
     @property
     def setting(self) -> tuple[object, ...]:
-        """What a layer's time depends on, whatever the stages and replicas."""
+        """The settings that a layer's time depends on; stages and replicas do not matter."""
         return self.model.name, self.layout.tensor, self.layout.microbatch
 
     @property
     def stepper(self) -> TransformerStep:
-        """What gives the step; steps of one model and sequence share what was timed."""
+        """The stepper that projects the step; steps of one model and sequence share predicted times."""
         return cast("TransformerStep", stepper_of(self.model, self.machine, self.layout, self.options))
 
     def projected(self, host_s: float | None = None) -> Span:
-        """Give the step [s] as `fomkit scaling` does, with the machine's host or another of the same spread."""
+        """Project the step [s] as `fomkit scaling` does, with the machine's host time or one of equal spread."""
         stepper = self.stepper
         if host_s is not None:
             low, high = (end * host_s / HOST_OP_S.value for end in (HOST_OP_S.low, HOST_OP_S.high))
@@ -97,12 +97,12 @@ class PublishedStep(NamedTuple):
         return stepper.at(self.devices, self.batch).wall_s
 
     def with_attention(self, fraction: float) -> PublishedStep:
-        """Give the row with another rate of its fused attention."""
+        """Return the row with another rate of its fused attention."""
         return self._replace(layout=replace(self.layout, attention_peak_fraction=fraction))
 
 
 def _sizes_of_models(path: Path) -> dict[str, Transformer]:
-    """Read the sizes of models, by name; of a sequence of one token, which rows replace."""
+    """Read the sizes of models, by name; the sequence of one token is a placeholder that each row replaces."""
     found = {}
     for row in read_columns(path, ("model", "style", "attention", "tied"), _SIZES).to_dict("records"):
         sizes: dict[str, Any] = {name: int(row[name]) for name in _SIZES if not np.isnan(row[name])}
@@ -112,7 +112,7 @@ def _sizes_of_models(path: Path) -> dict[str, Transformer]:
 
 
 def published_steps(level: float = DEFAULT_LEVEL) -> Iterator[PublishedStep]:
-    """Read the rows of all sets; `level`: of the intervals."""
+    """Read the rows of all sets; `level`: level of the intervals."""
     folder = shipped_folder("validation") / "steps"
     shapes = _sizes_of_models(folder / "models.csv")
     sets = read_columns(folder / "sets.csv", ("set", "machine", "link", "layout"), ("node_devices",))
@@ -142,15 +142,15 @@ def _cases_of_rows(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Case
     return cases_of_spans([row.step_s for row in rows], spans)
 
 
-def _least_off(choices: Sequence[float], predicted: Vector, measured: Vector) -> float:
-    """Choose the constant (choices,) whose times (choices, rows) are the least mean log ratio off."""
+def _best_choice(choices: Sequence[float], predicted: Vector, measured: Vector) -> float:
+    """Return the choice (choices,) whose times (choices, rows) have the least mean absolute log error."""
     return choices[int(np.abs(np.log(predicted / measured)).mean(axis=1).argmin())]
 
 
 def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others: Sequence[Span]) -> Cases:
-    """Score each model's rows with the rate of attention that the rows of the other models choose.
+    """Return each model's rows as cases, with the rate of attention chosen on the rows of the other models.
 
-    A step is taken as linear in the time of its attention; its interval keeps its factors. `others`: the rows'
+    A step is treated as linear in the time of its attention; its interval keeps its factors. `others`: the rows'
     steps with attention at `OTHER`.
     """
     stated = np.array([row.layout.attention_peak_fraction for row in rows], np.float64)
@@ -161,14 +161,14 @@ def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others:
     value = ends[:, 0].copy()
     for name in np.unique(names):
         out = names == name
-        fraction = _least_off(FRACTIONS.tolist(), times[:, ~out], measured[~out])
+        fraction = _best_choice(FRACTIONS.tolist(), times[:, ~out], measured[~out])
         value[out] = ends[out, 0] + slope[out] * (1 / fraction - 1 / stated[out])
     low, high = (value * ends[:, end] / ends[:, 0] for end in (1, 2))
     return make_cases(measured, value, low, high, fold=np.unique(names, return_inverse=True)[1])
 
 
 def by_setting(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Cases:
-    """Give each setting as one case: the sum of its rows, which were composed of the same few measurements."""
+    """Return each setting as one case: the sum of its rows, which were composed of the same few measurements."""
     known: dict[tuple[object, ...], list[int]] = {}
     for place, row in enumerate(rows):
         known.setdefault(row.setting, []).append(place)
@@ -177,26 +177,26 @@ def by_setting(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Cases:
 
 
 def host_by_others(rows: Sequence[PublishedStep], out: Sequence[PublishedStep]) -> Cases:
-    """Score some rows with the host that one row of each setting of the others chooses: that of median time."""
-    of: dict[tuple[object, ...], list[PublishedStep]] = {}
+    """Return ``out`` as cases, with the host time that best fits the median row of each setting of ``rows``."""
+    settings: dict[tuple[object, ...], list[PublishedStep]] = {}
     for row in rows:
-        of.setdefault(row.setting, []).append(row)
-    chosen = [sorted(own, key=lambda row: row.step_s)[len(own) // 2] for own in of.values()]
+        settings.setdefault(row.setting, []).append(row)
+    chosen = [sorted(own, key=lambda row: row.step_s)[len(own) // 2] for own in settings.values()]
     times = np.array([[row.projected(host_s).value for row in chosen] for host_s in HOST_S])
-    host_s = _least_off(HOST_S, times, np.array([row.step_s for row in chosen]))
+    host_s = _best_choice(HOST_S, times, np.array([row.step_s for row in chosen]))
     return _cases_of_rows(out, [row.projected(host_s) for row in out])
 
 
 def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
-    """Score every set, and the two of a chosen constant with the constant chosen on other rows."""
-    of: dict[str, list[PublishedStep]] = {}
+    """Score every set; the two sets with a chosen constant also with the constant chosen on other rows."""
+    sets: dict[str, list[PublishedStep]] = {}
     for row in published_steps(level=level):
-        of.setdefault(row.of, []).append(row)
-    for name, rows in of.items():
+        sets.setdefault(row.of, []).append(row)
+    for name, rows in sets.items():
         machine = rows[0].machine.name
-        # Both steps of a row one after the other: they share what was timed, and of plans the last few are kept.
-        asked = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
-        spans, *others = zip(*([one.projected() for one in both] for both in asked), strict=True)
+        # Both steps of a row in succession: they share predicted times, and only the last few plans are cached.
+        pairs = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
+        spans, *others = zip(*([one.projected() for one in both] for both in pairs), strict=True)
         found = {"steps": _cases_of_rows(rows, spans)}
         if name == MPT:
             found["steps, model sizes left out"] = sizes_left_out(rows, spans, *others)
@@ -222,9 +222,9 @@ _TABLE_LAYOUT = {"tensor", "pipeline", "interleave", "microbatch"}
 
 
 class Compared(NamedTuple):
-    """One published figure beside the projected one.
+    """One published figure with the projected one.
 
-    ``unit`` is s of a step, of activations byte, or share of those without a technique.
+    ``unit`` is s for a step; for activations byte, or share of the activations without a technique.
     """
 
     model: str
@@ -247,7 +247,7 @@ Published = TypedDict("Published", {
 
 
 def read_texts(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a table as they stand, by the heads of their columns."""
+    """Read the rows of a table as text, by column name."""
     rows = read_rows(path)
     _, header = next(rows)
     return [dict(zip(header, row, strict=True)) for _, row in rows]
@@ -261,8 +261,8 @@ def _table_layout(base: Layout, line: dict[str, str]) -> Layout:
 def megatron_steps(folder: Path, machine: Machine | None = None, level: float = DEFAULT_LEVEL) -> list[Compared]:
     """Project the published steps.
 
-    `folder`: with ``steps.csv`` and ``hdr.layout.yaml``; `machine`: default: the shipped a100-sxm; `level`: of the
-    intervals.
+    `folder`: with ``steps.csv`` and ``hdr.layout.yaml``; `machine`: default: the shipped a100-sxm; `level`: level
+    of the intervals.
     """
     base, links = load_layout(folder / "hdr.layout.yaml")
     target = with_links(machine or load_machine(TARGET), links)
@@ -284,16 +284,16 @@ def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> 
 
 
 def megatron_activations(folder: Path) -> list[Compared]:
-    """Give the published activations of the first stage beside those of the equations.
+    """Return the published activations of the first stage with those of the equations.
 
     `folder`: with ``steps.csv`` and ``activations.csv``.
     """
     sizes = {line["model"]: line for line in read_texts(folder / "steps.csv")}
     found = []
     for line in read_texts(folder / "activations.csv"):
-        model, of = load_model(line["model"]), sizes[line["model"]]
-        byte = _activations(model, of, line["technique"])
-        whole = _activations(model, of, "none")
+        model, step = load_model(line["model"]), sizes[line["model"]]
+        byte = _activations(model, step, line["technique"])
+        whole = _activations(model, step, "none")
         in_shares = line["unit"] == "%"
         value, unit, scale = (byte / whole, "share", 0.01) if in_shares else (byte, "byte", BINARY["Gi"])
         published = float(line["published"]) * scale
@@ -304,13 +304,13 @@ def megatron_activations(folder: Path) -> list[Compared]:
 
 
 def megatron_figures(level: float = DEFAULT_LEVEL) -> list[Compared]:
-    """Give all of what is published in the tables that come with fomkit, steps first."""
+    """Return all published figures of the shipped tables, steps first."""
     folder = shipped_folder("validation") / "megatron"
     return [*megatron_steps(folder, level=level), *megatron_activations(folder)]
 
 
 def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> list[Score]:
-    """Score them for the aims: the steps, the worst of these, and the activations, which have no interval."""
+    """Score the figures: all steps, the worst step, and the activations, which have no interval."""
     steps = [figure for figure in figures if figure.unit == "s"]
     worst = max(steps, key=lambda step: abs(step.error))
     others = [figure for figure in figures if figure.unit != "s"]
@@ -327,13 +327,13 @@ VISION_NOTE = (
     "of image; no step is fitted, and networks by which no rule was chosen are scored apart."
 )
 FEWEST_ALIKE = 4
-"""Networks of a family, and steps of which one part takes most, from which they have a line of their own."""
+"""Fewest steps of a family, or with the same largest part, for a line of their own."""
 SHARE = 0.5
-"""Share of a step's predicted time from which it counts as one part's."""
+"""Share of a step's predicted time from which the step is assigned to its largest part."""
 
 
 class ImageStep(NamedTuple):
-    """A measured step [s], what was predicted, and the share of each part in the prediction."""
+    """A measured step [s], its prediction, and the share of each part in the prediction."""
 
     model: str
     family: str
@@ -344,19 +344,19 @@ class ImageStep(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The part that takes most of the step; "" where none takes `SHARE`."""
+        """The largest part of the step as "mostly PART"; "no part above half" if none reaches `SHARE`."""
         most = max(self.shares, key=lambda name: self.shares[name])
         return f"mostly {most}" if self.shares[most] >= SHARE else "no part above half"
 
 
 def parts_of(ops: pd.DataFrame) -> pd.Series[str]:
-    """Name the part of a step that each op belongs to."""
+    """Return the name of the part of a step that each op belongs to."""
     names = {"gemm": "products", "norm": "norms", "conv": "convolutions"}
     return ops["kind"].map(names).fillna("traffic").mask(ops["groups"] > 1, "grouped convolutions")
 
 
 def predicted_steps(level: float = DEFAULT_LEVEL) -> Iterator[tuple[str, ImageStep]]:
-    """Predict every step, machine by machine; give the machine with it."""
+    """Predict every step, machine by machine; yield the machine's name with each step."""
     steps = read_columns(shipped_folder("validation") / "vision" / "steps.csv",
                          ("model", "family", "machine"), ("seen", "step_s"))  # fmt: skip
     numbers, texts = ({*column_names("OPS", kind)} for kind in ("number", "text"))
@@ -368,15 +368,15 @@ def predicted_steps(level: float = DEFAULT_LEVEL) -> Iterator[tuple[str, ImageSt
         timed = predict_ops(own.drop(columns="model"), known, interval=level).ops
         of_model = dict(iter(timed.groupby(own["model"], sort=False)))
         for row in rows.to_dict("records"):
-            its = of_model[row["model"]]
-            spent = (its["time_s"] * its["count"]).groupby(parts_of(its)).sum()
-            span = roll_up_step(its, known, level).wall_s
+            model_ops = of_model[row["model"]]
+            spent = (model_ops["time_s"] * model_ops["count"]).groupby(parts_of(model_ops)).sum()
+            span = roll_up_step(model_ops, known, level).wall_s
             shares = {str(name): float(share) for name, share in (spent / spent.sum()).items()}
-            of, seen, measured_s = (row["model"], row["family"]), row["seen"] > 0, row["step_s"]
-            yield str(machine), ImageStep(*of, seen, measured_s, span, shares)
+            names, seen, measured_s = (row["model"], row["family"]), row["seen"] > 0, row["step_s"]
+            yield str(machine), ImageStep(*names, seen, measured_s, span, shares)
 
 
-def _alike(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]]:
+def _step_groups(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]]:
     yield "all", steps
     yield LATER, [one for one in steps if not one.seen]
     yield EARLIER, [one for one in steps if one.seen]
@@ -388,12 +388,12 @@ def _alike(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]]:
 
 
 def vision_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
-    """Score the steps: all, those of networks that no rule was chosen by, by their largest part, and by family."""
+    """Score the steps: all, of networks that no rule was chosen by, of the others, by largest part, by family."""
     machines: dict[str, list[ImageStep]] = {}
     for machine, step in predicted_steps(level):
         machines.setdefault(machine, []).append(step)
     return [
         score(cases_of_spans([one.measured_s for one in some], [one.predicted for one in some]), VISION, "model",
               machine, what, interval=level)
-        for machine, steps in machines.items() for what, some in _alike(steps) if some
+        for machine, steps in machines.items() for what, some in _step_groups(steps) if some
     ]  # fmt: skip

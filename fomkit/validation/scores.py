@@ -1,7 +1,9 @@
-"""How far predictions are from measurements, and from what ``validation/aims.csv`` asks of them.
+"""Score predictions against measurements, and compare the scores with ``validation/aims.csv``.
 
-A target is where a figure should be; a tolerance is where it is today, with room for the noise of a refit. A
-figure past its tolerance has regressed, and the command fails; one that misses its target is printed as missed.
+`Cases` holds measured and predicted values, `score` computes their errors and the quality of their intervals,
+`check_aims` compares the figures with their targets and tolerances. A target is the range where a figure should
+be. A tolerance is the present figure with room for the noise of a refit: outside it a figure has regressed and
+the command fails. A figure outside its target is only printed as missed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Level = Literal["op", "model", "ratio"]
 
 
 class Errors(NamedTuple):
-    """Median and mean absolute error, as a share of the truth."""
+    """Median and mean absolute error, relative to the truth."""
 
     median: float
     mean: float
@@ -35,13 +37,13 @@ class Errors(NamedTuple):
 
 @dataclass(frozen=True)
 class Cases:
-    """Measured and predicted values of the same things, each with its interval; times [s] or ratios.
+    """Measured and predicted values of n cases, each with its interval; times [s] or ratios.
 
     `truth`, `value`, `low`, `high` (n,): all above 0.
-    `weight` (n,): times that each occurs, for the sum of all.
-    `fold` (n,): cases of one fold were predicted from the same others; 0 where there are no folds.
-    `constant_score` (n,): interval score that one band of constant factors would have had; NaN where nobody asks.
-    `term` (n,): what each counts in the sum of all, which is not its middle where errors are skew.
+    `weight` (n,): number of occurrences of each case, for the sum of all.
+    `fold` (n,): cases of one fold were predicted from the same other cases; 0 without folds.
+    `constant_score` (n,): interval score of one band of constant factors; NaN if not computed.
+    `term` (n,): contribution of each case to the sum of all, which differs from `value` where errors are skewed.
     """
 
     truth: Vector
@@ -72,7 +74,7 @@ def make_cases(
     fold: NDArray[np.integer[Any]] | None = None,
     term: Vector | None = None,
 ) -> Cases:
-    """Join arrays to cases, each of weight 1, without a fold, its value the term, where nothing else is said."""
+    """Make cases of arrays; the defaults are weight 1, fold 0 (no folds), and the value as the term."""
     weight = np.ones(len(truth)) if weight is None else weight
     numbers = np.zeros(len(truth), np.int64) if fold is None else np.asarray(fold, np.int64)
     return Cases(
@@ -81,18 +83,18 @@ def make_cases(
 
 
 def cases_of_spans(truth: Sequence[float], spans: Sequence[Span]) -> Cases:
-    """Join measured values and their predictions to cases."""
+    """Make cases of measured values and their predictions."""
     ends = (np.array([getattr(span, end) for span in spans]) for end in ("value", "low", "high"))
     return make_cases(np.array(truth), *ends)
 
 
 def cases_of_table(timed: pd.DataFrame, truth: Vector, **more: Any) -> Cases:
-    """Give rows of a predicted table as cases; ``more`` is as of `make_cases`."""
+    """Make cases of the rows of a predicted table; ``more`` is passed to `make_cases`."""
     return make_cases(truth, *(timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")), **more)
 
 
 def join_cases(parts: Iterable[Cases]) -> Cases:
-    """Put cases of several comparisons into one."""
+    """Concatenate the cases of several comparisons."""
     found = list(parts)
     return Cases(*(np.concatenate([getattr(part, name.name) for part in found]) for name in fields(Cases)))
 
@@ -101,26 +103,26 @@ def join_cases(parts: Iterable[Cases]) -> Cases:
 class Score:
     """One line of a comparison.
 
-    `comparison`: what was compared with what.
+    `comparison`: name of the comparison.
     `level`: op, model or ratio.
     `machine`: profile, or sheet of a machine's table, or a group of them.
     `what`: kind, class of calls, mode or pass.
-    `median`, `mean`: absolute error, as a share of the truth.
-    `bias`: mean signed error: above 0 predicts too long.
-    `total`: signed error of the sum of all values; of ratios, of their product's root.
-    `hit_rate`: share of intervals that hold the truth.
+    `median`, `mean`: absolute error, relative to the truth.
+    `bias`: mean signed error; positive if predictions are too long.
+    `total`: signed error of the sum of all values; for ratios, of their geometric mean.
+    `hit_rate`: share of intervals that contain the truth.
     `interval_score`: mean interval score on log values (Gneiting & Raftery, Journal of the American Statistical
-      Association 102, 2007, eq. 43): width plus 2/(1 − level) times what the truth lies outside. Smaller is
-      better.
-    `half_width`: median factor from the middle of an interval to its end.
-    `constant_score`: the interval score of a band of two constant factors around the same values, taken from the
-      other folds.
-    `peers`: other predictors on the same cases: median and mean absolute error.
-    `hit_rates`: the same share at other levels, by level, each interval restated (`hits_at`).
-    `brier`: of the probability of reaching a threshold, by the threshold over the truth: the mean squared
-      difference to what came true (Brier, Monthly Weather Review 78, 1950); empty where nobody asks.
-    `wrong_verdicts`: share of the values alone that say the wrong thing of the same thresholds.
-    `medians`: of a line of medians, the median of each sheet, machine or table.
+      Association 102, 2007, eq. 43): width plus 2/(1 − level) times the distance of the truth from the interval
+      (0 inside). Smaller is better.
+    `half_width`: median over the cases of sqrt(high / low).
+    `constant_score`: the interval score of a band of two constant factors around the same values, estimated from
+      the other folds.
+    `peers`: median and mean absolute error of other predictors on the same cases.
+    `hit_rates`: hit rates at other levels, by level, each interval converted to that level (`hits_at`).
+    `brier`: Brier score of the probability of reaching a threshold, by the ratio of threshold to truth: the mean
+      squared difference from the outcome (Brier, Monthly Weather Review 78, 1950); empty if not computed.
+    `wrong_verdicts`: share of predicted values on the wrong side of the same thresholds.
+    `medians`: for a line of medians, the median of each sheet, machine or table.
     """
 
     comparison: str
@@ -143,7 +145,7 @@ class Score:
     medians: Mapping[str, float] = field(default_factory=dict)
 
     def content(self) -> ScoreContent:
-        """Give the line as plain content; unknown is None."""
+        """Return the line as plain content; unknown is None."""
         return as_content(ScoreContent, self)
 
 
@@ -157,7 +159,7 @@ ScoreContent = TypedDict("ScoreContent", {
 
 
 def interval_scores(truth: Vector, low: Vector, high: Vector, level: float = DEFAULT_LEVEL) -> Vector:
-    """Score each interval on a log scale.
+    """Compute the interval score of each interval on a log scale.
 
     >>> e = np.exp(1.0)
     >>> interval_scores(np.array([1.0, 1.0]), np.array([1 / e, e]), np.array([e, e * e])).round(6).tolist()
@@ -169,7 +171,7 @@ def interval_scores(truth: Vector, low: Vector, high: Vector, level: float = DEF
 
 
 def constant_band(cases: Cases, level: float = DEFAULT_LEVEL) -> Cases:
-    """Add the interval scores of the plainest rival: the other folds' errors as one band for all."""
+    """Add the interval scores of a simple baseline: one band for all cases from the errors of the other folds."""
     scores = np.full(len(cases), np.nan)
     for number in np.unique(cases.fold):
         out = cases.fold == number
@@ -182,9 +184,9 @@ def constant_band(cases: Cases, level: float = DEFAULT_LEVEL) -> Cases:
 
 
 def mixed(parts: Sequence[Sequence[Cases]], level: float = DEFAULT_LEVEL) -> Cases:
-    """Join as many cases of each part, evenly spread, beside one constant band for all, told from other sheets.
+    """Join equally many evenly spaced cases of each part; add the score of one band fitted to the other sheets.
 
-    `parts`: of each kind of evidence the cases, sheet by sheet.
+    `parts`: for each kind of evidence the cases, sheet by sheet.
     """
     numbered, first = list[Cases](), 0
     for part in parts:
@@ -199,7 +201,7 @@ def mixed(parts: Sequence[Sequence[Cases]], level: float = DEFAULT_LEVEL) -> Cas
 
 
 def errors_of(truth: Vector, value: Vector) -> Errors:
-    """Give the errors of one predictor.
+    """Return the errors of one predictor.
 
     >>> errors_of(np.array([1.0, 1.0, 2.0]), np.array([1.5, 1.0, 2.0]))
     Errors(median=0.0, mean=0.16666666666666666)
@@ -209,10 +211,10 @@ def errors_of(truth: Vector, value: Vector) -> Errors:
 
 
 def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
-    """Give the independent spread that lets so large a share of the errors lie below the widened end.
+    """Return the independent spread that widens a bound enough to cover the given share of the errors.
 
-    `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
-    is there already; `weight` (n,): above 0.
+    `error` (n,): ln(measured / predicted), positive towards this bound; `own` (n,): log distance of the present
+    bound, to which the spread is added in quadrature; `weight` (n,): above 0.
 
     >>> error, weight = np.array([0.0, 0.1, 0.5, 0.2]), np.ones(4)
     >>> [round(needed(error, np.full(4, 0.3), weight, share), 6) for share in (0.75, 1.0)]
@@ -225,19 +227,19 @@ def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
 
 
 def peer_errors(cases: Cases, by_peer: Mapping[str, list[float]]) -> dict[str, Errors]:
-    """Give the errors of each published predictor that said something of every one of these cases."""
+    """Return the errors of each published predictor that has a value for every case."""
     columns = {peer: np.array(times) for peer, times in by_peer.items()}
     return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
 
 
 LEVELS = (0.5, 0.95, 0.99)
-"""Levels besides the asked one at which hits are counted."""
+"""Levels, besides the requested one, at which hits are counted."""
 
 
 def hits_at(cases: Cases, interval: float, of: Level) -> dict[str, float]:
-    """Count hits at `LEVELS`: of single ops as predictions at these levels reach, of sums as log-normals.
+    """Return the hit rates at `LEVELS`; widths are scaled by `op_half_width` for single ops, else as log-normal.
 
-    `interval`: level of the cases' own ends.
+    `interval`: level of the cases' own intervals.
 
     >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.0, 1.0], [0.5, 0.5], [1.7, 1.7])))
     >>> hits_at(two, 0.8, "model")
@@ -288,7 +290,7 @@ def score(
 
 
 INTERVAL_GAIN = "interval_gain"
-"""How far the interval score lies below that of one constant band, as a share."""
+"""Relative improvement of the interval score over that of one constant band."""
 BRIER = "brier"
 """The mean of the Brier scores of all thresholds."""
 FIGURES = ("median", "mean", "bias", "total", "hit_rate", "half_width", "interval_score", INTERVAL_GAIN, BRIER)
@@ -297,18 +299,18 @@ _ENDS = ("target_least", "target_most", "tolerance_least", "tolerance_most")
 
 
 class Range(NamedTuple):
-    """Least and largest value, both included; of signed figures the absolute value counts."""
+    """Least and largest value, both included; signed figures are compared by absolute value."""
 
     least: float
     most: float
 
     def holds(self, value: float) -> bool:
-        """Tell whether a value is in it; unknown is not."""
+        """Return whether a value is in the range; NaN is not."""
         return self.least <= value <= self.most
 
 
 class Aim(NamedTuple):
-    """A figure with its target and tolerance: which line, which of its columns."""
+    """Target and tolerance of a figure, which is identified by its line and column."""
 
     comparison: str
     level: str
@@ -320,7 +322,7 @@ class Aim(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """An aim with the figure that was found."""
+    """An aim with the computed figure."""
 
     aim: Aim
     value: float
@@ -356,7 +358,7 @@ def read_aims(path: Path) -> list[Aim]:
 
 
 def figure_of(line: Score, figure: str) -> float:
-    """Give one column of a line, without its sign where it has one."""
+    """Return the absolute value of one column of a line."""
     if figure == INTERVAL_GAIN:
         return 1 - line.interval_score / line.constant_score
     if figure == BRIER:
@@ -365,7 +367,7 @@ def figure_of(line: Score, figure: str) -> float:
 
 
 def check_aims(lines: Iterable[Score], aims: Iterable[Aim]) -> list[Verdict]:
-    """Judge each aim whose line is there; the others were not asked for."""
+    """Return a verdict for each aim whose line was computed."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     keyed = [(aim, known.get((aim.comparison, aim.level, aim.machine, aim.what))) for aim in aims]
     return [Verdict(aim, figure_of(line, aim.figure)) for aim, line in keyed if line is not None]

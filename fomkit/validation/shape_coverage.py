@@ -1,4 +1,4 @@
-"""How much of the space of shapes a machine's timings cover, and how well shapes in it are predicted."""
+"""Compute how much of the space of shapes a machine's timings cover, and how well shapes in it are predicted."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BLOCK = 500
 
 
 class CrossValidationErrors(TypedDict):
-    """How ops whose shape group was left out were predicted; no row was scored on a fit that had seen it.
+    """Errors of ops predicted without their shape group; no row is scored on a fit that included it.
 
-    `median`, `mean`: absolute error, as a share of the truth.
-    `hit_rate`: share of 80 % intervals that hold the truth.
+    `median`, `mean`: absolute error, relative to the truth.
+    `hit_rate`: share of 80 % intervals that contain the truth.
     """
 
     ops: int
@@ -36,20 +36,20 @@ class CrossValidationErrors(TypedDict):
 
 
 class ShapeCoverage(TypedDict):
-    """What the timed ops of one family cover.
+    """Coverage by the timed ops of one family.
 
-    `ops`: distinct timed ops.
+    `ops`: number of distinct timed ops.
     `sizes`: least and largest value of each dimension.
     `flop`, `byte`, `time_s` (float, float): least and largest work [flop], traffic [byte] and time [s] of an op;
-      None where no cost is known.
+      None if no cost is known.
     `spacing` (float, float): median and ninth decile of the distance to the nearest other timed op, in lengths of
       the fit: one length is the distance at which two ops' errors correlate by a half. None without a fit.
-    `errors`: none without a fit.
-    `reference`, `near`: distinct reference ops of this kind and pass, and those of them within interpolation
+    `errors`: None without a fit.
+    `reference`, `near`: number of distinct reference ops of this kind and pass, and of those within interpolation
       distance.
-    `near_flop_share`: share of the reference ops' arithmetic that these are; None where there is none.
-    `outside`: reference ops with a size below the least or above the largest timed one, by dimension. The fit may
-      count them as near all the same: where a dimension never varied, its length is only assumed.
+    `near_flop_share`: share of the reference ops' arithmetic in near ops; None if they have none.
+    `outside`: number of reference ops with a size below the least or above the largest timed one, by dimension.
+      The fit may still count them as near: the length of a dimension that never varied is only assumed.
     """
 
     kind: str
@@ -89,7 +89,7 @@ def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None
 
 
 def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErrors | None:
-    """Join the left-out errors that fits keep; None where one keeps none.
+    """Combine the cross-validation errors stored in fits; None if a fit has none.
 
     >>> found = cross_validation_errors([{"left_out_log_error": [0.0, 0.1, -0.1], "left_out_hit_rate": 1.0}])
     >>> found["ops"], round(found["median"], 6), round(found["mean"], 6), found["hit_rate"]
@@ -105,7 +105,7 @@ def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErr
 
 
 def _reference_ops(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
-    """Give the reference ops that a family could serve, in its number format, each once with its arithmetic."""
+    """Return the distinct reference ops of a family's kind and pass, in its format, with their arithmetic."""
     rows = reference[reference["kind"] == name.kind]
     if name.kind not in PASS_FREE_KINDS:
         rows = rows[rows["pass_name"] == name.pass_name]
@@ -135,10 +135,10 @@ def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, fl
 
 
 def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
-    """Describe every family of a machine's timings.
+    """Yield the coverage of every family of a machine's timings.
 
     `machine`: with fits; its timings row-major (`fomkit.prediction.exact.row_major`); `costed`: the same
-    timings with flop and byte; `reference`: a COSTED table of ops that people ask for.
+    timings with flop and byte; `reference`: a COSTED table of ops that users query.
     """
     work = [column.name for column in COSTS if column.name in costed.columns]
     for name, _ in families(costed):

@@ -1,4 +1,4 @@
-"""The comparisons one after the other, and what all of them together say (``fomkit/validate/1``)."""
+"""Run all public comparisons and collect their scores, verdicts and headline figures (``fomkit/validate/1``)."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _HEADING = re.compile(r"^## (.+?)(?: <!-- (.+) -->)?$", re.MULTILINE)
 
 
 class SetText(TypedDict):
-    """What is said of a set of comparisons: its title, the comparison that it is of, the text.
+    """A chapter about a set of comparisons: its title, the name of the comparison, its text.
 
-    ``title`` is "" of what stands before all; ``set`` is "" of a chapter that no comparison is behind.
+    ``title`` is "" for the text before the first heading; ``set`` is "" for a chapter without a comparison.
     """
 
     title: str
@@ -66,7 +66,7 @@ class SetText(TypedDict):
 
 
 def read_sets(path: Path) -> list[SetText]:
-    """Read the texts of the sets: a heading each, with the name of the comparison in a comment behind it."""
+    """Read the chapters: each begins with a heading, followed by the name of its comparison in a comment."""
     first, *others = _HEADING.split(path.read_text(encoding="utf-8"))
     rest = zip(others[::3], others[1::3], others[2::3], strict=True)
     found = (("", "", first), *rest)
@@ -74,9 +74,9 @@ def read_sets(path: Path) -> list[SetText]:
 
 
 class Headline(TypedDict):
-    """A figure of the short answer: which it is, in words, and what was found.
+    """A headline figure: its name, its description and its value.
 
-    `name`: its column in ``history.csv``; `target`: None where no aim is of it; `peers`: errors of other tools.
+    `name`: its column in ``history.csv``; `target`: None where no aim covers it; `peers`: errors of other tools.
     """
 
     name: str
@@ -88,8 +88,8 @@ class Headline(TypedDict):
     peers: dict[str, float]
 
 
-def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
-    """Find the figures of the short answer; those whose line did not run are left out."""
+def _headlines(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
+    """Yield the headline figures; a figure whose line did not run is left out."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     targets = {aim[:5]: aim.target for aim in aims}
     for row in read_texts(shipped_folder("validation") / "headlines.csv"):
@@ -115,7 +115,7 @@ class Earlier(TypedDict):
 
 
 def read_history(path: Path) -> list[Earlier]:
-    """Read the figures of earlier versions; one that nobody knows is left out."""
+    """Read the figures of earlier versions; an empty cell is left out."""
     return [
         {"date": row.pop("date"), "version": row.pop("version"),
          "figures": {name: float(cell) for name, cell in row.items() if cell}}
@@ -125,12 +125,12 @@ def read_history(path: Path) -> list[Earlier]:
 
 @dataclass(frozen=True)
 class Validation:
-    """What a run of all comparisons gave.
+    """The result of a run of all comparisons.
 
-    `published`: figures of many devices that somebody published, beside the projected ones.
-    `not_scored` (str, int, str): what is not scored, how often, and why.
+    `published`: published figures of many devices, with the projected ones.
+    `not_scored` (str, int, str): what is not scored, the number of cases, the reason.
     `notes`: splits, folds and rules.
-    `headlines`: the short answer, each figure with its target and what other tools reach.
+    `headlines`: the headline figures, each with its target and the errors of other tools.
     """
 
     lines: tuple[Score, ...]
@@ -148,7 +148,7 @@ class Validation:
         return not all(verdict.kept for verdict in self.verdicts)
 
     def content(self) -> ValidationContent:
-        """Give everything as plain content (``fomkit/validate/1``)."""
+        """Return everything as plain content (``fomkit/validate/1``)."""
         folder = shipped_folder("validation")
         history = read_history(folder / "history.csv")
         return as_content(
@@ -194,13 +194,13 @@ def _data_notes(full: bool) -> tuple[str, ...]:
 
 
 MIX = "facts, twenty rows, whole sheets: a third each"
-"""Ops of devices that nobody timed, of sheets of which twenty rows are known, and left out of whole ones."""
+"""Ops of devices without timings, ops of sheets with twenty known rows, and ops left out of whole sheets."""
 
 
 def _pooled(
     sheets: list[Cases], mix: Sequence[Sequence[Cases]], found: Found, folder: LabelFolder, level: float
 ) -> list[Score]:
-    """Score all cases of a level together, for hit rates and widths; ``mix``: what `MIX` is made of."""
+    """Score all cases of a level together, for hit rates and widths; ``mix``: the three parts of `MIX`."""
     calls = list(counted_devices(found.calls, folder).values())
     groups: list[tuple[Level, str, list[Cases]]] = [
         ("op", "DeepBench ops", sheets),
@@ -217,19 +217,19 @@ MERITS = "figures of merit"
 BOTH_PREDICTED, BASELINE_MEASURED = "both machines predicted", "baseline measured"
 SUITE_SIZES = (3, 4, 5)
 SUITE_DRAWS = 12
-"""Suites of each pair of machines at most, drawn without putting back."""
+"""Largest number of suites per pair of machines, drawn without replacement."""
 THRESHOLDS = (0.8, 0.9, 0.95, 1.05, 1.1, 1.25)
-"""Thresholds, over the measured figure of merit."""
+"""Thresholds as multiples of the measured figure of merit."""
 
 
 class Rated(NamedTuple):
-    """One suite on two machines: the measured figure of merit, and the predicted one.
+    """One suite on two machines: the measured and the predicted figure of merit.
 
-    The product's own answer, not only its parts: does the interval of a figure of merit hold the measured one as
-    often as it says, and does the probability of reaching a threshold come true? A suite is three to five models
-    that were measured on both machines, one unit of work each, by the mean that ``fomkit fom`` takes. The draws
-    are fixed. Suites of one pair of machines share models, and so their errors: the pairs count for more than the
-    suites.
+    Suites test the final result and not only its parts: whether the interval of a figure of merit contains the
+    measured value as often as its level states, and whether the probability of reaching a threshold is calibrated.
+    A suite is three to five models measured on both machines, one unit of work each, with the default mean of
+    ``fomkit fom``. The draws are fixed. Suites of one pair of machines share models and therefore errors, so the
+    number of pairs matters more than the number of suites.
     """
 
     truth: float
@@ -252,7 +252,7 @@ def _steps_by_model(found: Sequence[Outcome]) -> dict[str, _Step]:
 
 
 def _drawn_suites(names: Sequence[str], pair: str) -> list[tuple[str, ...]]:
-    """Draw the suites of a pair of machines; always the same."""
+    """Draw the suites of a pair of machines; the random numbers are seeded by the pair's name."""
     known = [suite for lines in SUITE_SIZES for suite in combinations(names, lines)]
     return random.Random(pair).sample(known, min(SUITE_DRAWS, len(known)))  # noqa: S311
 
@@ -272,7 +272,7 @@ def _rate_suite(
 
 
 def rated_suites(machines: Mapping[str, Sequence[Outcome]], what: str) -> Iterator[Rated]:
-    """Rate all suites of every pair of machines; of a measured baseline each pair both ways.
+    """Rate all suites of every pair of machines; with a measured baseline, in both directions.
 
     `machines`: the scored labels of each; `what`: `BOTH_PREDICTED` or `BASELINE_MEASURED`.
     """
@@ -284,7 +284,7 @@ def rated_suites(machines: Mapping[str, Sequence[Outcome]], what: str) -> Iterat
 
 
 def brier_scores(rated: Sequence[Rated]) -> tuple[dict[str, float], dict[str, float]]:
-    """Give, by threshold, the Brier score of the probabilities, and how often the value alone says what is wrong.
+    """Return, by threshold, the Brier score of the probabilities and the share of values on the wrong side.
 
     >>> brier, wrong = brier_scores([Rated(1.0, Span(1.0, 0.5, 2.0))])
     >>> round(brier["1.25"], 3), wrong["1.25"]
@@ -307,9 +307,9 @@ def _suites_score(rated: Sequence[Rated], known: str, what: str, level: float) -
 
 
 def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Score]:
-    """Score the suites of machines that are known by facts only, and by their own tables.
+    """Score the suites of machines predicted from facts only, and of machines predicted from their own tables.
 
-    Of each: all suites together, of both machines predicted and of a measured baseline, then pair by pair.
+    For each group: all suites together, with both machines predicted and with a measured baseline; then each pair.
     """
     for known in (FACTS, OWN):
         machines = counted_devices(found.outcomes.get(known, {}), folder)
@@ -322,14 +322,14 @@ def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Sc
 
 
 def merit_notes(lines: Sequence[Score]) -> Iterator[str]:
-    """Say how many suites and pairs of machines the lines of `merit_scores` are of."""
-    told = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
+    """Yield a note of how many suites and pairs of machines the lines of `merit_scores` cover."""
+    counts = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
     pairs = sum(" / " in line.what for line in lines)
-    if told:
+    if counts:
         yield (
-            f"{MERITS}: {' and '.join(told)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit of "
-            f"each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of a "
-            "pair share models: as evidence they count little more than one."
+            f"{MERITS}: {' and '.join(counts)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit "
+            f"of each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of "
+            "a pair share models: as evidence they count little more than one."
         )
 
 
@@ -342,9 +342,9 @@ def validate(
 ) -> Validation:
     """Rerun the public comparisons.
 
-    `data`: a folder laid out like ``validation/neusight``; default: that one; `full`: refit inside each fold as a
-    user would: minutes more; `sheets`: titles of the DeepBench sheets to run (``"v100 fp32/vector"``); default:
-    all, with medians; `level`: level of the intervals.
+    `data`: a folder laid out like ``validation/neusight`` (the default); `full`: refit inside each fold as a user
+    would, which takes minutes longer; `sheets`: titles of the DeepBench sheets to run (``"v100 fp32/vector"``),
+    default: all, with medians; `level`: level of the intervals.
     """
     tables = shipped_folder("validation")
     folder = LabelFolder(data or shipped())
@@ -364,5 +364,5 @@ def validate(
     aims = scores.read_aims(tables / "aims.csv")
     verdicts = tuple(check_aims(scored_lines, aims))
     notes = (*_data_notes(full), VISION_NOTE, *merit_notes(merits), *found.notes)
-    headlines = tuple(_short_answer(scored_lines, aims))
+    headlines = tuple(_headlines(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

@@ -1,4 +1,8 @@
-"""What may be claimed of each cell and whether the measurement agrees; what one cell tells of others."""
+"""Decide what a device model may claim of each measured cell, and whether the measurement agrees.
+
+`cell_verdicts` returns a verdict for each cell. `calibrated_on` and `host_extended_from` correct projections of
+cells by the measurement of another cell.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,15 @@ Claim = Literal["absolute", "ratio", "start-up bound", "host bound", "unexplaine
 """What a device model may claim of a cell: its time, only its ratio to another machine, or neither and why."""
 
 STEP_HOST_S = 10e-3
-"""Most that a framework's training loop takes for one step besides its kernels [s]."""
+"""Longest time that a framework's training loop spends on one step besides its kernels [s]."""
 FEW_STEPS, START_UP_S = 100, 60.0
-"""Up to so many steps an epoch does not tell its fixed cost, of up to so long [s], from its steps."""
+"""In epochs of at most this many steps, time beside the device's of at most this length [s] may be start-up."""
 SLOWER = 0.95
-"""A machine is measured slower than another below this ratio; closer ones are taken for equal."""
+"""A machine counts as slower than another below this measured ratio of speeds; above it they count as equal."""
 
 
 def _slower_where_faster(cells: Sequence[Cell]) -> str:
-    """Name a machine that is measured slower than another though its device is surely faster; "" for none."""
+    """Describe a machine measured as slower than another although its device is faster (low > 1); "" for none."""
     for cell in cells:
         for other in cells:
             measured, projected = ratio_to(cell, other)
@@ -35,14 +39,14 @@ def _slower_where_faster(cells: Sequence[Cell]) -> str:
 
 
 def _rest_s(cell: Cell) -> float | None:
-    """Give the measured epoch [s] less the projected one."""
+    """Return the measured epoch less the projected epoch [s]; None if unknown or not an epoch."""
     if cell.projected is None or cell.quantity != "epoch_s":
         return None
     return cell.measured.value - cell.projected.value
 
 
 def _cost_of_steps(cell: Cell, estimate: Estimate) -> str:
-    """Tell the time beside the device's as a fixed cost of each step; "" where it is too long for one."""
+    """Describe the time not explained by the device as a fixed cost per step; "" if it exceeds `STEP_HOST_S`."""
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or rest / steps > STEP_HOST_S:
         return ""
@@ -50,7 +54,7 @@ def _cost_of_steps(cell: Cell, estimate: Estimate) -> str:
 
 
 def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
-    """Tell it as a fixed cost of each epoch; "" where the epoch has many steps or the rest is too long."""
+    """Describe that time as a fixed cost per epoch; "" if the epoch has many steps or the time is too long."""
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
         return ""
@@ -67,9 +71,9 @@ def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Clai
 
 
 def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
-    """Say what a measured time waited for, and so what may be claimed of it.
+    """Return the claim that a measured time allows, and the cause: what the step waited for.
 
-    `estimate`: the cell's; `same_model`: all measured cells of its model under the same conditions.
+    `estimate`: the cell's estimate; `same_model`: all measured cells of its model under the same conditions.
     """
     bound, share = estimate.step_time.bound, cell.explained
     if bound in ("launch", "input"):
@@ -90,18 +94,18 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
 
 Agreement = Literal["inside", "ambiguous", "outside"]
 WIDER = 0.95
-"""Outside the interval but inside that of this level a cell is ambiguous: the model neither holds nor fails."""
+"""Outside its interval but inside that of this level, a cell is ambiguous: the model neither holds nor fails."""
 
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """A cell and what may be said of it.
+    """A cell with the claim made of it.
 
-    `claim`: none where the figure is nobody's measurement, or nothing could be predicted.
+    `claim`: None if the figure is not a measurement, or nothing could be predicted.
     `cause`: what the measured time waited for, in figures.
-    `agreement`: of the time where the claim is absolute, of the ratio where it is the ratio; else None.
-    `ratio`, `projected_ratio`: how many times faster than the baseline, measured and projected; None on the
-      baseline and without one.
+    `agreement`: of the time if the claim is absolute, of the ratio if the claim is the ratio; else None.
+    `ratio`, `projected_ratio`: speed relative to the baseline, measured and projected; None for the baseline
+      itself and without a baseline.
     """
 
     cell: Cell
@@ -114,7 +118,7 @@ class CellVerdict:
 
 
 def agreement(value: float, low: float, high: float, span: Span) -> Agreement:
-    """Tell whether a measured value, with the ends of its own spread, lies in a projected interval."""
+    """Return whether a measured value is in a projected interval; low and high are the value's own spread."""
     if span.low <= value <= span.high:
         return "inside"
     wide = at_level(span, max(WIDER, span.level))
@@ -150,10 +154,7 @@ def _cell_verdict(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None)
 
 
 def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerdict, ...]:
-    """Judge every cell, with ratios to the cell of a baseline machine under the same conditions.
-
-    `baseline`: name of a machine.
-    """
+    """Return a verdict for each cell, with ratios to ``baseline``'s cell under the same conditions."""
     found = []
     for cell in cells:
         key = (cell.model, cell.quantity, cell.batch)
@@ -165,11 +166,11 @@ def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerd
 
 
 class Summary(TypedDict):
-    """How far off the cells of one claim are.
+    """Errors of the cells of one claim.
 
     `mean_factor`: geometric mean of measured over projected, times or ratios.
     `mean_error`: mean of |projected / measured - 1|.
-    `inside`: cells whose measured figure lies in the projected interval.
+    `inside`: number of cells whose measured figure is in the projected interval.
     """
 
     count: int
@@ -179,7 +180,7 @@ class Summary(TypedDict):
 
 
 def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
-    """Summarise measured figures beside projected ones; None where there are none."""
+    """Summarise pairs of a measured and a projected figure; None without any."""
     if not pairs:
         return None
     logs = [math.log(measured / projected.value) for measured, projected in pairs]
@@ -190,16 +191,16 @@ def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
 
 
 FEWEST = 3
-"""Models that it takes to tell how much host terms differ between two machines."""
+"""Fewest models from which the difference of host terms between two machines is estimated."""
 
 
 @dataclass(frozen=True)
 class ExtendedProjection:
-    """A cell's projection after something was carried to it.
+    """A cell's projection corrected by the measurement of another cell.
 
-    `cell`: the cell it is carried to, whose own measurement took no part.
+    `cell`: the corrected cell; its own measurement is not used.
     `projected`: in the unit of the cell's quantity.
-    `reference`: the cell whose measurement was carried.
+    `reference`: the cell whose measurement is used.
     """
 
     cell: Cell
@@ -213,7 +214,7 @@ class ExtendedProjection:
 
     @property
     def inside(self) -> bool:
-        """Whether the measured figure lies in the projected interval."""
+        """Whether the measured figure is in the projected interval."""
         return self.projected.low <= self.cell.measured.value <= self.projected.high
 
 
@@ -226,12 +227,10 @@ def _times(all_verdicts: Iterable[CellVerdict], claims: Collection[Claim]) -> li
 
 
 def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[ExtendedProjection, ...]:
-    """Multiply each projection by how far off one model was on the same machine.
+    """Multiply each projection by measured over projected time of ``model``, measured on the same machine.
 
-    Only cells that do not wait for the host take part. The errors of the two projections are taken as independent,
-    which is on the wide side for models alike.
-
-    `model`: the model that was measured on each machine.
+    Only cells that do not wait for the host are used. The errors of the two projections are treated as
+    independent, which makes the intervals of similar models too wide.
     """
     known = _times(all_verdicts, ("absolute", "unexplained"))
     cells_by_key = {one.machine: one for one in known if one.model == model}
@@ -249,30 +248,28 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
 
 
 def host_epoch_s(cell: Cell) -> float | None:
-    """Give the part [s] of a measured epoch that the projection of the device leaves over; None where none is."""
+    """Return measured less projected epoch [s], the host's part; None if unknown or not positive."""
     rest = None if cell.projected is None else cell.measured.value - cell.projected.value
     return rest if rest is not None and rest > 0 else None
 
 
 def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | None:
-    """Give the deviation of ln(host term on new / on old) over the models other than one; None for too few."""
+    """Return the deviation of ln(host term on new / on old) over all models but one; None for too few."""
     terms = {(cell.model, cell.batch, cell.machine): host_epoch_s(cell) for cell in cells if cell.model != but}
     logs = []
     for (model, batch, machine), there in terms.items():
         here = terms.get((model, batch, old))
         if machine == new and there is not None and here is not None:
             logs.append(math.log(there / here))
-    # About 0, not about their mean: the term is carried as it is.
+    # About 0, not about the mean: the term is added to the other machine unchanged.
     return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= FEWEST else None
 
 
 def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tuple[ExtendedProjection, ...]:
-    """Add to each projection the host's part of the same model's epoch on another machine.
+    """Add to each projection the host's part of the same model's epoch as measured on ``machine``.
 
-    Cells whose time is the device's own take no part. How much the term differs from machine to machine is told by
-    the other models of the same two machines; the model itself takes no part in its interval.
-
-    `machine`: the machine whose measurements give the host's part.
+    Cells whose claim is absolute are left out: their time is the device's own. The difference of host terms
+    between two machines is estimated from their other models; the model itself has no influence on its interval.
     """
     known = _times(all_verdicts, ("start-up bound", "host bound", "ratio", "unexplained"))
     cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}

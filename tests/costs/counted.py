@@ -1,4 +1,4 @@
-"""Convolutions by every method, in numbers that count what is done with them."""
+"""Convolutions by every method, on numbers that count the operations on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 Program = Callable[[Sequence["Counted"]], list["Counted"]]
 PHASES: list[Counter[str]] = [Counter()]
-"""What is counted now stands in the last one."""
+"""The counters; the last one is in use."""
 
 
 class Counted:
@@ -138,7 +138,7 @@ def matrix(name: str, tile: int, mirrored: bool) -> list[list[Fraction | int]]:
 
 
 def by_program(program: Program, tile: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """Transform a tile of counted numbers along axes, one after the other."""
+    """Transform a tile of counted numbers along each axis in turn."""
     for axis in axes:
         lines = np.moveaxis(tile, axis, -1)
         flat = [program(list(line)) for line in lines.reshape(-1, lines.shape[-1])]
@@ -150,7 +150,7 @@ def by_program(program: Program, tile: np.ndarray, axes: Sequence[int]) -> np.nd
 
 
 def direct(image: np.ndarray, filters: np.ndarray) -> np.ndarray:
-    """Correlate a padded image (n, c, h, w) with filters (k, c, r, s) as the definition says."""
+    """Correlate a padded image (n, c, h, w) with filters (k, c, r, s) by the definition."""
     (many, _, height, width), (made, _, rows, columns) = image.shape, filters.shape
     found = np.empty((many, made, height - rows + 1, width - columns + 1), object)
     for n, k, y, x in np.ndindex(*found.shape):
@@ -172,14 +172,14 @@ def tiles_of(image: np.ndarray, tile: tuple[int, int], points: tuple[int, int], 
 
 
 def shapes(kernel: tuple[int, int], m: int) -> tuple[tuple[int, int], tuple[int, int], list[int]]:
-    """Give the outputs of a tile, its points, and the axes that are transformed."""
+    """Return the outputs of a tile, its points, and the axes that are transformed."""
     tile = tuple(m if length == 3 else 1 for length in kernel)
     points = tuple(part + length - 1 for part, length in zip(tile, kernel, strict=True))
     return tile, points, [axis for axis, length in enumerate(kernel) if length == 3]
 
 
 def winograd(image: np.ndarray, filters: np.ndarray, m: int, transform: Counter[str]) -> np.ndarray:
-    """Correlate by F(m, 3); what transforms take is added to ``transform``, products stay in the phase."""
+    """Correlate by F(m, 3); operations of transforms are added to ``transform``, products stay in the phase."""
     (many, channels, *_), (made, _, *kernel) = image.shape, filters.shape
     out = tuple(size - length + 1 for size, length in zip(image.shape[-2:], kernel, strict=True))
     tile, points, axes = shapes(tuple(kernel), m)
@@ -202,7 +202,7 @@ def winograd(image: np.ndarray, filters: np.ndarray, m: int, transform: Counter[
 
 
 def winograd_weight(image: np.ndarray, gradient: np.ndarray, m: int, transform: Counter[str]) -> np.ndarray:
-    """Give the filters' gradient from a padded image and the gradient of the output, in tiles of m outputs."""
+    """Return the filters' gradient from a padded image and the gradient of the output, in tiles of m outputs."""
     channels, made = image.shape[1], gradient.shape[1]
     kernel = tuple(size - length + 1 for size, length in zip(image.shape[-2:], gradient.shape[-2:], strict=True))
     tile, points, axes = shapes(kernel, m)
@@ -247,6 +247,6 @@ def fft(values: list[tuple[Counted, Counted]]) -> list[tuple[Counted, Counted]]:
 
 
 def spectrum_points(lengths: Sequence[int]) -> int:
-    """Count the points of a real spectrum of which none is another's conjugate."""
+    """Count the points of a real spectrum without conjugates of other points."""
     places = itertools.product(*(range(length) for length in lengths))
     return len({min(one, tuple(-a % b for a, b in zip(one, lengths, strict=True))) for one in places})

@@ -1,4 +1,4 @@
-"""The casts of a narrow precision beside those that PyTorch's autocast makes, tensor by tensor."""
+"""The casts of a narrow precision compared with those of PyTorch's autocast, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_each_tensor_is_cast_that_autocast_casts(name) -> None:
 
 
 def test_norms_and_losses_read_fp32_as_on_a_gpu() -> None:
-    """A CPU's autocast leaves norms in bf16; a profile traced under autocast follows a GPU's rules."""
+    """A CPU's autocast leaves norms in bf16, but a profile traced under autocast follows a GPU's rules."""
     make, inputs, loss = SOURCES["attending"]
 
     class Cast(make):  # type: ignore[misc, valid-type]

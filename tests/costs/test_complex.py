@@ -1,4 +1,4 @@
-"""Products of complex numbers: four real ones, of numbers twice as long, at the rate of their parts."""
+"""Products of complex numbers: four real products, elements twice as long, at the rate of their parts."""
 
 from __future__ import annotations
 

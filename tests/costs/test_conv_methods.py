@@ -1,4 +1,4 @@
-"""Methods of convolutions: their formulas against implementations that count, goldens, limits and refusals."""
+"""Methods of convolutions: formulas compared with counting implementations, golden numbers, limits, refusals."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def work(method: pd.Series) -> dict[str, float]:
 
 
 def on_symbols(formulas: str, pass_name: str):
-    """Give a method's formulas on symbols, and a function that puts a row's numbers in."""
+    """Return a method's formulas on symbols, and a function that puts a row's numbers in."""
     symbols = Row(lambda name: sympy.Symbol(name, positive=True), {**conv_formulas.PARTS, **PARTS})
     cost = symbols.give(FORMULAS[formulas], pass_name=pass_name)
 

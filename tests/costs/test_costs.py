@@ -1,4 +1,4 @@
-"""The costs stage: its laws, golden numbers, and its formulas on symbols: the same numbers, and limits."""
+"""The costs stage: its laws, golden numbers, and its formulas on symbols, with equal numbers and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_fused_update_reads_and_writes_each_number_once(rule: str) -> None:
 
 
 def test_what_a_transposed_convolution_adds_at_the_far_end_may_be_nothing() -> None:
-    """From 5×5 of 4 channels by 3×3 at stride 2 to 11×11 of 6, or to 12×12 with one more: bytes of all three."""
+    """From 5×5 with 4 channels by 3×3 at stride 2 to 11×11 with 6, or 12×12 with one more: bytes of all three."""
     row = conv(1.0, (4.0, 6.0), 5.0, 3.0, stride_h=2.0, stride_w=2.0, transposed=1.0)
     grown = [add_costs(table({**row, "output_pad_h": more, "output_pad_w": more})) for more in (0.0, 1.0)]
     byte = [4 * (4 * 5**2 + 4 * 6 * 3**2 + 6 * size**2) for size in (11, 12)]
@@ -303,7 +303,7 @@ def test_a_missing_dimension_is_named() -> None:
 
 
 def test_a_mixture_whose_tokens_choose_two_experts_each_by_hand() -> None:
-    """Half of 8 experts are here: half of 3 tokens · 2 choices come, and 4 · (1 − (7/8)⁶) experts are read."""
+    """With half of 8 experts: half of 3 tokens · 2 choices arrive, and 4 · (1 − (7/8)⁶) experts are read."""
     found = mixture(b=4, m=3, n=10, k=100, experts=8, top_k=2, item_byte=2)
     sent, chosen = 3.0, 4 * (1 - (7 / 8) ** 6)
     assert found.flop == pytest.approx(2 * 3 * sent * 10 * 100)

@@ -1,12 +1,12 @@
-"""The golden corpus: what every verb shows, on shipped inputs and the tests' data, kept as text.
+"""The golden corpus: the output of every verb on shipped inputs and the tests' data, stored as text.
 
-``calls.txt`` holds the calls by section; each section runs in a folder of its own that holds a copy of
-``inputs/``. What a call shows is its exit code, both streams, and each file that it wrote as text: a workbook as
-its cells, a page as the words that a browser shows. ``shown/`` keeps that, one file a section; dates, versions
-and folders are masked.
+``calls.txt`` has the calls by section; each section runs in a separate folder with a copy of ``inputs/``. The
+output of a call is its exit code, both streams, and each file that it wrote as text: a workbook as its cells, a
+page as the words that a browser shows. ``shown/`` stores it, one file per section; dates, versions and folders are
+masked.
 
     python tests/golden/corpus.py            # compare, and print what differs
-    python tests/golden/corpus.py --write    # keep what is shown now
+    python tests/golden/corpus.py --write    # store the present output
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SHOWN = HERE / "shown"
 TOLERANCE = 1e-9
-"""Of a number: another processor sums in another order, and a fitted time is rounded to ten digits after that."""
+"""Tolerance of a number: other processors sum in another order, and fitted times are rounded to ten digits."""
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 PICTURES = (".png", ".svg", ".pdf")
 HEAD, AS_KEPT = "## ", "as kept"
-"""How the summary of a section begins and, where nothing differs, ends."""
+"""Beginning of the summary of a section and, if nothing differs, its end."""
 
 
 def sections() -> dict[str, list[str]]:
@@ -62,12 +62,12 @@ def _streams() -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
     finally:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.detach()  # else the bytes are closed with it
+                stream.detach()  # otherwise the bytes would be closed with it
         sys.stdout, sys.stderr = before
 
 
 def call(line: str) -> tuple[int, str, str]:
-    """Run one command line in this process; give its exit code and both streams."""
+    """Run one command line in this process; return its exit code and both streams."""
     from fomkit.cli.main import main
 
     words = shlex.split(line)
@@ -101,7 +101,7 @@ def _words(page: str) -> str:
 
 
 def as_text(path: Path) -> str:
-    """Write a file's content as lines that can be compared."""
+    """Return a file's content as lines that can be compared."""
     if path.suffix == ".xlsx":
         return _cells(path)
     if path.suffix in PICTURES:
@@ -112,7 +112,7 @@ def as_text(path: Path) -> str:
 
 
 def masked(text: str, folder: Path) -> str:
-    """Replace what differs from day to day and from machine to machine."""
+    """Mask the parts of a text that differ from day to day and from machine to machine."""
     from fomkit import __version__
 
     for place, word in ((str(folder), "FOLDER"), (str(ROOT), "CHECKOUT")):
@@ -129,7 +129,7 @@ def _files(folder: Path) -> dict[Path, int]:
 
 
 def show(name: str) -> str:
-    """Run a section's calls in a fresh folder; give all that they show."""
+    """Run a section's calls in a fresh folder; return all output."""
     told: list[str] = []
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as place:
@@ -153,7 +153,7 @@ def show(name: str) -> str:
 
 
 def same(old: str, new: str, tolerance: float = TOLERANCE) -> bool:
-    """Tell whether two lines say the same: the same words, and numbers within rounding."""
+    """Return whether two lines are equal: the same words, and numbers within the tolerance."""
     if old == new:
         return True
     if NUMBER.sub("#", old) != NUMBER.sub("#", new):
@@ -163,7 +163,7 @@ def same(old: str, new: str, tolerance: float = TOLERANCE) -> bool:
 
 
 def differences(old: str, new: str) -> list[str]:
-    """List the lines that differ, as a unified difference; empty where both say the same."""
+    """Return the lines that differ, as a unified diff; empty if all are equal."""
     left, right = old.splitlines(), new.splitlines()
     if len(left) == len(right):
         right = [a if same(a, b) else b for a, b in zip(left, right, strict=True)]
@@ -171,14 +171,14 @@ def differences(old: str, new: str) -> list[str]:
 
 
 def settle() -> None:
-    """Make this process show what any does: 80 columns, no colour, its own cache."""
+    """Set this process to reproducible output: 80 columns, no colour, its own cache."""
     os.environ.pop("COLUMNS", None)
     os.environ.update(NO_COLOR="1", TERM="dumb", TZ="UTC", LC_ALL="C.UTF-8")
     os.environ.pop("CI", None)
 
 
 def main() -> int:
-    """Compare or write; 1 where something differs."""
+    """Compare or write; return 1 if something differs."""
     from read_once import profiles_are_read_once
     from ready_children import ready_children
 
@@ -188,7 +188,7 @@ def main() -> int:
 
 
 def compare() -> int:
-    """Run the sections that the command line names, or all; write them, or compare them with what is kept."""
+    """Run the sections that the command line names, or all; write them, or compare them with the stored ones."""
     write = "--write" in sys.argv
     wanted = [one for one in sys.argv[1:] if not one.startswith("-")]
     SHOWN.mkdir(exist_ok=True)

@@ -1,10 +1,10 @@
-"""Frozen numbers: what costs, predictions, plans and figures of merit are now, in tables that a change must name.
+"""Frozen numbers: stored tables of costs, predictions, plans and figures of merit, which detect every change.
 
-``frozen/ops.csv`` holds what each op of `frozen_ops` costs, ``frozen/times/`` what it takes on each of `MACHINES`,
-``frozen/figures/`` what is answered to each question of `frozen_figures`. Numbers may differ by a billionth.
+``frozen/ops.csv`` has the cost of each op of `frozen_ops`, ``frozen/times/`` its time on each of `MACHINES`,
+``frozen/figures/`` the answer to each question of `frozen_figures`. Numbers may differ by a billionth.
 
     python tests/golden/frozen.py            # compare, and print the rows that differ
-    python tests/golden/frozen.py --write    # keep what is so now
+    python tests/golden/frozen.py --write    # store the present numbers
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MACHINES: Mapping[str, str] = {
     "epyc-9755": "facts only; a processor",
     "v100 changed": "v100 with other rates, as nobody built it",
 }
-"""Machines, each with what is known of it."""
+"""Machines, each with the evidence that it has."""
 CHANGED = {"bandwidth": "1.2 TB/s", "launch": "2 us", "flop_per_s/fp32/vector": "30 TFLOP/s"}
 EVERY: Mapping[str, int] = {
     "x86-lecture": 2,
@@ -50,20 +50,20 @@ EVERY: Mapping[str, int] = {
     "epyc-9755": 4,
     "v100 changed": 4,
 }
-"""Which of the ops are asked for where others show most already: every second, third, fourth."""
+"""Stride over the ops on machines that add little to the others: every second, third or fourth op."""
 LEVEL: Mapping[str, float] = {"l4": 0.5, "mi25": 0.95}
-"""Of the intervals, where it is not the usual one."""
+"""Level of the intervals, if not the default."""
 LOOSE: Mapping[str, float] = {"times/x86-lecture": 1e-3, "figures/fits": 1e-2}
-"""Tolerance of what is fitted anew: where an optimizer stops, hangs on the rounding of the processor."""
+"""Tolerance of refitted tables: the point where an optimizer stops depends on the processor's rounding."""
 REWRITE = "python tests/golden/frozen.py --write"
 MOST_SHOWN = 12
-"""Rows that a message names."""
+"""Largest number of rows in a message."""
 MOST_PARTS, LONG = 8, 24
-"""Parts of a list that are kept; length of a text that is kept once."""
+"""Number of parts of a list that are stored; length of a text from which repetitions are not stored."""
 LEFT_OUT = {"fomkit", "interval_covers", "title", "schema", "party"}
-"""Parts of answers that say what they are rather than what comes out."""
+"""Parts of answers that describe the answer and are not results."""
 CONDITIONS, WITH_CONDITIONS = "conditions", ("estimate alexnet", "job alexnet")
-"""The part of an answer that says what it varies with, and the questions where that is kept."""
+"""The part of an answer that states its conditions, and the questions for which it is stored."""
 Row = tuple[str, ...]
 Table = list[Row]
 
@@ -73,7 +73,7 @@ def _number(value: object) -> str:
 
 
 def costs() -> Table:
-    """Give what each op costs."""
+    """Return the table of the cost of each op."""
     from golden.frozen_ops import ops
 
     from fomkit.ops.pricing import add_costs
@@ -87,7 +87,7 @@ def costs() -> Table:
 
 
 def times(machine: str) -> Table:
-    """Give what each op that has a time takes on a machine, and of the first of each sort what that rests on."""
+    """Return the times of ops on a machine, with the evidence of the first op of each kind and time source."""
     from golden.frozen_ops import ops
 
     from fomkit.plan.op_tables import predict_ops
@@ -114,7 +114,7 @@ def times(machine: str) -> Table:
 
 
 def _one(content: Mapping[str, object]) -> str | None:
-    """Write a number with its ends, or with what else is said beside it, as one; None of anything else."""
+    """Return a value with its interval as one text; None for any other content."""
     if content.keys() != {"value", "low", "high"} or isinstance(content["value"], str):
         return None
     value, low, high = (_number(content[name]) for name in ("value", "low", "high"))
@@ -122,7 +122,7 @@ def _one(content: Mapping[str, object]) -> str | None:
 
 
 def flat(content: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Walk over the leaves of plain content, each with its path; of a long list but one of numbers over some."""
+    """Yield the leaves of plain content with their paths; a list of floats is one leaf, others are thinned."""
     if isinstance(content, Mapping):
         if (whole := _one(content)) is not None:
             yield path, whole
@@ -141,7 +141,7 @@ def flat(content: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def figures(name: str) -> Table:
-    """Give the figures of one question, and of the texts in its answer each once."""
+    """Return the figures of one question; each long text of its answer is listed once."""
     from golden.corpus import masked
     from golden.frozen_figures import QUESTIONS
 
@@ -156,20 +156,20 @@ def figures(name: str) -> Table:
 
 
 def written(rows: Table) -> str:
-    """Write rows as CSV."""
+    """Return rows as CSV."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(rows)
     return file.getvalue()
 
 
 def kept(name: str) -> Table:
-    """Read what is kept of a table."""
+    """Read the stored table of a name."""
     with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return [tuple(row) for row in csv.reader(file)]
 
 
 def differences(name: str, old: Table, new: Table) -> list[str]:
-    """List the rows of a table that differ, as they were and as they are."""
+    """Return the rows of a table that differ, old and new."""
     from golden.corpus import TOLERANCE, same
 
     alike = partial(same, tolerance=LOOSE.get(name, TOLERANCE))
@@ -181,14 +181,14 @@ def differences(name: str, old: Table, new: Table) -> list[str]:
 
 
 def message(name: str, changed: Sequence[str]) -> str:
-    """Say which rows of a table changed, and what keeps them."""
+    """Return a message with the changed rows of a table, and the command that stores them."""
     more = [f"and {len(changed) - MOST_SHOWN:,} more"] * (len(changed) > MOST_SHOWN)
     head = f"{len(changed):,} rows of tests/golden/frozen/{name}.csv differ. If they are meant to: {REWRITE}"
     return "\n".join([head, *changed[:MOST_SHOWN], *more])
 
 
 def tables() -> Iterator[tuple[str, Table]]:
-    """Make all tables, each by its name."""
+    """Yield all tables with their names."""
     from golden.frozen_figures import QUESTIONS
     from read_once import profiles_are_read_once
 
@@ -201,7 +201,7 @@ def tables() -> Iterator[tuple[str, Table]]:
 
 
 def write() -> None:
-    """Keep what is so now, and nothing else."""
+    """Replace all stored tables by the present ones."""
     made = list(tables())
     shutil.rmtree(FOLDER, ignore_errors=True)
     for name, rows in made:
@@ -211,7 +211,7 @@ def write() -> None:
 
 
 def main() -> int:
-    """Compare or write; 1 where something differs."""
+    """Compare or write; return 1 if something differs."""
     if "--write" in sys.argv:
         write()
         return 0

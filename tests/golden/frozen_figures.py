@@ -1,6 +1,6 @@
-"""Questions about plans and merit whose figures are frozen (`frozen.py`): each gives plain content.
+"""Questions about plans and figures of merit whose answers are frozen (`frozen.py`); each returns plain content.
 
-Models are small and machines shared, so that all of it takes seconds.
+Models are small and machines are shared, so that all questions take seconds.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _shown = partial(_asked, "show")
 
 
 def _told(model: str, machine: str, baseline: str) -> dict[str, str]:
-    """Tell an estimate as the lecture's steps."""
+    """Return an estimate as the steps of the lecture."""
     told = answer_of(fomkit.estimate_all([model], [machine], baseline)).summary(explain=True)
     return {str(place): line for place, line in enumerate(told.splitlines())}
 
 
 def _tables(model: str, machine: str) -> dict[str, object]:
-    """Give what figures are drawn of."""
+    """Return the tables from which figures are drawn."""
     one = fomkit.estimate(model, machine)
     frame = op_frame(one)
     drawn = {"ops": frame.describe(), "roofs": roof_frame(one, frame), "pareto": pareto_table(frame, 4),
@@ -65,7 +65,7 @@ lines:
 
 
 def _two() -> object:
-    """Rate a suite with what was measured of it, and with a proposal."""
+    """Rate a suite with its measurements, and with a proposal."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "two.suite.yaml"
         path.write_text(SUITE, encoding="utf-8")
@@ -75,7 +75,7 @@ def _two() -> object:
 
 
 def _waiting(**more: object) -> Machine:
-    """Give a machine whose host needs time for each op, and that has overheads."""
+    """Return a machine whose host needs time for each op, and that has overheads."""
     waits = (Overhead("wait", "step", fact(1e-4), None), Overhead("load", "epoch", None, fact(0.1)))
     return replace(fomkit.machine("v100"), host_op_s=fact(1e-5), overheads=waits, system_nodes=2, **more)
 
@@ -152,4 +152,4 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "layers": partial(_shown, "googlenet"),
     **PARTS,
 }  # fmt: skip
-"""By name, what is asked."""
+"""The questions by name."""

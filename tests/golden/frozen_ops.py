@@ -1,6 +1,6 @@
-"""Ops of every kind, in formats and passes, of sizes that are tiny, odd, thin, large, beyond any table.
+"""Ops of every kind, format and pass, of tiny, odd, thin and large sizes and sizes beyond any table.
 
-Made to be frozen (`frozen.py`): each row takes a way through costs and prediction that others do not take.
+Their costs and times are frozen (`frozen.py`): each row uses its own path through costs and prediction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEXTS = tuple(column.name for column in OPS if column.dtype == "text")
 
 
 def _sized(kind: str, columns: str, *sizes: str, **more: object) -> Iterator[Op]:
-    """Give an op for each line of sizes, in the order of the columns."""
+    """Yield an op for each line of sizes, in the order of the columns."""
     for line in sizes:
         yield {"kind": kind, **dict(zip(columns.split(), map(float, line.split()), strict=True)), **more}
 
@@ -169,7 +169,7 @@ def _exchanges() -> Iterator[Op]:
 
 
 def _label(op: Op) -> str:
-    """Write all that is said of an op."""
+    """Return all cells of an op as text."""
     said = {name: cell for name, cell in op.items() if name not in ("kind", "count")}
     return " ".join(cell if isinstance(cell, str) else f"{name}={cell:.9g}" for name, cell in said.items())
 
@@ -179,7 +179,7 @@ _PLAIN = {"b": 1.0, "depth": 1.0, "groups": 1.0, "layers": 1.0, "directions": 1.
 
 
 def ops() -> tuple[pd.DataFrame, list[str]]:
-    """Give an OPS table, whose index names each op by its kind and a number, and what is said of each."""
+    """Return an OPS table, whose index names each op by its kind and a number, and the text of each op."""
     makers = (_products, _convolutions, _recurrent, _attention, _traffic, _updates, _exchanges)
     rows, names, seen = [], [], Counter[str]()
     given = [one for make in makers for one in make()]

@@ -1,6 +1,6 @@
-"""Parts of rooms that no verb on shipped machines goes through: their answers are frozen beside the verbs'.
+"""Frozen results of code that no verb on shipped machines executes.
 
-What nobody ships is made here: energies, links of every sort, wrong timings, new pages, readings of power.
+Inputs that do not ship are made here: energies, links of every sort, wrong timings, new pages, readings of power.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from fomkit.prediction.tiles import chip_of, tiled
 from fomkit.profiles.evidence import fit, without_implausible
 
 Answers = Iterator[tuple[str, object]]
-"""Answers, each with the words for what was asked."""
+"""Results, each with a description of its input."""
 
 
 def lines(table: pd.DataFrame) -> dict[str, str]:
-    """Write a table, each line by its index."""
+    """Return the lines of a table by index."""
     head, *texts = table.to_csv(float_format="%.10g", index=False).splitlines()
     return {"": head, **dict(zip(map(str, table.index), texts, strict=True))}
 
 
 def fact(value: float, spread: float = 0.2, basis: str = "published") -> Fact:
-    """Make up a fact with as much spread to each side."""
+    """Make a fact with the same relative spread to each side."""
     return Fact(value, value * (1 - spread), value * (1 + spread), basis, "made up")  # type: ignore[arg-type]
 
 
 def refused(ask: Callable[[], object]) -> object:
-    """Give an answer, or why there is none."""
+    """Return the result of a call, or the message of its error."""
     try:
         return ask()
     except FomkitError as error:
@@ -64,14 +64,14 @@ def refused(ask: Callable[[], object]) -> object:
 
 
 def methods() -> Mapping[str, str]:
-    """Give what convolutions take by each method, and how one is written out."""
+    """Yield the costs of convolutions by each method, and one of them written out."""
     table = ops()[0].query("kind == 'conv' and dtype == 'fp32'")
     found = method_costs(table).query("absent == ''")
     return lines(found.drop(columns="absent").iloc[::3])
 
 
 def formats() -> Answers:
-    """Restate two models in every format."""
+    """Yield two models converted to every number format."""
     machine = fomkit.machine("b300-sxm")
     for name, precision in product(("gpt2", "llama3-8b-decode"), FORMATS):
         model = fomkit.model(name)
@@ -89,7 +89,7 @@ def formats() -> Answers:
 
 
 def updates() -> Answers:
-    """Price every optimizer's update."""
+    """Yield the costs of every optimizer's update."""
     table = ops()[0].query("kind == 'optimizer'").iloc[[0] * len(VARIANTS)]
     rules, impls = zip(*VARIANTS, strict=True)
     costed = add_costs(table.reset_index(drop=True).assign(rule=rules, impl=impls, numel=1e6 + 1, tensors=50.0))
@@ -98,13 +98,13 @@ def updates() -> Answers:
 
 
 def worked() -> object:
-    """Write out what ops cost."""
+    """Yield the costs of ops written out as formulas."""
     rows = ops()[0].iloc[::23].to_dict("records")
     return [{name: f"{one.formula} = {one.numbers}" for name, one in work_out(row).items()} for row in rows]
 
 
 def energies() -> Answers:
-    """Give the energy of a step by each method, and what is lacking."""
+    """Yield the energy of a step by each method, and messages of missing data."""
     of_flop = FlopEnergy("fp32", "vector", fact(2e-11)), FlopEnergy("fp16", "matrix", fact(5e-12))
     idle, byte = fact(60.0), fact(3e-11)
     powers = (
@@ -136,7 +136,7 @@ def energies() -> Answers:
 
 
 def exchanges() -> Answers:
-    """Give what collectives take by each algorithm, over groups and links of every sort."""
+    """Yield the times of collectives by each algorithm, over groups and links of every sort."""
     node = Link("node", 2e-6, 1e11, "each", "made", alpha_range_s=(1e-6, 5e-6), range_byte_per_s=(5e10, 1.2e11))
     far = Link("system", 5e-6, 2.5e10, "both", "made", joins=64)
     packed = replace(far, channel="grpc", serialise_byte_per_s=1e10, alpha_s=0.0)
@@ -167,7 +167,7 @@ _ALGORITHMS = ("auto", "ring", "tree", "hierarchical", "parameter_server")
 
 
 def _exchanged(network: Network, collective: str, algorithm: str, group: Group, byte: float) -> str | None:
-    """Tell the time of one collective; None where it has none, and of some short messages."""
+    """Return the time of one collective; None if it has none, and for some short messages."""
     found = refused(partial(network.exchange, collective, byte, group, algorithm, 3))
     if isinstance(found, str) or (byte < 1e5 and algorithm not in ("auto", "ring")):
         return None
@@ -175,7 +175,7 @@ def _exchanged(network: Network, collective: str, algorithm: str, group: Group, 
 
 
 def fits() -> Answers:
-    """Fit small tables anew: by themselves, beside others' tables, and in the form of tiles."""
+    """Yield fits of small tables: alone, together with others' tables, and in the form of tiles."""
     v100, pi, p4 = (fomkit.machine(name) for name in ("v100", "raspberry-pi-3", "p4"))
     products = add_costs(v100.timings[(v100.timings["kind"] == "gemm") & (v100.timings["dtype"] == "fp32")])
     found = {
@@ -200,14 +200,14 @@ def fits() -> Answers:
 
 
 def _doubted(machine: Machine, changed: Callable[[pd.DataFrame], pd.DataFrame], kind: str) -> object:
-    """Give what is said of timings that somebody got wrong."""
+    """Return the messages for a table of wrong timings."""
     table = add_costs(changed(machine.timings.reset_index(drop=True)))
     found = refused(lambda: check_timings(table, machine, kind))
     return found if isinstance(found, str) else [list(found.why.values()), list(found.suspicions)]
 
 
 def plausible() -> Answers:
-    """Hold timings and facts that somebody got wrong against each other."""
+    """Yield the messages for wrong timings and wrong facts compared with each other."""
     known = without_implausible(fomkit.machine("knl-7250"))
     known = replace(known, timings=known.timings.iloc[::2])
 
@@ -241,7 +241,7 @@ def plausible() -> Answers:
 
 
 def means() -> Answers:
-    """Take every mean of rates of three lines, with ends, weights and a verdict."""
+    """Yield every mean of the rates of three lines, with intervals, weights and a verdict."""
     old = Rates(
         "old", "node", {"a": Span(2.0, 1.0, 3.0), "b": Span(50.0, 40.0, 70.0, shared=0.5), "c": Span.exact(0.7)}
     )
@@ -259,7 +259,7 @@ def means() -> Answers:
 
 
 def readings() -> Answers:
-    """Integrate readings of power, and read a counter that begins anew."""
+    """Yield integrals of readings of power, and differences of a counter that wraps."""
     samples = [Sample(at, watt) for at, watt in ((0.0, 10.0), (1.0, 20.0), (2.0, 25.0), (9.0, 5.0), (10.0, 8.0))]
     for start, end, error in ((None, None, 0.0), (0.5, 9.5, 2.0), (1.0, 2.0, 0.5), (2.0, 9.0, 100.0)):
         found = integrate(samples, start, end, error)
@@ -285,7 +285,7 @@ def readings() -> Answers:
 
 
 def runs() -> Answers:
-    """Give epochs to a target, intervals between checkpoints, and what of a time is useful."""
+    """Yield epochs to a target, intervals between checkpoints, and useful shares of time."""
     curve = EpochsToTarget(
         {64: Span(10.0, 9.0, 12.0), 256: Span(40.0, 30.0, 45.0), 300: Span.exact(50.0)}, "accuracy", 0.9, "made"
     )
@@ -305,7 +305,7 @@ def runs() -> Answers:
 
 
 def pages() -> Answers:
-    """Give steps on a processor that says what new pages take, in memories that are too small."""
+    """Yield steps on a processor with a stated cost of new pages, in memories that are too small."""
     epyc = fomkit.machine("epyc-9755")
     fresh = replace(epyc.device, fresh_byte_per_s=fact(4e9), fresh_above_byte=2**20)
     for name, batch in (("p1b3", 100), ("alexnet", 4)):
@@ -330,4 +330,4 @@ PARTS: Mapping[str, Callable[[], object]] = {
         for of in (formats, updates, energies, exchanges, fits, plausible, means, readings, runs, pages, refusals)
     },
 }
-"""By name, what is worked out."""
+"""The functions by name."""

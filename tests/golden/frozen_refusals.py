@@ -1,4 +1,4 @@
-"""What is refused, and with which words: guards at both sides of their bounds, for the frozen tables."""
+"""Frozen error messages: guards tested on both sides of their bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Asked = tuple[str, Callable[[], object]]
 
 
 def _tables() -> Iterator[Asked]:
-    """Tables of ops with a wrong cell, of each sort."""
+    """Yield tables of ops with one wrong cell of each sort."""
     table = ops()[0].reset_index(drop=True).iloc[:100:9]
     cells: Mapping[str, tuple[object, ...]] = {
         "m": (0.0, 1.0, 1.5, HUGE, 2 * HUGE, np.inf, np.nan), "count": (0.0, TINY, TINY / 2),
@@ -199,7 +199,7 @@ def _layouts(machine: Machine) -> Iterator[Asked]:
 
 
 def _edges() -> Iterator[Asked]:
-    """Plain functions of arrays, at both sides of what they tell apart."""
+    """Yield results of plain functions of arrays, on both sides of their bounds."""
     time = np.array([0.5, 1.0, 3.0, 9.9, 10.0, 15.0, 80.0])
     for starts in (0.0, 1.0, 10.0):
         yield f"starts within {starts}", lambda of=starts: starts_within(time, np.full(7, of)).tolist()
@@ -235,7 +235,7 @@ def _edges() -> Iterator[Asked]:
 
 
 def refusals() -> Iterator[tuple[str, object]]:
-    """Ask what is at a bound, or beyond."""
+    """Yield the results, or error messages, of calls at a bound or beyond."""
     model, machine = fomkit.model("p1b3"), fomkit.machine("h100-sxm")
     for asked in (_tables(), _expressions(), _covered(), _options(model, machine), _layouts(machine), _edges()):
         for words, ask in asked:
@@ -243,6 +243,6 @@ def refusals() -> Iterator[tuple[str, object]]:
                 found = ask()
             except FomkitError as error:
                 found = str(error)
-            except Exception as error:  # one that is not told as ours is kept, too
+            except Exception as error:  # an error other than FomkitError is stored, too
                 found = repr(error)
             yield words, found if isinstance(found, int | float | str | list | tuple | dict) else str(found)

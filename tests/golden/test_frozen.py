@@ -1,4 +1,4 @@
-"""Costs, predictions, plans and merit are what the frozen tables say; a change that is meant is written anew."""
+"""Costs, predictions, plans and merit equal the frozen tables; intended changes are written by `frozen.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_figures_are_what_they_were(question: str) -> None:
 
 
 def test_a_row_that_changed_is_named_with_the_command_that_writes_it() -> None:
-    """A number may differ by rounding; a row that is gone, or said otherwise, is told."""
+    """Numbers may differ by rounding; a missing row, or a row with other texts, is reported."""
     old = [("op", "time [s]"), ("gemm 1", "1e-06"), ("gemm 2", "2e-06"), ("gemm 3", "3e-06")]
     assert differences("v100", old, [*old[:2], ("gemm 2", "2.0000000001e-06"), old[3]]) == []
     changed = differences("v100", old, [*old[:2], ("gemm 2", "2.1e-06")])

@@ -1,4 +1,4 @@
-"""What every verb shows is what the corpus keeps; a change that is meant is written with ``corpus.py --write``."""
+"""The output of every verb equals the corpus; intended changes are written by ``corpus.py --write``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launched process of ``fomkit measure --network`` with a tiny plan; rank 1 dies where it is told to."""
+"""A launched process of ``fomkit measure --network`` with a tiny plan; rank 1 dies if requested."""
 
 from __future__ import annotations
 

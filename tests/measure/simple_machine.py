@@ -1,4 +1,4 @@
-"""A machine that takes no time to be measured: each op takes what a simple rule says."""
+"""A simulated machine that needs no time to be measured: the time of each op follows a simple rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def seconds(cells: tuple[tuple[str, str], ...]) -> float:
 
 
 class Simple:
-    """Stands for the process that times: 100 Gflop/s, 10 GB/s and 1 µs, and a clock that follows."""
+    """Replaces the timing process: 100 Gflop/s, 10 GB/s and 1 µs per op, and a clock that follows."""
 
     def __init__(
         self, trouble: Callable[[int, Mapping[str, Any]], dict[str, Any] | None] = lambda *_: None

@@ -1,4 +1,4 @@
-"""The ops of a plan fill their space: no choice falls in step with a size."""
+"""The ops of a plan fill the space of sizes: no choice is correlated with a size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh pages: measured, kept apart from the op's own time, added where they are due; the way from the host."""
+"""Fresh pages: measured, separated from the op's own time, added where needed; transfers from the host."""
 
 from __future__ import annotations
 

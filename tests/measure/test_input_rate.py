@@ -1,4 +1,4 @@
-"""The rate of an input pipeline: real loaders in a process of their own, and where the figure goes."""
+"""The rate of an input pipeline: real loaders in a separate process, and the written overhead."""
 
 from __future__ import annotations
 

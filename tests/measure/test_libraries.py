@@ -1,4 +1,4 @@
-"""Which library runs the ops, and the design in its words; a profile measured with TensorFlow for real."""
+"""The choice of library, the design in its names, and a profile really measured with TensorFlow."""
 
 from __future__ import annotations
 

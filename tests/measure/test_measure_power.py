@@ -175,7 +175,7 @@ def test_nvidia_smi_is_asked_for_one_gpu() -> None:
 
 
 def watched(tmp_path: Path, power_w: float = 30.0, idle_w: float = 10.0, ops: int = 20) -> Any:
-    """Time ops on a machine of the mind whose counter follows its clock."""
+    """Time ops on a simulated machine whose energy counter follows its clock."""
     timer = Simple()
     session = make_session(tmp_path, timer)
     meter = CounterMeter(

@@ -1,4 +1,4 @@
-"""Which op is timed next, for how long, in which order; what is kept when something goes wrong."""
+"""Choice, duration and order of timings, and the timings that survive a failure."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_design_has_every_kind_that_can_be_timed_and_no_long_op() -> None:
 
 @pytest.mark.parametrize("name", list(PLANS))
 def test_a_plan_holds_its_design(name: str) -> None:
-    """On 100 Gflop/s and 10 GB/s: no op outlasts patience or memory; the whole fits into its time or is cut.
+    """At 100 Gflop/s and 10 GB/s no op exceeds limits of time or memory, and the plan fits its budget or is cut.
 
     The full plan reaches its end: its hour holds all of its ops, twice as many as the default plan's.
     """

@@ -133,7 +133,7 @@ def test_a_mistake_is_told_before_anything_is_timed(tmp_path: Path) -> None:
 
 
 def by(timer: Simple, slower: float):
-    """Give clocks of a machine that other work makes so many times slower by the wall."""
+    """Return clocks of a machine that other work slows down by a factor in wall time."""
     return lambda _spec, _child: Clocks(lambda: timer.now, lambda: slower * timer.now, "process time")
 
 

@@ -1,4 +1,4 @@
-"""Exchanges between real processes over gloo: what is timed, what a lost rank costs, launches, what is written."""
+"""Exchanges between real processes over gloo: timings, lost ranks, launchers, the written profile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def ranks():
-    """Two processes that serve all tests of this file, and are lost in the last of them only."""
+    """Start two ranks that serve all tests of this file, and are lost only in the last test."""
     found = LocalRanks("gloo", 2, limit_s=20.0)
     yield found
     found.close()
@@ -40,7 +40,7 @@ def ranks():
 
 @pytest.fixture(scope="module")
 def answers(ranks, tmp_path_factory: pytest.TempPathFactory):
-    """Time all exchanges; again where other work on the machine drowned what sizes tell of the rate."""
+    """Time all exchanges; repeat if other work on the machine hides the dependence of time on size."""
     for _ in range(3):
         journal = Journal(tmp_path_factory.mktemp("network") / "kept.jsonl", {"ranks": 2})
         journal.begin()
@@ -123,7 +123,7 @@ def test_a_killed_rank_costs_its_exchange_only(ranks, tmp_path: Path) -> None:
 
 
 class Broken:
-    """Ranks that lose each other at every exchange and, in the end, cannot be started anew."""
+    """Ranks that lose each other at every exchange and finally cannot be restarted."""
 
     def __init__(self) -> None:
         self.exchanges, self.facts = 0, {"hosts": ["a", "a"]}

@@ -1,4 +1,4 @@
-"""Energy of steps that another process times: readings cut to when the steps ran, or why there are none."""
+"""Energy of steps timed by another process: readings during the steps, or the reason why there are none."""
 
 from __future__ import annotations
 

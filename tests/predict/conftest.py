@@ -1,4 +1,4 @@
-"""Real machines, and scripts beside the package."""
+"""Fixtures: real machines, and scripts of benchmarks/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from predict.machines import loaded
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.calibration import fit_timings
 
-# The first two have the fits that ship: test_machine_profiles.py fits their tables anew and compares.
+# The first two use the shipped fits: test_machine_profiles.py refits their tables and compares.
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def fact(value: float, low: float | None = None, high: float | None = None) -> F
 
 
 def timings(*rows: dict[str, object]) -> pd.DataFrame:
-    """Make a TIMINGS table from rows that state only what they need."""
+    """Make a TIMINGS table from rows that state only some columns."""
     table = pd.DataFrame(list(rows), columns=[*TEXTS, *NUMBERS])
     return table.astype({**dict.fromkeys(NUMBERS, "float64"), **dict.fromkeys(TEXTS, "str")})
 
@@ -45,18 +45,18 @@ def machine(of: Device | None = None, table: pd.DataFrame | None = None, **more:
 def posterior(
     features: np.ndarray, target: np.ndarray, noise: np.ndarray, query: np.ndarray, hyper: gp.Hyper
 ) -> gp.Posterior:
-    """Predict from the rows of a table that nobody prepared."""
+    """Predict from the rows of an unprepared table."""
     return gp.posterior(gp.precompute(features, target, noise, hyper), query)
 
 
 def typical_at(found: TypicalUtilisations, place: int = 0) -> TypicalUtilisations | None:
-    """Give the typical utilisation of one op; None where it is unknown."""
+    """Return the typical utilisation of one op; None if it is unknown."""
     one = TypicalUtilisations._make(column[place] for column in found)
     return None if math.isnan(one.value) else one
 
 
 def as_answers(found: dict[int, Timed]) -> Answers:
-    """Put answers by their index into columns."""
+    """Return predictions as columns, by index."""
     columns = list(zip(*found.values(), strict=True)) or [()] * len(Timed._fields)
     sources, bounds = (np.array(column, object) for column in columns[3:5])
     times = np.array(columns[:3], np.float64)
@@ -64,5 +64,5 @@ def as_answers(found: dict[int, Timed]) -> Answers:
 
 
 def loaded(name: str | Path) -> Machine:
-    """Load a machine, ready for predictions that need no fits."""
+    """Load a machine prepared for predictions that need no fits."""
     return replace(load_machine(name), typical=shipped_typical_tables())

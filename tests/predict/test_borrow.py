@@ -1,4 +1,4 @@
-"""One process over all machines: what others' tables tell of a machine's small one."""
+"""One Gaussian process over all machines: transfer from other tables to a machine's small table."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_hidden_ops_tell_nothing(small):
 
 
 def errors(machine, count, told):
-    """Errors of the rows of two seeds beside so many known ones, with and without other machines."""
+    """Return the errors of the rows of two seeds with so many known rows, with and without other machines."""
     rows = training_rows(add_costs(row_major(machine.timings)), FORWARD)
     found = []
     for seed in range(2):
@@ -203,7 +203,7 @@ def test_a_machine_goes_its_own_way_as_far_as_its_rows_say_beside_a_wide_prior()
 
 @pytest.mark.parametrize(("missing", "tells"), [(3, True), (2, False)])
 def test_others_tell_a_table_that_lacks_a_seventh_of_what_they_timed(small, missing, tells):
-    """Of 20 ops 3 are 15 %; of another vendor's machines nothing is told."""
+    """3 of 20 ops are 15 %; machines of another vendor are not used."""
     features = np.random.default_rng(1).normal(size=(20, 2))
     others = small._replace(features=features)
     assert others.tell_more(features[missing:]) == tells

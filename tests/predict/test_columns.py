@@ -1,4 +1,4 @@
-"""Answers in columns: what the quick forms give is what the textbook forms give."""
+"""Predictions in columns: the fast formulas equal the textbook formulas."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_products_lie_as_far_apart_as_the_side_that_differs_most_and_their_align
 
 
 def test_a_fit_and_facts_weigh_by_what_each_missed_and_their_errors_cancel_in_part() -> None:
-    """Missed are 0.2 and 0.1; facts weigh 0.04 of 0.05, and of an average of both half of the squares is left."""
+    """Errors are 0.2 and 0.1, so facts weigh 0.04 of 0.05, and an average of both keeps half of the squares."""
     missed = _LeftOut(by_fit=0.04, by_facts=0.01, apart=0.05)
     assert missed.share == pytest.approx(0.8)
     fit, facts = np.array([[0.0], [-0.3], [0.3]]), np.array([[0.0], [-0.1], [0.2]])

@@ -1,4 +1,4 @@
-"""How a fit looks at convolutions: features and terms by hand."""
+"""Features and terms of convolutions in a fit, by hand."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_term_that_no_row_has_costs_nothing():
 
 
 def test_a_table_of_one_algorithm_prices_the_other(p100):
-    """No strided timing taught its term: a strided op is priced by the others' rates, and finitely."""
+    """Without strided timings the term is not fitted: a strided op has a finite time by the others' rates."""
     from dataclasses import replace
 
     from fomkit.prediction import interpolate

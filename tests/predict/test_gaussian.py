@@ -82,7 +82,7 @@ def test_a_search_that_takes_a_wave_for_noise_is_made_again_from_a_process_that_
 
 @pytest.mark.parametrize("better", ["all", "near"])
 def test_a_family_is_told_by_all_its_rows_or_the_near_ones_whichever_misses_less(better, monkeypatch):
-    """Left-out errors of the other rounds decide; the fits themselves are made once."""
+    """The choice is by the left-out errors of the other folds; the fits themselves are made once."""
     rounds = np.repeat([0, 1, 2], [4, 2, 3])
     count, fit = LIMIT + 100, calibration.Fit(*(np.ones(1) for _ in range(5)), weights=np.ones(3))
     rows = pd.DataFrame({"k": np.arange(float(count))})
@@ -138,7 +138,7 @@ def test_one_row_pulls_a_coefficient_from_its_prior_as_far_as_its_error_weighs()
 
 @pytest.mark.parametrize("usual", [None, np.array([0.7, 2.0])])
 def test_a_process_is_the_likeliest_beside_what_is_said_of_its_priors(usual):
-    """Written out: log-normal priors of each length, of the variance and of the noise."""
+    """The priors written out: log-normal for each length, the variance and the noise."""
     rng = np.random.default_rng(5)
     features, noise = rng.random((12, 2)) * 4, np.full(12, 1e-3)
     target = np.sin(features).sum(1) + 0.1 * rng.standard_normal(12)
@@ -170,7 +170,7 @@ def test_a_feature_that_no_row_varies_lengthens_nothing():
 
 
 def growing(*starts: float, bent: int | None = None) -> np.ndarray:
-    """Give three features of ops at batches 64 to 400; the second grows with the batch too, one op's is bent."""
+    """Return three features of ops at batches 64 to 400; the second grows with the batch too, one op's is bent."""
     batch = np.log2(np.arange(64.0, 401.0))
     ops = [np.column_stack([batch, batch + start, np.full(len(batch), start)]) for start in starts]
     if bent is not None:
@@ -187,7 +187,7 @@ def timed():
 
 
 def parts_of(precomputed, query, ops):
-    """Give what is said by polynomials and by all rows, each as one part."""
+    """Return the predictions by polynomials and by all rows, each as one part."""
     parts = list(gp.posterior_parts(precomputed, query, np.arange(len(query)).reshape(ops, -1), 8))
     return [part for part in parts if part.rows is not None], [part for part in parts if part.rows is None]
 

@@ -1,4 +1,4 @@
-"""A step takes no longer with a smaller batch, where nothing was timed that says so."""
+"""A step takes no longer with a smaller batch, unless timings show it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ TIMED = ("v100", "x86-lecture", "knl-7250")
 @pytest.mark.parametrize("machine", TIMED)
 @pytest.mark.parametrize("model", ["candle/p1b1", "candle/p1b3", "candle/uno", "candle/p3b1"])
 def test_a_step_falls_only_where_two_timings_of_a_product_fall(model: str, machine: str) -> None:
-    """Of these tables none has products of more rows that took less time; only depths that did."""
+    """None of these tables has products of more rows that took less time; only greater depths did."""
     there, profile = with_fits(fomkit.machine(machine)), _model(model)
     formats = choose_formats(None, profile.traced_with.get("framework", ""), there, profile.ops)
     batches = np.unique([*BATCHES, *range(1, 34), 63, 96, 99, 100, 101, 126])
@@ -116,7 +116,7 @@ def slower(model: str, machine: str, batch: int) -> list[str]:
 
 
 def test_a_dip_that_timings_show_stays_and_is_said() -> None:
-    """DeepBench's P100 took less time for products of 32 rows than of 16, so 30 samples take less than 16."""
+    """DeepBench's P100 needs less time for products of 32 rows than of 16, so 30 samples take less than 16."""
     at = {
         batch: estimate(_model("candle/p1b3"), fomkit.machine("p100"), Options(batch=batch)) for batch in (16, 30)
     }
@@ -194,7 +194,7 @@ def test_rungs_go_as_far_as_timings_of_that_side_do() -> None:
 
 
 def test_between_falls_that_were_timed_no_time_falls() -> None:
-    """Timings show a fall from 2 to 4 rows and one from 32 to 64, and nothing of what is between."""
+    """Timings show a fall from 2 to 4 rows and from 32 to 64, and there are none in between."""
     at, axis = np.zeros(2, np.intp), np.full(2, monotone.SIDES.index("m"))
     falls = monotone.Falls(at, at, axis, np.log([2.0, 32.0]), np.log([4.0, 64.0]), np.array([-0.5, -0.25]))
     rows = as_rows(add_costs(table(gemm(512, 512, 512))))
@@ -206,7 +206,7 @@ def test_between_falls_that_were_timed_no_time_falls() -> None:
 
 
 def test_products_of_two_number_formats_take_what_each_takes_alone() -> None:
-    """One format's time at the same sizes says nothing of another's, in whatever table they stand together."""
+    """One format's time at the same sizes does not affect another's, even in the same table."""
     machine = bare("a100-sxm")
     plain = {**gemm(100, 512, 512), "dtype": "fp32", "engine": "vector"}
     half = {**plain, "dtype": "bf16", "engine": "matrix"}

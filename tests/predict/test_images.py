@@ -1,4 +1,4 @@
-"""Convolutions of a matrix engine and long norms by facts: terms by hand, and what decides between rules."""
+"""Convolutions of a matrix engine and long norms by facts: terms by hand, and the choice between rules."""
 
 from __future__ import annotations
 

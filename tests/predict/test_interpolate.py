@@ -198,7 +198,7 @@ def test_products_in_tiles_doubt_none_of_theirs(fresh):
 
 
 def test_what_a_fit_doubts_it_doubts_when_it_is_read_again(v100):
-    """Left-out rows take the same by the fit itself and by the file of it, whose rows stand in another order."""
+    """Left-out rows have the same times by the fit itself and by its file, whose rows are in another order."""
     costed = add_costs(row_major(v100.timings))
     chosen = costed[(costed["kind"] == "conv") & (costed["dtype"] == "fp32") & (costed["pass_name"] == "forward")]
     rows = training_rows(chosen, FamilyName("conv", "fp32", "vector", "forward")).iloc[::-1].reset_index(drop=True)
@@ -302,7 +302,7 @@ def test_each_query_has_its_own_nearest_rows_whatever_the_others_have() -> None:
 
 
 def test_a_fit_learns_nothing_from_products_with_packed_weights() -> None:
-    """They move fewer bytes than their sizes say; a table may hold them beside whole ones."""
+    """They move fewer bytes than their sizes imply, and a table may contain them together with plain products."""
     rows = add_costs(table(gemm(64, 64, 64), {**gemm(64, 64, 64), "weight_share": 0.25}))
     assert servable(rows, "gemm").tolist() == [True, False]
 

@@ -1,4 +1,4 @@
-"""What is prepared of a table is kept with it, and never served for another."""
+"""Results prepared from a table are stored with it, and never used for another table."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_ranks_links_and_collectives_that_nobody_timed_stay_unpriced(shipped):
 
 @pytest.mark.parametrize("name", ["a100-sxm", "h200-sxm"])
 def test_collectives_are_priced_by_alpha_beta_where_only_their_link_is_stated(root, name):
-    """All 504 of the table, asked where nobody timed any; large ones lie in their intervals."""
+    """All 504 collectives of the table, predicted without timings; the large ones are within their intervals."""
     known = loaded(root / "machine_profiles" / f"{name}.yaml")
     rows = known.timings[known.timings["kind"] == "collective"]
     bare = replace(known, timings=known.timings.iloc[:0], fits={}, timings_key="")
@@ -145,7 +145,7 @@ def test_a_collective_by_hand_on_a_stated_link():
     )  # fmt: skip
 
     def inside(sent_byte, own_byte, steps):
-        """NCCL makes 0.85 of the rate, further steps are 0.14 of a start, 0.6 of the own share moves as well."""
+        """NCCL reaches 0.85 of the rate, a further step is 0.14 of a start, and 0.6 of the own share moves."""
         starts, moved = 1e-5 * (1 + 0.14 * (steps - 1)), (sent_byte + 0.6 * own_byte) / 85e9
         return starts + (starts * moved) ** 0.5 + moved
 
@@ -194,7 +194,7 @@ def test_a_collective_has_one_price_in_op_tables_and_in_scaling(links, collectiv
 
 
 def test_the_gradients_of_two_nodes_cost_in_a_table_what_they_cost_in_scaling(root):
-    """120.4 MB over two nodes of eight go in stages, by the table inside, not in 9.18 ms around one ring."""
+    """120.4 MB over two nodes of eight go in stages, by the table inside a node, not in 9.18 ms in one ring."""
     known = loaded(root / "machine_profiles" / "a100-sxm.yaml")
     known = replace(known, links=(*known.links, Link("system", 5e-6, 25e9, "each", "test")))
     found = timed(known, reduce(120.4e6, 16, "system")).iloc[0]
@@ -245,7 +245,7 @@ def line_between_neighbours(rows):
 
 
 def test_left_out_all_reduces_beat_lines_and_scaling_on_the_average_machine(shipped, left_out):
-    """Message sizes are left out whole. Scaling by the size alone is better in the middle, at a constant rate."""
+    """Whole message sizes are left out. Scaling by the size alone, at a constant rate, has the better median."""
     found = {}
     for name, known in shipped.items():
         family, rows = next(pair for pair in left_out.tables(known) if pair[0].kind == "collective")
@@ -309,7 +309,7 @@ SIZES = [4.0**power for power in range(5, 18)]
     [(SIZES, True), (SIZES[:SERIES], True), (SIZES[: SERIES - 1], False), ([*SIZES[:6], *SIZES[7:]], False)],
 )
 def test_between_sizes_of_a_long_series_time_goes_straight(sizes, straight):
-    """Of few sizes it goes by the process, which hears from other numbers of ranks, and so across a wide gap."""
+    """With few sizes, or across a wide gap, the process is used, which includes other numbers of ranks."""
     rows = alpha_beta(sizes)
     known = machine(table=rows, fits=fit_timings(add_costs(rows)))
     between = np.array([1.5, 3.0]) * SIZES[5]

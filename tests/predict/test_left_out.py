@@ -1,4 +1,4 @@
-"""What a fit keeps of its left-out rounds: the error of every row, and an honest share of hits."""
+"""Stored cross-validation results of a fit: the error of every row, and the hit rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_kept_errors_say_what_the_summary_says(name, request):
 
 
 def test_hits_are_judged_by_the_other_rounds():
-    """One round errs ten times as far as the others: the others' interval holds none of its rows."""
+    """One fold has ten times the errors of the others: the others' interval contains none of its rows."""
     typical = np.linspace(-1, 1, 30)
     error = np.concatenate([typical, typical, 10 * np.linspace(0.9, 1.0, 30)])
     fold = np.repeat([0, 1, 2], 30)

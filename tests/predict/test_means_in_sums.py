@@ -1,4 +1,4 @@
-"""What is added up counts as its mean, where the rows of a table tell its errors and an odd one is odd alone."""
+"""Sums use the mean of an op if a table's rows determine its error distribution and outliers are independent."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_ops_of_a_step_are_means_so_that_they_add_up() -> None:
 
 
 def test_a_sum_of_skew_times_lies_at_the_sum_of_means() -> None:
-    """Eighty ops, drawn as log-normals around what is predicted of them."""
+    """Eighty ops, drawn from log-normal distributions around their predictions."""
     generator, spread = np.random.default_rng(0), np.linspace(0.05, 0.6, 80)
     value = np.exp(generator.normal(0, 1, 80))
     drawn = np.median((value * np.exp(spread * generator.normal(size=(4000, 80)))).sum(1))

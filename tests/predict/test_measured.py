@@ -109,14 +109,14 @@ def test_twenty_timings_of_one_harness_show_a_step_and_fewer_none():
 
 
 def test_of_timings_by_two_clocks_the_coarser_step_counts():
-    """One harness prints whole microseconds, the other says more digits."""
+    """One harness prints whole microseconds, the other prints more digits."""
     others = [{**GEMM, "m": 100 + at, "time_s": (16 + at) * 1e-6, "harness": "h"} for at in range(30)]
     answer = look_up(gemm(101, 5, 6), *others, {**GEMM, "m": 101, "time_s": 17.3e-6, "harness": "fine"})
     assert answer.high_s == pytest.approx(answer.time_s**2 / answer.low_s + 1e-6)
 
 
 def test_the_interval_holds_every_hit():
-    """A row without transposition meets timings with and without; none of them may lie outside."""
+    """A row without a storage order matches timings with and without transposition; all must be inside."""
     quick, slow = {**GEMM, "time_s": 379e-6, "trans_a": 0}, {**GEMM, "time_s": 404e-6, "trans_a": 1}
     answer = look_up(gemm(4, 5, 6), quick, slow)
     assert answer.low_s <= 379e-6 < answer.time_s < 404e-6 <= answer.high_s

@@ -1,4 +1,4 @@
-"""More knowledge makes no prediction worse: whole models with a device's own table beside its facts alone."""
+"""More data makes no prediction worse: whole models with a device's own table, and with its facts alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUTED = {"A100-PCIe-40GB": "switch"}
 
 
 def errors(machine: Machine, device: str, without: str = "") -> dict[str, float]:
-    """Give the mean absolute error of whole models, and of the passes of training steps, by what it is of."""
+    """Return the mean absolute error of whole models, and of the passes of training steps, by what it is of."""
     labels = FOLDER.whole_models
     known = labels["graph"].isin(FOLDER.ops["graph"].unique())
     if without:
@@ -82,7 +82,7 @@ def test_few_rows_of_its_own_table_make_them_no_worse(device) -> None:
 
 
 def only_long(path: Path, device: str, target: Path) -> Path:
-    """Write the rows of a device that were made for models: none of them is as short as the harness."""
+    """Write the rows of a device that are from models: none of them is as short as the harness."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     rows[(rows["device"] == device) & (rows["split"] == "test")].to_csv(target, index=False)
     return target
@@ -90,7 +90,7 @@ def only_long(path: Path, device: str, target: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_table_without_short_rows_makes_them_no_worse(device, kernels_of, tmp_path) -> None:
-    """Tables of devices that NeuSight did not train on are of this sort: host's work counted as kernels'."""
+    """Tables of devices that NeuSight was not trained on are like this: they count host work as kernel time."""
     name, machine, by_facts = device
     if name not in SENSITIVE:
         return

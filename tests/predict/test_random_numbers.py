@@ -1,4 +1,4 @@
-"""Estimator `random_numbers`: what a dropout takes beside its traffic."""
+"""Estimator `random_numbers`: the time of a dropout besides its traffic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FACTS = replace(device(bandwidth=fact(1e12), fp32_vector=1e13), units=fact(UNITS
 
 
 def row(op: str) -> dict[str, object]:
-    """Give an op that reads a tensor and writes it and a byte for each of its elements."""
+    """Return an op that reads a tensor and writes it and a byte for each of its elements."""
     return {
         "kind": "pointwise", "op": op, "dtype": "fp32", "engine": "vector", "pass_name": "forward", "count": 1.0,
         "numel": NUMEL, "row": 1024.0, "inputs": 1.0, "read_byte": 4 * NUMEL, "write_byte": 5 * NUMEL,

@@ -1,4 +1,4 @@
-"""Recurrences by facts on DeepBench's machines: where the constants come from, and what they miss on other chips.
+"""Recurrences by facts on DeepBench's machines: the fit of the constants, and their errors on other chips.
 
 The protocol: every recurrence of a training or inference sheet; its machine knows facts alone, and of the rates
 that others reach nothing of its own chip. Launches are told from the other chips, each chip and number format of
@@ -31,7 +31,7 @@ CHOICES = np.arange(0, 40, 0.5)
 
 
 def recurrences(name: str) -> pd.DataFrame:
-    """Give a machine's recurrences with what they took, and what they take by facts with launches at no cost."""
+    """Return a machine's recurrences with what they took, and what they take by facts with launches at no cost."""
     known = load_machine(f"machine_profiles/{name}.yaml")
     bare = replace(without_timings(known), typical=machine().typical)
     timings, found = add_costs(known.timings[known.timings["kind"] == "rnn"].reset_index(drop=True)), []
@@ -56,7 +56,7 @@ def every() -> pd.DataFrame:
 
 
 def told_from(rows: pd.DataFrame) -> float:
-    """Give the launches that make the least mean error, each chip and number format of equal weight."""
+    """Return the launches that make the least mean error, each chip and number format of equal weight."""
     weight = 1 / rows.groupby(["chip", "dtype"])["_time_s"].transform("size")
     errors = [(weight * abs(with_launches(rows, one) / rows["_time_s"] - 1)).sum() for one in CHOICES]
     return float(CHOICES[np.argmin(errors)])
@@ -74,7 +74,7 @@ def test_launches_are_those_that_all_chips_tell(told, constant, every):
 
 
 def test_chips_left_out_are_told_by_the_others(every):
-    """Weights within a tenth; walks no better than a factor, of which the interval tells."""
+    """Weights are predicted within a tenth; walks only within a factor, which the interval includes."""
     for (told, chip), rows in every.groupby(["told", "chip"]):
         others = every[(every["told"] == told) & (every["chip"] != chip)]
         error = with_launches(rows, told_from(others)) / rows["_time_s"] - 1

@@ -94,7 +94,7 @@ def untimed(**more):
     ],
 )
 def test_a_recurrence_that_nobody_timed_is_its_products_and_launches(pass_name, product, runs, launches):
-    """The steps wait for each other; the weights' gradient is one product of all of them."""
+    """The steps run in sequence; the weights' gradient is one product over all steps."""
     ops = add_costs(table(rnn("lstm", 16, 25, 512, pass_name=pass_name), {**product, "pass_name": pass_name}))
     timed = add_times(ops, untimed())
     assert timed.at[0, "time_s"] == pytest.approx(runs * (timed.at[1, "time_s"] + launches * LAUNCH_S))
@@ -114,7 +114,7 @@ def test_wider_levels_have_wider_intervals_of_recurrences():
 
 
 def test_a_layer_is_library_calls_where_kernels_start_on_processors():
-    """Its input's product is one of all steps, whatever its parts are; without processors the parts are added."""
+    """The input product is one product over all steps; if processors are not stated, the parts are summed."""
     ops = add_costs(table(rnn("lstm", 16, 25, 512, input_size=512.0)))
     parts = add_costs(table(gemm(16, 2048, 1024, count=25.0))).assign(of=0)
     calls = split_recurrent(ops)

@@ -97,7 +97,7 @@ def test_many_launches_bind_and_their_spread_counts():
 
 @pytest.mark.parametrize("byte", [1e3, 3e6, 1e7, 1e9])
 def test_a_launch_shows_as_much_beside_a_kernel_of_any_length(byte):
-    """Of 5 µs a kernel shows 2, as the shortest do in replayed graphs; the rest the host pays meanwhile."""
+    """Of a launch of 5 µs, 2 µs show in a kernel's time, as for the shortest in replayed graphs."""
     row = traffic("copy", byte)
     with_launch, without = (estimate(row, machine(device(one, fact(1e12)))) for one in (fact(5e-6), None))
     assert with_launch.time_s - without.time_s == pytest.approx(2e-6, rel=1e-3)
@@ -119,7 +119,7 @@ def test_a_launch_shows_as_much_beside_a_kernel_of_any_length(byte):
     ],
 )
 def test_kernels_that_may_load_number_by_number_take_longer_in_narrow_numbers(row, longer):
-    """What is usual was told in fp32: bytes in bf16 are as fast, numbers half as fast, unseen kernels between."""
+    """Typical utilisation is from fp32: bf16 bytes are as fast, numbers half as fast, unseen kernels between."""
     known = machine(device(None, fact(1e12), fp32_vector=1e13))
     of = add_costs(table({**traffic("pointwise", 1e8), "row": 1e4, **row, "dtype": "bf16"}))
     plain = of.assign(op="aten::x", kind=of["kind"].where(of["kind"] != "embedding", "copy"))

@@ -1,4 +1,4 @@
-"""Every row of every shipped table, asked as the table has it, comes back as what was measured."""
+"""Every row of every shipped table, queried as it is stored, is predicted as measured."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ TIMED = sorted(
 
 
 def ops_of_timings(machine: Machine) -> pd.DataFrame:
-    """Turn a table of timings into one of ops: what a user would write to ask for the same."""
+    """Convert a table of timings to a table of ops, as a user would write it."""
     names = [name for name in column_names("OPS") if name in machine.timings.columns]
     return machine.timings[names].reset_index(drop=True)
 
 
 def medians(timings: pd.DataFrame) -> np.ndarray:
-    """Give for each row the median of the rows of its key, less what the harness adds [s]; measured ones first."""
+    """Return for each row the median of the rows of its key, less the harness time [s]; measured rows first."""
     timings = timings.reset_index(drop=True)
     if "harness_s" in timings.columns:
         timings = timings.assign(time_s=timings["time_s"] - timings["harness_s"].fillna(0.0))
@@ -60,7 +60,7 @@ def medians(timings: pd.DataFrame) -> np.ndarray:
 
 
 def comes_back(machine: Machine, answers: pd.DataFrame) -> np.ndarray:
-    """Tell which rows came back measured, or assumed where nobody measured them, with the table's time."""
+    """Return which rows have the table's time as measured, or as assumed if the table's are not measured."""
     timings = machine.timings.reset_index(drop=True)
     basis = timings["basis"].fillna("") if "basis" in timings.columns else pd.Series("", timings.index)
     stated = ~basis.isin(["", "measured"]).to_numpy()
@@ -70,7 +70,7 @@ def comes_back(machine: Machine, answers: pd.DataFrame) -> np.ndarray:
 
 
 def without_sentences(costed: pd.DataFrame, answers: Answers, first: np.ndarray) -> pd.DataFrame:
-    """Add times alone: a sentence of evidence for each of 140,000 rows takes as long; the command writes them."""
+    """Add times only: writing a sentence of evidence for each of 140,000 rows would take as long again."""
     answers.evidence = lambda _place: ""
     return WITH_ANSWERS(costed, answers, first)
 

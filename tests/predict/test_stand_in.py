@@ -198,7 +198,7 @@ def test_formats_of_other_rates_are_scaled_by_their_floors_with_a_wider_interval
 
 @pytest.mark.parametrize(("time_s", "share"), [(1e-5, 0.2), (1e-4, 0.55), (1e-3, 0.9), (1e-2, 1.0)])
 def test_experts_in_fp8_move_half_the_bytes_and_long_ones_take_half_the_time(time_s, share):
-    """One token meets one expert: 3 matrices of 4096 × 1024, whose reading decides in either format."""
+    """One token uses one expert: 3 matrices of 4096 × 1024, bound by their reading in either format."""
     sizes = {"b": 8.0, "m": 1.0, "n": 1024.0, "k": 4096.0, "experts": 8.0, "top_k": 1.0}
     op = {**gemm(1, 1, 1, **BF16), **sizes, "kind": "experts", "op": "", "pass_name": "forward"}
     board = device(bandwidth=fact(1e12), bf16_matrix=1e14, fp8_matrix=2e14)
@@ -211,7 +211,7 @@ def test_experts_in_fp8_move_half_the_bytes_and_long_ones_take_half_the_time(tim
 
 
 def test_packed_weights_take_less_time_where_their_reading_decides():
-    """Two rows meet 4096 × 4096 weights, whose reading decides; 4096 rows compute for longer than that."""
+    """Two rows with 4096 × 4096 weights are bound by reading them; 4096 rows are bound by compute."""
     thin, wide = (gemm(m, 4096, 4096, **BF16, op="") for m in (2, 4096))
     board = device(bandwidth=fact(1e12), bf16_matrix=1e14)
     known = machine(board, timings({**thin, "time_s": 1e-4}, {**wide, "time_s": 2e-3}))

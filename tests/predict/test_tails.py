@@ -67,7 +67,7 @@ def fit_of(errors: np.ndarray, *outermost: float) -> interpolate.Fit:
 
 
 def test_beyond_eighty_percent_an_end_grows_as_those_of_all_ops() -> None:
-    """Neither one strange error makes the tail, nor is the largest of twenty its end."""
+    """Neither one outlier determines the tail, nor is the largest of twenty errors its bound."""
     spread = np.array([0.01, 3.0])
     for fit in (fit_of(np.linspace(-0.5, 0.5, 101)), fit_of(np.linspace(-1e-3, 1e-3, 20), 2.0, 2.0)):
         below, above = interpolate.ends_of(fit, spread, 0.8)
@@ -81,7 +81,7 @@ def test_beyond_eighty_percent_an_end_grows_as_those_of_all_ops() -> None:
 
 
 def test_an_op_by_facts_alone_grows_likewise() -> None:
-    """So far as it rests on what other machines reached; stated rates keep their ends."""
+    """This holds for the part from other machines' utilisation; stated rates keep their intervals."""
     machine = with_fits(without_timings(fomkit.machine("v100-pcie-32gb")))
     ops = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "engine": "vector", "pass_name": "forward", "b": 1.0,
                         "m": [64.0, 512.0, 4096.0], "n": 1024.0, "k": [100.0, 1024.0, 1024.0]})  # fmt: skip
@@ -94,7 +94,7 @@ def test_an_op_by_facts_alone_grows_likewise() -> None:
 
 
 def test_what_is_added_up_grows_as_a_normal_error() -> None:
-    """An op inside a step reaches less far at 99 % than the same op alone; at 80 % both say the same."""
+    """At 99 % an op inside a step has a narrower interval than the same op alone; at 80 % both are equal."""
     ops = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "engine": "vector", "pass_name": "forward", "b": 1.0,
                         "m": [512.0, 3000.0], "n": 1000.0, "k": 700.0})  # fmt: skip
     costed = add_costs(fill_defaults(ops, "")[0])
@@ -118,7 +118,7 @@ def test_a_total_of_rows_grows_as_a_normal_error() -> None:
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.99])
 def test_terms_of_a_sum_have_a_normals_tails(level: float) -> None:
-    """What takes no time stays; at 80 % an op's ends are a normal's, below they lie farther apart."""
+    """Zero times stay zero; at 80 % an op's interval is that of a normal, below 80 % it is wider."""
     value, low, high = np.array([0.0, 1e-6, 3.0]), np.array([0.0, 5e-7, 2.0]), np.array([0.0, 4e-6, 3.6])
     timed = pd.DataFrame(
         {"kind": "gemm", "time_source": "roofline", "time_s": value, "low_s": low, "high_s": high}

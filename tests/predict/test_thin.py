@@ -51,7 +51,7 @@ def test_a_few_rows_lie_between_a_vector_and_the_timed_ones_with_a_wider_interva
 
 
 def test_a_few_rows_take_no_less_than_the_start_that_their_table_knows() -> None:
-    """They run by the kernels of large products, which start in 64 µs here; a vector's kernel starts in less."""
+    """They use the kernels of large products, which start in 64 µs here; a vector's kernel starts faster."""
     machine, found = timed("titan-x", (1, 1000, 1000), (2, 1000, 1000))
     start_s = machine.fits["gemm/fp32/vector"]["mean"][0]
     assert start_s == pytest.approx(63.5e-6, rel=1e-3)

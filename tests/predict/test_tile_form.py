@@ -1,4 +1,4 @@
-"""Products in tiles: the form by hand, its limits, and shipped machines left out of what tells of them."""
+"""Products in tiles: the form by hand, its limits, and shipped machines predicted without their own tables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def products(*sizes: tuple[float, float, float], dtype: str = "bf16") -> pd.Data
 
 
 def test_tiles_have_sides_of_powers_of_two_and_none_stands_twice() -> None:
-    """A warp computes 16 rows at least; a side that is none would leave threads of a block idle."""
+    """A warp computes at least 16 rows; other sides would leave threads of a block idle."""
     sides = np.log2(TILES)
     assert (sides == np.round(sides)).all()
     assert sides.min() == 4
@@ -84,7 +84,7 @@ def test_a_product_of_whole_waves_by_hand() -> None:
     [(0, 1, "fp32", TURNED), (0, 0, "fp32", 1.0), (1, 0, "fp32", 1.0), (1, 1, "fp32", 1.0), (0, 1, "bf16", 1.0)],
 )
 def test_factors_that_both_lie_along_the_depth_are_turned_in_fp32(trans_a, trans_b, dtype, longer) -> None:
-    """A linear layer's forward pass is the one of its three products that reads no factor as it lies."""
+    """Of a linear layer's three products only the forward pass reads no factor in its storage order."""
     plain = products((2560, 2560, 4096), dtype=dtype)
     found, other = (
         tiled(plain.assign(trans_a=float(a), trans_b=float(b)), CHIP) for a, b in ((trans_a, trans_b), (0, 0))
@@ -95,7 +95,7 @@ def test_factors_that_both_lie_along_the_depth_are_turned_in_fp32(trans_a, trans
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp32"])
 def test_each_product_takes_the_tile_and_the_parts_that_are_soonest_done(dtype: str) -> None:
-    """Every tile and number of parts in turn, as the module says it in words."""
+    """Compared with every tile and number of parts in turn, as the module describes."""
     sizes = (2560.0, 2560.0, 4096.0), (64.0, 64.0, 65536.0), (4096.0, 48.0, 1024.0), (1000.0, 3000.0, 500.0)
     rows, spare = products(*sizes, dtype=dtype).assign(b=3.0), 1.5
     item, found = ITEM_BYTE[dtype], tiled(rows, CHIP, spare=spare)
@@ -122,7 +122,7 @@ def test_each_product_takes_the_tile_and_the_parts_that_are_soonest_done(dtype: 
 
 
 def test_a_cache_that_holds_a_product_speeds_up_its_traffic_by_the_fourth_power_of_how_full_it_is() -> None:
-    """Arithmetic and waits are nothing beside the bytes here; the operands fill 1/2 and 2 times what serves."""
+    """Here arithmetic and waits are negligible; the operands fill 1/2 and 2 times the usable cache."""
     rows, form = products((64.0, 8192.0, 8192.0)), Form(0.0, 1.0, 1.2, 2.5, 0.0, 1.0, 0.5, 0.8)
     found = tiled(rows, CHIP)._replace(arithmetic_s=np.array([1e-12]), joining_s=np.zeros(1))
     byte = found.weight_byte + found.other_byte
@@ -256,7 +256,7 @@ def test_who_does_not_state_processors_is_told_by_the_floor_and_says_so() -> Non
 
 
 def of_a_library(count: int) -> pd.DataFrame:
-    """Products of random sizes on `CHIP` that take what another form than the usual says."""
+    """Make products of random sizes on `CHIP` whose times follow another form than the default."""
     sizes = 2.0 ** np.random.default_rng(3).uniform([2, 7, 7], [12, 13, 13], (count, 3))
     rows = products(*np.round(sizes / 16) * 16 + [1, 0, 0])
     return rows.assign(time_s=tile_seconds(Form(6e-6, 1.5, 1.3), tiled(rows, CHIP), CHIP))

@@ -1,4 +1,4 @@
-"""Features that only a large table can tell, and kinds whose timings teach what any op takes."""
+"""Features that only a large table can determine, and kinds whose timings predict other ops."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_on_the_nine_training_tables(root, word):
 
 @pytest.mark.parametrize("tokens", [50_035.0, 50_048.0, 50_049.0, 50_235.0, 50_432.0])
 def test_a_gradient_of_weights_takes_as_long_by_any_number_of_tokens(tokens: float) -> None:
-    """Neither operand's rows hold the tokens: one more or less is read as well. It doubled the time."""
+    """No operand has the tokens in its rows, so one token more is read equally fast. It doubled the time."""
     known = with_fits(load_machine("a100-sxm"))
     product = {
         "op": "aten::mm", "kind": "gemm", "dtype": "bf16", "engine": "matrix", "pass_name": "backward",
@@ -136,7 +136,7 @@ def attention_on(*timed: dict[str, object], engine: str = "matrix") -> pd.DataFr
 
 
 def test_attention_in_one_kernel_goes_back_in_one() -> None:
-    """Its parts were added up though its forward pass was one timed kernel: nine times that pass, not three."""
+    """Its parts were summed although its forward pass was one timed kernel: nine times that pass, not three."""
     forward, back = attention_on({**SHAPE, "op": "", "time_s": 1e-3}).to_dict("records")
     assert (forward["time_source"], back["time_source"]) == ("measured", "transferred")
     assert back["time_s"] == pytest.approx(BACKWARD * 1e-3)

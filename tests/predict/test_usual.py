@@ -1,4 +1,4 @@
-"""The usual utilisation: told by other machines' surfaces, the likest first, never by a chip that is left out."""
+"""Typical utilisation: predicted from other machines' surfaces by similarity, never from a chip left out."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def typical(row, of=None, interval=0.8):
 
 @pytest.mark.parametrize(("draws", "off"), [(5, 2e-4), (10, 1e-5), (30, 1e-7)])
 def test_an_interval_of_few_draws_is_wider_as_students_is(draws, off):
-    """What the expansion leaves out falls with the fourth power of the draws."""
+    """The error of the expansion falls with the fourth power of the number of draws."""
     assert of_few(draws) == pytest.approx(stdtrit(draws - 1, 0.9) / ndtri(0.9), rel=off)
 
 
@@ -134,7 +134,7 @@ def timed_at(name, level, *places):
 
 
 def test_a_machine_that_was_timed_at_other_sizes_says_little_of_a_convolution():
-    """One with rows at 0, one with rows at 10: each tells of its own, and of the middle both as little."""
+    """One machine has rows at 0, one at 10: each predicts its own range, and both equally little in between."""
     found = side_by_side(
         np.array([1.0, 1.0]), [timed_at("small", 0.1, 0.0, 1.0), timed_at("large", 0.8, 10.0, 11.0)]
     )
@@ -148,7 +148,7 @@ def test_a_machine_that_was_timed_at_other_sizes_says_little_of_a_convolution():
 
 
 def test_windows_of_one_are_told_by_machines_that_were_timed_at_them():
-    """NeuSight's four tables have windows of 3 alone; their means had halved what others say of windows of 1."""
+    """NeuSight's four tables have windows of 3 only; their means had halved the prediction for windows of 1."""
     h100 = known("NVIDIA Hopper GH100", fp32_vector=6.69e13)
     images = [conv(32, (64, 256), 56, 1), conv(32, (128, 512), 28, 1)]
     for row in images:
@@ -279,7 +279,7 @@ def test_a_stride_of_two_over_twice_the_image_gives_as_many_outputs() -> None:
 
 @pytest.mark.parametrize("width", [32.0, 96.0, 128.0, 256.0])
 def test_attention_without_a_mask_of_heads_that_nobody_timed_is_as_quick_as_of_the_nearest(width):
-    """Encoders were timed with heads of 64 to 80; those of 128 were said to take five times as long."""
+    """Encoders were timed with heads of 64 to 80; before, heads of 128 were predicted five times as long."""
     of = known("NVIDIA Ampere", bf16_matrix=3e14)
     reached = [
         typical(attention(2.0, 16.0, 8192.0, one, dtype="bf16", engine="matrix", causal=0.0), of).value

@@ -1,4 +1,4 @@
-"""The files of what timed machines reached: read whole, or refused by name and line, wherever they are."""
+"""The files of typical utilisation: read completely, or refused with name and line, in any folder."""
 
 from __future__ import annotations
 

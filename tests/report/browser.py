@@ -1,4 +1,4 @@
-"""A real browser without a window: Debian's chromium, driven through selenium."""
+"""A headless browser: Debian's chromium, driven through selenium."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OWN = ("file:", "blob:", "data:")
-"""What a page that asks nothing of the network may read: itself."""
+"""Addresses that a page without network access may read: only itself."""
 LONGEST_S = 300
-"""The longest wait for anything [s]: a bound for a page that never gets there, however busy the machine is."""
+"""The longest wait for anything [s], for pages that never reach the state, even on a busy machine."""
 _SETTLED = """
 const [element, isMet, done] = arguments;
 let last = "", same = 0, frames = 0;
@@ -36,11 +36,11 @@ const look = () => {
 };
 look();
 """
-"""Tell whether an element rests over some frames, and whether a click on its middle would meet it, where asked."""
+"""Return whether an element rests over some frames and, if requested, if a click on its centre would hit it."""
 
 
 def programs() -> tuple[str, str]:
-    """Find the browser and its driver; without them a test is skipped by name, in CI it fails."""
+    """Find the browser and its driver; without them a test is skipped, in CI it fails."""
     browser = next(filter(None, map(shutil.which, PROGRAMS)), None)
     driver = shutil.which("chromedriver")
     if browser is None or driver is None:
@@ -53,7 +53,7 @@ def programs() -> tuple[str, str]:
 
 @cache
 def _browser() -> Chrome:
-    """Start a browser; the next pages are opened in it too."""
+    """Start a browser, in which later pages are opened, too."""
     browser, driver = programs()
     options = ChromeOptions()
     options.binary_location = browser
@@ -70,13 +70,13 @@ def _browser() -> Chrome:
 
 @contextmanager
 def opened(page: Path, width: int = 1400, height: int = 1000) -> Iterator[Chrome]:
-    """Open a page in a tab of its own and in a window of a size, and wait until its figures are drawn."""
+    """Open a page in a new tab and a window of a given size, and wait until its figures are drawn."""
     window = _browser()
     before = window.current_window_handle
     window.switch_to.new_window("tab")
     try:
         for log in ("browser", "performance"):
-            window.get_log(log)  # it holds what the pages before said
+            window.get_log(log)  # discard the messages of earlier pages
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         window.get(page.resolve().as_uri())
@@ -88,12 +88,12 @@ def opened(page: Path, width: int = 1400, height: int = 1000) -> Iterator[Chrome
 
 
 def until(window: Chrome, holds: Callable[[], object]) -> None:
-    """Wait until something holds; what stops it from being told, such as an element drawn anew, is asked again."""
+    """Wait until a condition holds; errors while checking it, such as a redrawn element, are retried."""
     WebDriverWait(window, LONGEST_S, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: holds())
 
 
 def into_view(window: Chrome, element: WebElement, is_met: bool = False) -> None:
-    """Scroll an element into the middle, and wait until it rests there; with nothing above it, where asked."""
+    """Scroll an element to the centre, and wait until it rests there; if requested, with nothing above it."""
     window.execute_script(
         "arguments[0].scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'})", element
     )
@@ -101,18 +101,18 @@ def into_view(window: Chrome, element: WebElement, is_met: bool = False) -> None
 
 
 def click(window: Chrome, element: WebElement) -> None:
-    """Click on an element once it rests, and nothing lies above it."""
+    """Click on an element once it rests and nothing is above it."""
     into_view(window, element, is_met=True)
     element.click()
 
 
 def complaints(window: Chrome) -> list[str]:
-    """Give what the console says, of any level."""
+    """Return the messages of the console, of any level."""
     return [str(entry["message"]) for entry in window.get_log("browser")]
 
 
 def requested_urls(window: Chrome) -> list[str]:
-    """Give the addresses that were asked for and are not the page's own."""
+    """Return the requested addresses that are not the page's own."""
     messages = [json.loads(entry["message"])["message"] for entry in window.get_log("performance")]
     sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
     assert sent, "the log of requests is empty, so it proves nothing"

@@ -1,4 +1,4 @@
-"""Reports that several tests open, written once."""
+"""Fixtures: reports that several tests open, written once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, resnet50: Estimate) -> Path
 
 @pytest.fixture(scope="session")
 def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the report of an estimate whose every name would run."""
+    """Write the report of an estimate whose names are all code that an unescaped page would run."""
     path = tmp_path_factory.mktemp("report") / "hostile.html"
     fomkit.write_report(hostile_estimate(), path)
     return path

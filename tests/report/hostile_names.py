@@ -1,4 +1,4 @@
-"""Names that would run in a page if they were not text."""
+"""Names that are code, which a page would run if it did not escape them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDING = "</script><script>document.title='gone'</script>"
 
 
 def hostile_estimate() -> Estimate:
-    """Estimate a model whose every name would run."""
+    """Estimate a model with such names everywhere."""
     model = fomkit.model("p1b3")
     ops = model.ops.assign(op=HOSTILE, module=ENDING)
     named = replace(model, name=HOSTILE, title=ENDING, ops=ops, notes=(HOSTILE,))

@@ -1,4 +1,4 @@
-"""The figures: what is drawn of a table, with hostile names, many rows, unknown cells, and in a notebook."""
+"""The figures: charts of tables with hostile names, many rows and unknown cells, and in a notebook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fomkit.plan.op_tables import MOMENTS, _shown, composition_table, memory_tab
 
 
 def all_values(spec: Any) -> list[dict[str, Any]]:
-    """Give every row of data that a chart holds, each table once."""
+    """Return every row of data that a chart holds, each table once."""
     return [row for rows in spec["datasets"].values() for row in rows]
 
 

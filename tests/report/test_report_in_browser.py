@@ -1,4 +1,4 @@
-"""The report in a real browser: it loads silently and alone, draws, filters, sorts, fits and obeys the keys."""
+"""The report in a real browser: it loads without errors or network, draws, filters, sorts, and obeys the keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def column(window: Chrome, place: int) -> list[float]:
 
 
 def width_left_over(window: Chrome) -> int:
-    """Give by how many pixels the page is wider than the window."""
+    """Return the number of pixels by which the page is wider than the window."""
     return int(window.execute_script("return document.documentElement.scrollWidth - innerWidth"))
 
 

@@ -1,4 +1,4 @@
-"""The report as a file: what stands in it, what cannot, and what becomes of the old one."""
+"""The report as a file: its content, what it must not contain, and replacement of an old file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workbooks built for one test each, and the fourteen real ones."""
+"""Fixtures: workbooks built for a test, and the folders of the fourteen real workbooks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Maker = Callable[..., Path]
 
 @pytest.fixture
 def make_workbook(tmp_path: Path) -> Maker:
-    """Give a function that writes sheets (name to rows) as a workbook."""
+    """Return a function that writes sheets (name to rows) as a workbook."""
     return lambda sheets, name="made.xlsx": write_workbook(sheets, tmp_path / name)
 
 
 @pytest.fixture(scope="session")
 def deepbench(shared: Path) -> Path:
-    """The folder of the real workbooks, in train/ and inference/."""
+    """Return the folder of the real workbooks, in train/ and inference/."""
     return shared / "data" / "deepbench"
 
 
 @pytest.fixture(scope="session")
 def train(deepbench: Path) -> Path:
-    """The folder of the nine training workbooks."""
+    """Return the folder of the nine training workbooks."""
     return deepbench / "train"

@@ -1,4 +1,4 @@
-"""The smallest DeepBench sections, as rows of cells, and how rows become a workbook."""
+"""The smallest DeepBench sections as rows of cells, and a function that writes rows as a workbook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aiconfigurator's tables: small ones in the exact layouts, and the nine real ones."""
+"""aiconfigurator's tables: small tables in the exact layouts, and the nine real tables."""
 
 from __future__ import annotations
 

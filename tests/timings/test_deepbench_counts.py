@@ -1,4 +1,4 @@
-"""How many rows of each section of the fourteen workbooks become timings, pinned."""
+"""Pinned number of timings from each section of the fourteen workbooks."""
 
 from __future__ import annotations
 

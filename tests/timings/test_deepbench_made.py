@@ -1,4 +1,4 @@
-"""Layouts and mistakes that a workbook may have, each in a workbook or sheet of its own."""
+"""Layouts and mistakes of workbooks, each in a separate workbook or sheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the imported figures mean, checked on the real workbooks against what else they print."""
+"""The meaning of the imported figures, checked against other figures of the real workbooks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ WORKBOOKS = {
     ("folder", "name"), [(folder, name) for folder in WORKBOOKS for name in WORKBOOKS[folder]]
 )
 def test_printed_rate_of_matrix_products(read, printed, folder, name):
-    """Of all printed rates only these are right everywhere; on phones they are giga."""
+    """Of all printed rates only these are right in every workbook; on phones they are in giga."""
     table = read(name, folder)
     unit = 1e9 if table.source_sheet.iloc[0] == "Kernels" else 1e12
     gemm = table[(table.kind == "gemm") & (table.note == "")]
@@ -257,7 +257,7 @@ def test_nodes_of_all_reduces_stand_in_a_column_without_header(read):
     ],
 )
 def test_printed_rate_of_sparse_products_counts_the_zeros(read, printed, name, sheet, unit, flop_of_multiply_add):
-    """9 to 19 times too high: the share of zeros stands where that of non-zeros belongs.
+    """They are 9 to 19 times too high: the share of zeros was used instead of that of non-zeros.
 
     The iPhones' are half of that: they count a multiply-add once, as no other rate in the workbooks does.
     """

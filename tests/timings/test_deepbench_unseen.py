@@ -1,4 +1,4 @@
-"""Workbooks of the family that nobody has seen yet: other spellings, orders and gaps, and what is said of them."""
+"""Unknown variants of the workbooks: other spellings, orders and gaps, and the messages about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packs: the script makes, checks and times ops alone, and what it writes becomes a machine that is used."""
+"""Packs: the script makes, checks and times ops by itself, and its output becomes a machine profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that times may die, hang or refuse: the op is skipped with the reason, the next one is timed."""
+"""The timing process may die, hang or refuse: the op is skipped with the reason, and the next op is timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start-up time and rate of a link by size, places of ranks, payloads, and batches of an input pipeline."""
+"""Start-up time and rate of a link by size, placement of ranks, payloads, and batches of an input pipeline."""
 
 from __future__ import annotations
 

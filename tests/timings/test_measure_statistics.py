@@ -100,7 +100,7 @@ def test_one_thread_is_timed_by_process_time_and_several_by_wall(monkeypatch: py
 
 
 def scripted(seconds: Any, log: list[str] | None = None) -> Watch:
-    """Make a watch that reads these times one by one."""
+    """Make a watch that returns these times one by one."""
 
     def measure(run: Any, times: int) -> float:
         run()

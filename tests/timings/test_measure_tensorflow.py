@@ -1,4 +1,4 @@
-"""TensorFlow's ops as they run in a graph: made, right, timed without the call; what is not made says why."""
+"""TensorFlow's ops in a graph: made, checked, timed without the call; unsupported ops have a reason."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_timed_says_why(case: dict[str, str], said: str) -> None:
 
 
 class Clock:
-    """A watch on which a call takes 60 µs and each op in it 2 µs more, 5 µs where its operands are cold."""
+    """A watch on which a call takes 60 µs and each op in it 2 µs more, or 5 µs with cold operands."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, op_s: float = 2e-6) -> None:
         self.op_s, self.cold, self.now = op_s, False, 0.0

@@ -1,4 +1,4 @@
-"""NeuSight's table of kernels: a made one whose harness is known, and the real one."""
+"""NeuSight's table of kernels: a made table with known harness time, and the real table."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_unknown_cost_is_not_zero_but_what_other_tables_have(write):
 
 @pytest.mark.parametrize("ops", [("add",), ("add", "mul", "div", "pow")], ids=["one op", "four of ten rows"])
 def test_a_table_without_short_rows_tells_its_cost_from_long_ones(write, ops):
-    """Nothing of the host's work counts as kernel time where no row shows the harness alone."""
+    """The host's work must not count as kernel time if no row shows the harness alone."""
     sizes = np.geomspace(20_000, 2_000_000, 40).astype(int)[:: len(ops)]
     rows = [row(op, timed(12 * size * 1024), B=size, H=1024) for op in ops for size in sizes.tolist()]
     imported = read_timings(write(*rows, linears()[-1]))
@@ -102,7 +102,7 @@ def test_a_table_without_short_rows_tells_its_cost_from_long_ones(write, ops):
 
 
 def test_where_a_dense_table_begins_is_no_floor(write):
-    """Twenty rows just above the cut agree within a third by their density alone; linears have short rows here."""
+    """Twenty rows above the cut agree within a third only because the table is dense; linears have short rows."""
     sizes = np.concatenate([np.linspace(6_000, 7_800, 30), np.geomspace(8_000, 300_000, 60)]).astype(int)
     rows = [row(op, timed(12 * size * 1024), B=size, H=1024) for op in ("add", "mul") for size in sizes.tolist()]
     byte = 12 * sizes[:20] * 1024.0

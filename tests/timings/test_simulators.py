@@ -136,7 +136,7 @@ def test_rates_of_no_ranks_are_refused(tmp_path: Path, line: str, said: str) -> 
 
 
 def test_the_shared_tables_are_read(shared: Path) -> None:
-    """Times of real boards: no product beats the A100's 312 TFLOP/s, no large op its memory twice over."""
+    """In times of real boards no product exceeds the A100's 312 TFLOP/s, and no large op twice its bandwidth."""
     found = read_timings(shared / "data" / "layer_kernels" / "a100_Llama-2-7b-hf.mlp.csv.gz")
     costed = add_costs(found.timings)
     products = costed[costed["kind"] == "gemm"]

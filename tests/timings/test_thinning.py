@@ -76,7 +76,7 @@ def test_the_draw_is_fair():
 
 
 def test_rows_kept_apart_are_drawn_for_themselves():
-    """A tenth of all would hold few of the eight; as a part of their own they all stay."""
+    """A tenth of all rows would contain few of the eight; as a separate part all are kept."""
     table = products([(8 * at, 64) for at in range(1, 9)] + [(8 * at + 1, 64) for at in range(1, 57)])
     apart = whole_loads(table)
     assert apart.sum() == 8

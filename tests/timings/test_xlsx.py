@@ -1,4 +1,4 @@
-"""A hostile or broken workbook is one clear message, and costs neither memory nor time."""
+"""A hostile or broken workbook leads to one clear message, and needs little memory and time."""
 
 from __future__ import annotations
 

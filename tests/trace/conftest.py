@@ -16,7 +16,7 @@ def torch() -> Any:
 
 @pytest.fixture(scope="session")
 def keras() -> Any:
-    """Keras on TensorFlow, which warns about other packages while it is imported."""
+    """Return Keras on TensorFlow, or skip the test."""
     pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
     return pytest.importorskip("keras", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
 
@@ -30,7 +30,7 @@ def on_meta(torch: Any) -> Iterator[None]:
 
 @pytest.fixture
 def file_of(tmp_path: Path) -> Callable[[str], Path]:
-    """Write a model.py into a folder of its own."""
+    """Return a function that writes a model.py into the test's folder."""
 
     def write(text: str, name: str = "model.py") -> Path:
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""Run in a process of its own: profiles the models of the pairs with Keras on PyTorch, and without TensorFlow."""
+"""Profile the models of `keras_twins` with Keras on PyTorch, in a separate process without TensorFlow."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def expressions(keras: Any, torch: Any, batch: int) -> tuple[Workload, Workload]
 
 
 class _LastStep:
-    """The part of a recurrent layer's output that its twin hands on."""
+    """Select the part of a recurrent layer's output that its Keras twin returns."""
 
     def __new__(cls, torch: Any) -> Any:
         class LastStep(torch.nn.Module):
@@ -116,7 +116,7 @@ def tagger(keras: Any, torch: Any, batch: int) -> tuple[Workload, Workload]:
 
 
 def recurrent(keras: Any, torch: Any, batch: int) -> tuple[Workload, Workload]:
-    """A GRU on data, which needs no gradient."""
+    """A GRU on input data, which needs no gradient."""
     ours, theirs = keras.layers, torch.nn
     one = [keras.Input((7, 5)), ours.GRU(8), ours.Dense(3)]
     two = [theirs.GRU(5, 8, batch_first=True), _LastStep(torch), theirs.Linear(8, 3)]

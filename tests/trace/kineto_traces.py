@@ -22,7 +22,7 @@ def packed(shape: Sequence[int]) -> list[int]:
 
 
 class Recording:
-    """Writes events with a clock of its own [µs]; kernels run after their launch, one after the other."""
+    """Writes events with a simulated clock [µs]; kernels run after their launch, in sequence."""
 
     def __init__(self, runtime: str = "cudaLaunchKernel", category: str = "cuda_runtime") -> None:
         self.events: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ class Recording:
 
 
 def linear_step(recording: Recording, number: int, *, products: str = "sgemm_128x64_tn") -> None:
-    """One training step of a linear layer, 8 samples, 16 to 4 features, with a copy in and an all-reduce."""
+    """Write a training step of a linear layer, 8 samples, 16 to 4 features, a copy in and an all-reduce."""
     with recording.step(number):
         with recording.range("aten::to"):
             copied = ("Memcpy HtoD (Pageable -> Device)", 5.0)

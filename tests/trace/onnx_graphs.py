@@ -19,7 +19,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def tensor(name: str, shape: Sequence[int], elem_type: int = FLOAT) -> Any:
-    """A stored tensor whose values are zeros."""
+    """Make a stored tensor of zeros."""
     made = TensorProto(name=name, data_type=elem_type, dims=shape)
     count = 1
     for one in shape:
@@ -33,7 +33,7 @@ def numbers_of(name: str, values: Sequence[int]) -> Any:
 
 
 def node(op: str, inputs: str, outputs: str, name: str = "", **attributes: Any) -> Any:
-    """An op; ``_`` stands for an input that is left out."""
+    """Make an op; ``_`` is an omitted input."""
     given = ["" if one == "_" else one for one in inputs.split()]
     return helper.make_node(op, given, outputs.split(), name=name, **attributes)
 
@@ -48,7 +48,7 @@ def graph(
     opset: int = 23,
     value_info: Sequence[Any] = (),
 ) -> Any:
-    """A model."""
+    """Make a model of ops, inputs, outputs and stored tensors."""
     types = types or {}
     made = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info(one, types.get(one, FLOAT), at) for one, at in inputs.items()],
@@ -79,7 +79,7 @@ def perceptron(batch: int | str | None = "batch") -> Any:
 
 
 def elsewhere(name: str, shape: Sequence[int], location: str = "weights.bin") -> Any:
-    """A stored tensor whose values are said to be in another file."""
+    """Make a stored tensor whose values are declared to be in another file."""
     made = TensorProto(name=name, data_type=FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
     made.external_data.add(key="location", value=location)
     return made
@@ -111,7 +111,7 @@ class Layers:
 
 
 def residual_network() -> Any:
-    """ResNet-50 with the stride in the 3×3 convolutions, as PyTorch's model collection has it."""
+    """Make ResNet-50 with the stride in the 3×3 convolutions, as in PyTorch's model collection."""
     net = Layers()
     x = net.convolved("x", 3, 64, 7, 2)
     x, channels = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), 64
@@ -127,7 +127,7 @@ def residual_network() -> Any:
 
 
 def p1b3() -> Any:
-    """The lecture's network 29532-1000-500-100-50-1."""
+    """Make the lecture's network 29532-1000-500-100-50-1."""
     net, x, widths = Layers(), "x", (29532, 1000, 500, 100, 50, 1)
     for into, out in pairwise(widths):
         x = net.dense(x, into, out)

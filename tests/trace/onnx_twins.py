@@ -1,4 +1,4 @@
-"""Models in PyTorch, and the ONNX files that PyTorch's own exporter makes of them."""
+"""Models in PyTorch, and their ONNX files as PyTorch's own exporter writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fomkit.core.model import Workload
 
 
 class Twin(NamedTuple):
-    """A model and how its input is made for a batch."""
+    """A model and a function that makes its input for a batch."""
 
     model: Any
     inputs: Callable[[int], Any]
@@ -87,7 +87,7 @@ def expressions(torch: Any) -> Twin:
 
 
 def tagger(torch: Any) -> Twin:
-    """Looks words up, so that the recurrent layer gives its input a gradient; runs in both directions."""
+    """A model with an embedding, so that its bidirectional recurrent layer needs a gradient of its input."""
     nn = torch.nn
 
     class Tagger(nn.Module):  # type: ignore[misc, name-defined]
@@ -103,7 +103,7 @@ def tagger(torch: Any) -> Twin:
 
 
 def recurrent(torch: Any) -> Twin:
-    """A GRU on data, which needs no gradient."""
+    """A GRU on input data, which needs no gradient."""
     nn = torch.nn
 
     class Recurrent(nn.Module):  # type: ignore[misc, name-defined]
@@ -118,7 +118,7 @@ def recurrent(torch: Any) -> Twin:
 
 
 def attention(torch: Any) -> Twin:
-    """Products, a softmax and products again, as ONNX has no other word for it before version 23."""
+    """Attention as products and a softmax, because ONNX has no attention op before version 23."""
     nn = torch.nn
 
     class Attention(nn.Module):  # type: ignore[misc, name-defined]

@@ -1,4 +1,4 @@
-"""Small networks drawn at random, with the work of their products by brute force."""
+"""Small random networks, with the work of their products counted by brute force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPS = ("product", "turned", "relu", "add", "square", "concat")
 
 
 class Op(NamedTuple):
-    """An op on matrices of ``batch`` rows: what it reads, and the columns of its result."""
+    """An op on matrices of ``batch`` rows: its operands, and the number of columns of its result."""
 
     op: str
     name: str
@@ -20,7 +20,7 @@ class Op(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A product: its result, the tensors that it reads, flop by counting, and whether it has a weight."""
+    """A product: its result, its operands, its counted flop, and whether it has a weight."""
 
     name: str
     reads: tuple[str, ...]
@@ -46,7 +46,7 @@ class Network(NamedTuple):
         return self.trained[self.ops[-1].name]
 
     def flop(self, *, runs_all: bool = True) -> int:
-        """Work of a step; ``runs_all`` where what no result depends on is run, too."""
+        """Return the work of a step; with ``runs_all`` ops that no result depends on are run, too."""
         total = 0
         for one in self.products:
             if runs_all or one.name in self.useful:
@@ -79,7 +79,7 @@ def networks(draw: Any, ops: Sequence[str] = OPS) -> Network:
         if op in ("product", "turned"):
             width = draw(st.integers(1, 4))
             products.append(Product(name, (one,), _counted(batch, widths[one], width), True))
-        elif op == "square":  # a product of two tensors that are no weights: (B×w)·((w×B)·(B×w))
+        elif op == "square":  # products of two tensors that are not weights: (B×w)·((w×B)·(B×w))
             products += [Product(f"v{at}", (one, one), _counted(width, batch, width), False),
                          Product(name, (one, f"v{at}"), _counted(batch, width, width), False)]  # fmt: skip
             trained[f"v{at}"], sources[f"v{at}"] = trained[one], (one,)

@@ -97,7 +97,7 @@ for step in range(5):
 
 
 def lines_of(profile: ModelProfile, op: str, pass_name: str, module: str | None = None) -> list[str]:
-    """Give the cells of the rows of an op."""
+    """Return the cells of the rows of an op."""
     ops = profile.ops
     rows = ops[(ops["op"] == op) & (ops["pass_name"] == pass_name)]
     return rows["code_line"][(rows["module"] == module) | (module is None)].tolist()
@@ -175,7 +175,7 @@ def test_who_asks_for_a_profile_runs_no_op(torch: Any) -> None:
 
 @pytest.fixture
 def installed() -> str:
-    """Give a folder of installed packages."""
+    """Return a folder of installed packages."""
     return "/opt/anywhere/lib/python3.12/site-packages"
 
 

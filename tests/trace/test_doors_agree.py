@@ -1,4 +1,4 @@
-"""One model by four doors has the same products, convolutions and flop: PyTorch, Keras on both backends, ONNX."""
+"""One model has the same products, convolutions and flop by PyTorch, Keras on both backends, and ONNX."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Profiles = dict[str, ModelProfile]
 
 @pytest.fixture(scope="module")
 def keras_on_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelProfile, bool]]:
-    """Profiles with Keras on PyTorch, and whether the weights stayed as they were; made in one child."""
+    """Return profiles with Keras on PyTorch, made in one child, and whether the weights stayed unchanged."""
     result = tmp_path_factory.mktemp("pairs") / "profiles.pickle"
     script = Path(__file__).with_name("keras_on_torch.py")
     package = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def keras_on_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[
 def doors(
     request: pytest.FixtureRequest, keras: Any, torch: Any, keras_on_torch: Any, tmp_path_factory: Any
 ) -> tuple[str, Profiles]:
-    """Give the name of a model, and its profiles by door."""
+    """Return the name of a model, and its profiles by door."""
     name = request.param.__name__
     in_keras, in_torch = request.param(keras, torch, BATCH)
     path = tmp_path_factory.mktemp(name) / "model.onnx"

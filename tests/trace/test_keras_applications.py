@@ -1,4 +1,4 @@
-"""Networks that nobody here wrote: keras.applications by configuration, without weights."""
+"""Public networks: keras.applications by configuration, without weights."""
 
 from __future__ import annotations
 

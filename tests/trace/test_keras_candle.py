@@ -1,4 +1,4 @@
-"""CANDLE's networks in Keras beside the shipped tables of their PyTorch twins, kind by kind."""
+"""CANDLE's networks in Keras compared with the shipped tables of their PyTorch twins, kind by kind."""
 
 from __future__ import annotations
 

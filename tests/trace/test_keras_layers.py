@@ -21,7 +21,7 @@ ROOMS = ("fomkit/frontends/keras/*.py", "fomkit/frontends/script/keras_*.py", "f
 
 @pytest.mark.usefixtures("keras")
 def test_the_examples_of_rooms_that_import_keras_run(root: Path) -> None:
-    """They are run nowhere else: to collect them every process of the tests would import TensorFlow."""
+    """They run only here: to collect them, every test process would have to import TensorFlow."""
     paths = [path.relative_to(root).with_suffix("") for room in ROOMS for path in sorted(root.glob(room))]
     found = [doctest.testmod(import_module(".".join(path.parts))) for path in paths if path.stem != "__init__"]
     assert sum(one.attempted for one in found) > 0

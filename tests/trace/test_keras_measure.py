@@ -1,4 +1,4 @@
-"""A Keras model timed for real: the plain step, and its ops put on the rows of the table by the nodes they ran."""
+"""A Keras model really timed: the plain step, and its ops joined to the rows of the table by their nodes."""
 
 from __future__ import annotations
 

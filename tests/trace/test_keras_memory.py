@@ -1,4 +1,4 @@
-"""The memory of a graph's step by its order, against what TensorFlow's own allocator says of a run."""
+"""The memory of a graph's step by its order, compared with TensorFlow's allocator in a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def use_of(model: Any, batch: int, mode: Any = "train") -> Use:
 
 
 def allocated_peak_byte(step: Any, folder: Path, *values: Any) -> float:
-    """Give the least peak of twelve steps above what stood before them; pieces under 256 KiB are not told.
+    """Return the least peak of twelve steps above the memory before; pieces under 256 KiB are not reported.
 
     TensorFlow runs ops that are ready together in any order, at times one feature map ahead of need.
     """

@@ -1,4 +1,4 @@
-"""Keras programs as they are: Model.fit in the child process, and all that a program may do around it."""
+"""Unchanged Keras programs: Model.fit in the child process, and other code of a program around it."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ model.fit(x, y, verbose=0)
 def test_the_frames_of_a_ctc_loss_are_followed_through_the_functions_of_its_loops(
     run: Callable[..., ModelProfile],
 ) -> None:
-    """Sums over paths go forward and back through 12 frames, of 5 labels and as many blanks and one, twice."""
+    """Sums over paths run forward and backward through 12 frames, with 5 labels and 6 blanks, twice."""
     profile = run("""
 model = keras.Sequential([keras.Input((12, 8)), layers.Dense(7)])
 model.compile("sgd", keras.losses.CTC())

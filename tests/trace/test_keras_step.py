@@ -1,4 +1,4 @@
-"""What the Keras door makes of one step: the lecture's table, sizes, passes, updates, and what it cannot count."""
+"""One step by the Keras frontend: the lecture's table, sizes, passes, updates, and what it cannot count."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def profiled(keras: Any, layers: list[Any], shape: tuple[int, ...] = (12,), **co
 
 
 def as_printed(row: Any) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Give the shapes of a product's factors as they stand in memory, which is what tfprof prints."""
+    """Return the shapes of a product's factors as they stand in memory, which is what tfprof prints."""
     left = (row["k"], row["m"]) if row["trans_a"] else (row["m"], row["k"])
     right = (row["n"], row["k"]) if row["trans_b"] else (row["k"], row["n"])
     return left, right

@@ -1,4 +1,4 @@
-"""Synthetic CUDA and ROCm traces: kernels find their calls, copies and collectives become rows."""
+"""Synthetic CUDA and ROCm traces: kernels are joined to their calls, copies and collectives become rows."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_kernels_without_calls_say_what_to_record(tmp_path: Path) -> None:
 
 
 def test_achieved_occupancy_is_kept_by_row(tmp_path: Path) -> None:
-    """Of each row the mean of its kernels, weighted by their times: addmm's are 20 µs at 40 % and 2 µs at 80 %."""
+    """A row has the mean of its kernels, weighted by time: addmm has 20 µs at 40 % and 2 µs at 80 %."""
     recording = Recording()
     for number in range(2):
         linear_step(recording, number)
@@ -279,7 +279,7 @@ def test_achieved_occupancy_is_kept_by_row(tmp_path: Path) -> None:
 
 
 def _twice(recording: Recording, *, process: bool) -> None:
-    """Run all again beside itself: on another device, or in another process; 2 µs a kernel more."""
+    """Repeat all events at the same time on another device, or in another process, with 2 µs more per kernel."""
     for event in [*recording.events]:
         args = dict(event["args"])
         if "correlation" in args:
@@ -365,7 +365,7 @@ def test_equal_executions_of_a_step_count_together(tmp_path: Path) -> None:
 
 
 def contended(tmp_path: Path, longer: Sequence[float], pause: float = 0.0) -> list[str]:
-    """Give what is told of steps of products of 20 µs, some of them longer, with the host away in between."""
+    """Return the notes on steps with products of 20 µs, some of them longer, and pauses of the host in between."""
     recording = Recording()
     for number, more in enumerate(longer):
         with recording.step(number):

@@ -1,4 +1,4 @@
-"""Real traces, recorded here on the CPU: a training step as the profiler saw it is that of `fomkit profile`."""
+"""Real traces, recorded here on the CPU: the profiler's training step equals that of `fomkit profile`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES = {
 
 
 def network(torch: Any, name: str) -> tuple[Any, Any, Any]:
-    """Give a model, its input and its optimizer's maker; the first layer reads data that need no gradient."""
+    """Return a model, its input and its optimizer's maker; the first layer reads data that need no gradient."""
     nn, optim = torch.nn, torch.optim
     if name == "mlp":
         model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 5))
@@ -104,7 +104,7 @@ NO_SIZES = {"op", "pass_name", "module", "count", "code_line", "traced_time_s", 
 
 
 def counted(table: pd.DataFrame, kinds: tuple[str, ...]) -> dict[tuple[Any, ...], float]:
-    """Count executions by kind, pass and all sizes; whose gradient a product is, a trace does not tell."""
+    """Count executions by kind, pass and all sizes; a trace does not state whose gradient a product is."""
     found: dict[tuple[Any, ...], float] = {}
     for row in table[table["kind"].isin(kinds)].to_dict("records"):
         pass_name = row["pass_name"].partition("_")[0] if row["kind"] == "gemm" else row["pass_name"]
@@ -190,7 +190,7 @@ def test_clipping_is_named_as_unsupported_and_marked(torch: Any, tmp_path: Path)
 
 
 def test_the_table_of_schemas_is_that_of_pytorch(torch: Any, root: Path) -> None:
-    """Committed so that no trace needs PyTorch to be read; of another version only what both have must agree."""
+    """The table is committed so that traces are read without PyTorch; with another version, common ops agree."""
     spec = importlib.util.spec_from_file_location("aten_schemas", root / "benchmarks" / "aten_schemas.py")
     assert spec is not None
     assert spec.loader is not None

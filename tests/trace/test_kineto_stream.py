@@ -1,4 +1,4 @@
-"""Traces as files: read in pieces, and every damage told once."""
+"""Traces as files: read in pieces, and each damage reported once."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ print(rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
 def test_memory_is_half_the_file_at_most(path: Path) -> None:
-    """2 GB in under 1 GB, at a fortieth of the size; what Python and pandas take is not counted."""
+    """2 GB must be read in under 1 GB, tested at a fortieth of it, without the memory of Python and pandas."""
     recording = Recording()
     with path.open("w") as stream:
         stream.write('{"record_shapes": 1, "traceEvents": [{}')

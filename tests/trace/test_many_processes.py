@@ -1,4 +1,4 @@
-"""Programs that are started once for each device, run as the only process; and ops that no rule knows."""
+"""Programs meant to be started once per device, run as a single process; and ops without a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that really run: what is timed, how the times of ops reach the op table, and that none is dropped."""
+"""Steps that really run: what is timed, how times of ops are joined to the op table, and that none is lost."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ MODELS: dict[str, Callable[[], Workload]] = {
 
 @pytest.fixture(scope="module", params=list(MODELS))
 def timed(request: Any, tmp_path_factory: Any) -> tuple[ModelProfile, Timed]:
-    """A profile by shapes and, of the same model, steps under the profiler."""
+    """Return a profile by shapes and, for the same model, steps under the profiler."""
     workload = MODELS[request.param]()
     profile = profile_workload(workload, name=request.param)
     step = real_step(workload, Request(request.param, "test", "train", dict(profile.sizes)), "cpu")
@@ -188,7 +188,7 @@ def _event(name: str, start: float, time: float, *dims: list[int]) -> dict[str, 
 
 
 def test_every_microsecond_in_an_op_is_told_once(tmp_path: Path) -> None:
-    """Two steps by hand: 40 in a product, 6 in views around and beside it, the rest is the program's own."""
+    """Two steps by hand: 40 µs in a product, 6 µs in views around and next to it, the rest in the program."""
     events = []
     for step, slower in enumerate((0.0, 4.0)):
         at = 1000.0 * (step + 1)
@@ -246,7 +246,7 @@ def _shared_ops(mm_s: float, calm_s: float = math.nan, **known: Any) -> Timed:
 
 
 def test_ops_of_the_calmest_steps_stand_as_they_are() -> None:
-    """The view ran undisturbed, and dividing its time by what held up the product would make it too fast."""
+    """The view ran undisturbed; dividing its time by the product's delay would make it too fast."""
     found = by_processor(_shared_ops(0.040, calm_s=0.007), 0.9)
     assert [one.time_s for one in found.spent] == [0.007, 0.002]
     assert found.scaled_by == 1
@@ -287,7 +287,7 @@ def test_times_that_were_divided_are_headed_so_and_not_summed_up(timed: tuple[Mo
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: Any) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The command, once, in a folder of its own."""
+    """Run the command once in a separate folder."""
     folder = tmp_path_factory.mktemp("small")
     (folder / "model.py").write_text(SMALL, encoding="utf-8")
     words = ("profile", "model.py", "--measure", "ops", "--threads", "1", "-o", "m.yaml")
@@ -446,7 +446,7 @@ def test_only_a_table_with_parted_rows_says_so(timed: tuple[ModelProfile, Timed]
 
 
 def _answer(path: Path, *, ops: bool = False) -> dict[str, Any]:
-    """Ask what the child is asked, in this process."""
+    """Run the child's request in this process."""
     request = Request("model", "model.py", "train", {})
     return dict(timing_result(torch_child.TIMER, path, request, ops=ops, threads=None))
 
@@ -520,7 +520,7 @@ def test_a_notebook_times_files_only() -> None:
 
 
 class _Event:
-    """An event that takes its time from a clock made by hand."""
+    """An event that reads a simulated clock."""
 
     now = 0.0
     recorded = 0

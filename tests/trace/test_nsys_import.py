@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems become op tables where NVTX names sizes; other databases are refused by name."""
+"""Exports of Nsight Systems become op tables if NVTX states sizes; other databases are refused."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_of_several_processes_the_busiest_is_taken_and_the_others_named(report: 
 
 
 def test_of_several_devices_of_a_process_the_busiest_is_taken(report: Path) -> None:
-    """The other one runs kernels of its own calls; its name is the file's."""
+    """The other device runs kernels of its own calls, and is named by the file."""
     change(
         report,
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1 WHERE correlationId % 5 = 2; "

@@ -121,7 +121,7 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
 
 
 def test_any_damage_is_told(tmp_path: Path) -> None:
-    """Cut at each byte and with each byte changed: an error of fomkit's own, or a profile."""
+    """A file cut at any byte, or with any byte changed, leads to a FomkitError or a profile."""
     whole = perceptron().SerializeToString()
     path = tmp_path / "model.onnx"
     ends = {"read": 0, "told": 0}
@@ -138,7 +138,7 @@ def test_any_damage_is_told(tmp_path: Path) -> None:
 
 
 def test_weights_in_other_files_are_never_opened(tmp_path: Path) -> None:
-    """A pipe that nobody writes to would be waited for; a path outside of the folder would be read."""
+    """Opening them would wait for a pipe without a writer, and read a path outside of the folder."""
     os.mkfifo(tmp_path / "weights.bin")
     for location in ("weights.bin", "../../../etc/passwd", "/etc/passwd", "absent.bin"):
         model = graph([GEMM], {"x": ("batch", 6)}, [elsewhere("w", (6, 5), location)])
@@ -191,7 +191,7 @@ def test_options_that_cannot_be_had_are_refused(options: dict[str, Any], message
 
 
 def test_both_commands_read_it(tmp_path: Path) -> None:
-    """Recognised by content: the file's name says nothing."""
+    """The file is recognised by its content, not by its name."""
     layer = node("MatMul", "x w", "y")
     saved(graph([layer], {"x": ("batch", "wide", 6)}, [WEIGHT]), tmp_path / "model.bin")
     sizes = ("--set", "wide=3", "--optimizer", "adam")

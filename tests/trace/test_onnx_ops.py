@@ -59,7 +59,7 @@ def test_other_open_dimensions_are_sizes(tmp_path: Path) -> None:
 
 
 def test_a_size_that_the_export_wrote_as_a_number_is_found(tmp_path: Path) -> None:
-    """Shape inference lets a Reshape to other than as many elements pass."""
+    """Shape inference accepts a Reshape to a different number of elements."""
     nodes = [node("Reshape", "x shape", "r"), node("MatMul", "r w", "y")]
     stored = [numbers_of("shape", [16, 2, 8]), tensor("w", (8, 6))]
     model = graph(nodes, {"x": ("batch", "seq", 8)}, stored)

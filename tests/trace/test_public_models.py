@@ -1,4 +1,4 @@
-"""Models that nobody here wrote, by configuration and without weights.
+"""Public models, by configuration and without weights.
 
 All their work has a cost, their counts are the published ones, their products the weights that tokens meet.
 Counts as published: BERT base with its masked-language head, T5 small and ViT base on their authors' pages at

@@ -1,4 +1,4 @@
-"""Random small networks, by three doors, against a count of every multiplication and addition."""
+"""Small random networks by three frontends, compared with a count of every multiplication and addition."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_pytorch(torch: Any, network: Network) -> None:
 @settings(max_examples=5, deadline=None)
 @given(network=networks(("product", "relu", "add", "concat")))
 def test_keras(keras: Any, network: Network) -> None:
-    """Layers that no result depends on are no part of a Keras model."""
+    """A Keras model does not contain layers that no result depends on."""
     assume(network.is_trained)
     check(profile_workload(as_keras(keras, network)), network.flop(runs_all=False))
 

@@ -1,4 +1,4 @@
-"""A user's file in a child process: every way it can misbehave is one clear error, and nothing stays behind."""
+"""A user's file in a child process: any misbehaviour leads to one clear error, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_what_it_says_of_an_epoch_is_checked(file_of: Write) -> None:
 
 
 def test_a_layer_of_nothing_is_named(file_of: Write) -> None:
-    """It ended with 'add_costs: row 3: m is 0', of which nobody knew the layer."""
+    """The error was 'add_costs: row 3: m is 0', which did not name the layer."""
     path = file_of(GOOD.replace("torch.nn.Linear(8, 3)", "torch.nn.Sequential(torch.nn.Linear(8, 0))"))
     said = fail(path)
     assert said.startswith("model: the module '0' (model.py:3 <module>) runs aten::addmm with n = 0, so nothing")

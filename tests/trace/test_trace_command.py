@@ -1,4 +1,4 @@
-"""``fomkit profile``: as a real process, and what it says of mistakes."""
+"""``fomkit profile`` as a real process, and its messages for mistakes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_existing_files_are_kept_and_mistakes_are_one_message(
 
 
 def test_what_cannot_be_written_or_run_is_told_before_anything_runs(tmp_path: Path) -> None:
-    """A program that has trained for an hour must not find out then that its folder is missing."""
+    """A program must not train for an hour before the missing output folder is reported."""
     (tmp_path / "slow.py").write_text("open('ran', 'w')")
     for arguments, words in (
         (

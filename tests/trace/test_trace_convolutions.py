@@ -1,4 +1,4 @@
-"""Sizes of convolutions' outputs and their traffic against what PyTorch makes of the same call."""
+"""Output sizes of convolutions and their traffic, compared with PyTorch's for the same call."""
 
 from __future__ import annotations
 

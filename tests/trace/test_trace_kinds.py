@@ -1,4 +1,4 @@
-"""Kinds of layers that need a second look: cells, packed sequences, exchanged statistics, sparse gradients."""
+"""Special layers: cells, packed sequences, exchanged statistics, sparse gradients."""
 
 from __future__ import annotations
 

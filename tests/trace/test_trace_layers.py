@@ -1,4 +1,4 @@
-"""The layers of a forward pass: what owns parameters, what makes which output, who reads it."""
+"""The layers of a forward pass: which layer owns parameters, makes an output, reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads made in this process: nothing of the user's changes, and values are never needed nor kept."""
+"""Workloads made in this process: the user's objects are unchanged, and values are neither needed nor stored."""
 
 from __future__ import annotations
 

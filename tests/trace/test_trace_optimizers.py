@@ -1,4 +1,4 @@
-"""Updates priced from the parameters against what torch.optim really runs, recorded on small real tensors."""
+"""Updates priced from the parameters, compared with torch.optim recorded on small real tensors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_priced_updates_move_what_torch_moves(torch: Any, case: str, impl: str) 
 
 
 def test_p1b3_moves_2_17_gb_tensor_by_tensor_and_the_first_step_of_a_trace_2_77(torch: Any) -> None:
-    """The framework facts say 2.77 GB; that is a first step, its squared gradient counted twice."""
+    """The notes on frameworks say 2.77 GB, which is a first step with its squared gradient counted twice."""
     with torch.device("meta"):
         layers = [torch.nn.Linear(one, two) for one, two in pairwise(P1B3_WIDTHS)]
         model = torch.nn.Sequential(*layers)

@@ -1,4 +1,4 @@
-"""Recurrent layers and attention: one row a pass, and parts that hold the same work."""
+"""Recurrent layers and attention: one row per pass, and parts with the same work."""
 
 from __future__ import annotations
 

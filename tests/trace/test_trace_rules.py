@@ -1,4 +1,4 @@
-"""Rules on calls made by hand: what is read, what is written, how long a row is. No framework needed."""
+"""Rules on hand-made calls: reads, writes and row lengths. No framework needed."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_no_elements_no_work() -> None:
 
 @pytest.mark.parametrize(("mode", "kind"), [("train", "norm"), ("infer", "pointwise")])
 def test_a_batch_norm_of_stored_statistics_adds_nothing_up(mode: str, kind: str) -> None:
-    """It was priced as one that reads its input for mean and spread first."""
+    """Before, it was priced as if it first read its input for mean and spread."""
     import torch
 
     import fomkit

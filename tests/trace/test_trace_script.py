@@ -1,4 +1,4 @@
-"""Training programs as they are: run in a child process, stopped, and one of their steps taken."""
+"""Unchanged training programs: run in a child process, stopped after one recorded step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for step in range({steps}):
 
 
 def heavy_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Give products, convolutions and layers with all their dimensions, each with its count."""
+    """Return products, convolutions and layers with all their dimensions, each with its count."""
     rows = table[table["kind"].isin(HEAVY)]
     keys = [name for name in rows.columns if name not in ("count", "of")]
     counted = rows.fillna(-1).groupby(keys)["count"].sum().reset_index()

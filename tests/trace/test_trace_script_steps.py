@@ -1,4 +1,4 @@
-"""What one step of a training program is, in all the ways that programs are written; run in this process."""
+"""Recognition of one step of a training program, for many styles of programs; run in this process."""
 
 from __future__ import annotations
 

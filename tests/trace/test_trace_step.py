@@ -1,4 +1,4 @@
-"""One step: who ran what in which pass, what is counted once, and what is never lost in silence."""
+"""One step: module and pass of each op, what is counted once, and what must be reported."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_ctc_loss_which_pytorch_runs_on_data_alone_is_traced_without(torch: An
 
 
 def test_what_a_trace_lends_pytorch_is_taken_back(torch: Any) -> None:
-    """A loss of the user's own on tensors without data fails after a profile as it did before."""
+    """After a profile, a user's own loss on tensors without data fails as it did before."""
     sizes = ((5,), (2,), (2,))
     scores, (targets, *lengths) = (
         torch.zeros(4, 2, 6, device="meta"),

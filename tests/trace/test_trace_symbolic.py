@@ -1,4 +1,4 @@
-"""The batch as a name: lines through traces at several batches, and honest refusals."""
+"""The batch as a named size: linear fits to traces at several batches, and refusals."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def test_a_size_of_a_file(file_of: Any) -> None:
 
 
 def test_a_single_step_of_a_recurrent_layer_can_be_estimated(decoder: ModelProfile) -> None:
-    """What the layer does between its steps it then does not do: parts with a count of seq - 1 drop out."""
+    """A layer of one step has no work between steps: parts with a count of seq - 1 are left out."""
     one, many = (fomkit.estimate(decoder, "v100", sizes={"seq": seq}).step.value for seq in (1, 64))
     assert 0 < one < many
 
@@ -355,7 +355,7 @@ batch_size = 8
 
 
 def test_inputs_that_do_not_hear_the_batch_are_told_of(tmp_path):
-    """Else '--batch 16' would count 16 samples for the work of 8."""
+    """Otherwise '--batch 16' would count 16 samples for the work of 8."""
     path = tmp_path / "deaf.py"
     path.write_text(UNUSED_BATCH)
     told = fomkit.profile(path)

@@ -1,4 +1,4 @@
-"""What counting tools get wrong: a test for each trap with its true figure; what the tools say stands in headings.
+"""Errors of counting tools: a test for each with its true figure; headings have the tools' figures.
 
 Rows about TensorFlow are counted on the same network in PyTorch: the work is the network's, not the framework's.
 """
@@ -183,7 +183,7 @@ def test_an_einsum_has_its_work(torch: Any) -> None:
 
 
 def test_every_step_of_an_lstm_is_counted(torch: Any) -> None:
-    """The twin of a Keras LSTM of 64 on 16 sequences of 50 × 32, whose loop body TensorFlow counts once."""
+    """The twin is a Keras LSTM of 64 on 16 sequences of 50 × 32; TensorFlow counts its loop body once."""
     model = torch.nn.LSTM(32, 64, batch_first=True)
     profile = profile_workload(Workload(model, torch.randn(16, 50, 32)), mode="infer")
     assert flop(numbers(profile), "forward") == 2 * 16 * 50 * 4 * 64 * (32 + 64) == 39_321_600
@@ -261,7 +261,7 @@ def test_frozen_layers_drop_their_backward_work(torch: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*script_method:DeprecationWarning")
 def test_data_parallel_is_the_module_that_it_copies(torch: Any) -> None:
-    """Its own forward takes everything, also what goes to the loss only; compiled or not, inside or outside."""
+    """Its forward gets all inputs, also those only for the loss; the module may be compiled, inside or outside."""
     with torch.device("meta"):
         plain = torch.nn.Linear(8, 4)
 

@@ -1,4 +1,4 @@
-"""The update: one row per parameter group, from what the optimizer is and not from running it."""
+"""The update: one row per parameter group, derived from the optimizer without running it."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def told(profile: ModelProfile, text: str) -> bool:
 
 
 def per_sample(profile: ModelProfile, batch: int) -> float:
-    """Give the flop of the step's products for each sample at a batch."""
+    """Return the flop of the step's products for each sample at a batch."""
     rows = numbers(profile, "ops", batch)
     rows = rows[rows["kind"] == "gemm"]
     return float((2 * rows["m"] * rows["n"] * rows["k"] * rows["count"]).sum() / batch)

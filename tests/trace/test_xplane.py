@@ -1,4 +1,4 @@
-"""TensorFlow's traces: read without TensorFlow, joined to a graph, and refused where they are not whole."""
+"""TensorFlow's traces: read without TensorFlow, joined to a graph, and refused if incomplete."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_kernels_of_a_gpu_name_their_op(tmp_path: Path) -> None:
 def test_of_several_devices_the_busiest_is_taken_and_the_others_named(
     tmp_path: Path, number_of: int, name: str
 ) -> None:
-    """Two planes of one name are two devices too, as of two machines."""
+    """Two planes with the same name are also two devices, for example of two machines."""
     first = {"sgemm": ("net/dense/MatMul:MatMul", [20_000, 22_000])}
     second = {"sgemm": ("net/dense/MatMul:MatMul", [21_000, 23_000])}
     path = write(tmp_path, host(NODES) + device(first) + device(second, number_of))
@@ -239,7 +239,7 @@ FOUR: list[Node] = [
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: Path, apart: bool) -> None:
-    """Also where a node's executions are on several threads, in whatever order these stand in the file."""
+    """This also holds if a node's executions are on several threads, in any order in the file."""
     content = host(FOUR)
     if apart:
         kinds = b"".join(entry(4, at, f"{name}:{kernel}", kernel) for at, (name, kernel, _) in enumerate(FOUR, 1))

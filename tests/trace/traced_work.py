@@ -1,4 +1,4 @@
-"""The work of a profile by formulas of the tests' own."""
+"""Compute the work of a profile by formulas independent of fomkit's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.resize import resize_ops
 
 OTHER_BATCH = 12
-"""The batch that products are counted at: another than the traced one, so that expressions are held to it, too."""
+"""The batch at which products are counted; it differs from the traced one, so that expressions are tested, too."""
 SIZES = {
     "conv": """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w stride_d stride_h
         stride_w groups transposed""",
@@ -22,7 +22,7 @@ SIZES = {
 
 
 def numbers(profile: ModelProfile, table: str = "ops", batch: int | None = None) -> pd.DataFrame:
-    """Give the rows of a profile with numbers for all sizes."""
+    """Return the rows of a profile with numbers for all sizes."""
     sizes = {"batch": batch} if batch else profile.sizes
     return resize_ops(getattr(profile, table), sizes, profile.name)
 
@@ -35,7 +35,7 @@ def _positions(row: Any, axis: str, length: str) -> float:
 
 
 def row_flop(row: Any) -> float:
-    """Work of one execution: matrix products, convolutions, recurrent layers and attention; the rest is 0."""
+    """Return the work of one execution of products, convolutions, recurrent layers and attention; else 0."""
     twice = 2.0 if row["pass_name"] == "backward" else 1.0
     if row["kind"] == "gemm":
         return 2.0 * row["b"] * row["m"] * row["n"] * row["k"]
@@ -56,14 +56,14 @@ def row_flop(row: Any) -> float:
 
 
 def flop(rows: pd.DataFrame, *passes: str, kind: str | None = None) -> float:
-    """Add up the work of some passes; "backward" alone takes its two gradients in."""
+    """Sum the work of some passes; "backward" includes its two gradients."""
     wanted = rows if kind is None else rows[rows["kind"] == kind]
     wanted = wanted[[any(str(name).startswith(one) for one in passes) for name in wanted["pass_name"]]]
     return math.fsum(row_flop(row) * row["count"] for _, row in wanted.iterrows())
 
 
 def _of_a_product(row: Any) -> tuple[Any, ...]:
-    """Give the sizes of a product that do not depend on how a library calls it.
+    """Return the sizes of a product that do not depend on how a library calls it.
 
     Which factor of a product stands on the left is the library's affair. TensorFlow takes the weight gradient of a
     product on three axes sample by sample and adds these up, which is the same work as PyTorch's one product.
@@ -73,7 +73,7 @@ def _of_a_product(row: Any) -> tuple[Any, ...]:
 
 
 def products(profile: ModelProfile, *, written_out: tuple[str, ...] = ()) -> Counter[tuple[Any, ...]]:
-    """Count products, convolutions and the rows made of them by size; some kinds by the products in them."""
+    """Count products, convolutions and rows made of them by size; some kinds by the products that they contain."""
     found: Counter[tuple[Any, ...]] = Counter()
     parts = numbers(profile, "parts", OTHER_BATCH)
     for place, row in numbers(profile, batch=OTHER_BATCH).iterrows():
@@ -88,7 +88,7 @@ def products(profile: ModelProfile, *, written_out: tuple[str, ...] = ()) -> Cou
 
 
 def convolutions(profile: ModelProfile) -> Counter[tuple[Any, ...]]:
-    """Count products, and convolutions by channels and work: the edge's zeros may be written in several ways."""
+    """Count products by size, convolutions by channels and work, as padding can be written in several ways."""
     found: Counter[tuple[Any, ...]] = Counter()
     for (kind, *sizes), count in products(profile).items():
         if kind != "conv":

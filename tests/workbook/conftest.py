@@ -1,4 +1,4 @@
-"""A workbook of everything, written once."""
+"""Fixture: a workbook with every kind of input, written once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fomkit.workbook.write import write_workbook
 
 @pytest.fixture(scope="session")
 def issued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The workbook of `made_ledgers.sheet_model`; a review reads it once, and what came back each time."""
+    """Write the workbook of `made_ledgers.sheet_model`; reviews read it once, returned workbooks each time."""
     path = tmp_path_factory.mktemp("workbooks") / "sent.xlsx"
     write_workbook(sheet_model(), path)
     known = read_book(path)

@@ -1,4 +1,4 @@
-"""LibreOffice as a second calculator: it gets the workbook without the values that fomkit put beside formulas."""
+"""Recalculate workbooks by LibreOffice, after removing the values that fomkit stored with the formulas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VALUE = re.compile(rb"(</f>)(?:<v>[^<]*</v>|<v ?/>)")
 
 
 def program() -> str:
-    """Find LibreOffice; without it a test is skipped by name, in CI it fails."""
+    """Find LibreOffice; without it a test is skipped, in CI it fails."""
     found = shutil.which("soffice") or shutil.which("libreoffice")
     if found is None:
         if os.environ.get("CI"):
@@ -25,7 +25,7 @@ def program() -> str:
 
 
 def without_values(path: Path, target: Path) -> Path:
-    """Copy a workbook without the values of its formulas: a program that finds one may keep it."""
+    """Copy a workbook without the values of its formulas, because a program may keep a stored value."""
     removed = 0
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as copy:
         for name in archive.namelist():

@@ -1,4 +1,4 @@
-"""Ledgers that hold every kind of input, small enough to be computed by a spreadsheet program in seconds."""
+"""Sheet models with every kind of input, small enough for a spreadsheet program to compute in seconds."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ LAUNCH = fact(5e-6, 3e-6, 1e-5)
 
 
 def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means") -> SheetModel:
-    """Two estimated workloads and a given one, two targets and a baseline."""
+    """Make a sheet model of two estimated workloads and a given one, two targets and a baseline."""
     machines = (machine("acme-1", 2.0, LAUNCH), machine("rival-9", 3.0), machine("oldlab-3", 1.0, LAUNCH))
     hours = {"acme-1": 4.0, "rival-9": 3.0, "oldlab-3": 60.0}
     given = {

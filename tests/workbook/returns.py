@@ -1,4 +1,4 @@
-"""Workbooks as somebody sends them back: issued, edited, saved, reviewed."""
+"""Issue, edit, save and review workbooks, as when a vendor returns one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding cells of a workbook by what stands beside them, as a person does."""
+"""Find cells of a workbook by the values of other cells in their row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fomkit.workbook.layout import Table
 
 
 def find(book: Workbook, table: Table, key: str, **known: str) -> Cell:
-    """Give the cell of a column in the first row of a table in which other columns have these values."""
+    """Return the cell of a column in the first row of a table whose other columns have these values."""
     sheet: Any = book[table.sheet]
     start = next(row for row in range(1, sheet.max_row + 1) if sheet.cell(row, 1).value == table.title)
     for row in range(start + 2, sheet.max_row + 1):

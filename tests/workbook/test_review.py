@@ -1,4 +1,4 @@
-"""What came back is compared cell by cell: old, new, ground, effect, and what has to be talked about."""
+"""A returned workbook is compared cell by cell: old, new, reason, effect, and points to discuss."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_exit_codes_and_json(issued: Path, tmp_path: Path) -> None:
 
 
 def test_a_vendors_timing_leaves_the_table_what_it_is() -> None:
-    """What single kernels lack in a step is added as before, though one row has no harness now."""
+    """The error of use in a step is added as before, although one row has no harness now."""
     base = load_machine("v100")
     row = {"kind": "gemm", "dtype": "fp32", "engine": "vector", "time_s": 1e-3, "party": "vendor", "harness": ""}
     stated = pd.concat([base.timings, pd.DataFrame([row])], ignore_index=True)
@@ -238,7 +238,7 @@ def test_a_vendors_timing_leaves_the_table_what_it_is() -> None:
 
 @pytest.mark.parametrize("model", ["tc1", "resnet50"])
 def test_a_kept_round_estimates_what_its_review_said(model: str, tmp_path: Path) -> None:
-    """Of a machine with a table: measured ops keep their times, the others their utilisation."""
+    """For a machine with a table, measured ops keep their times, the others their utilisation."""
     sent, back, kept = (tmp_path / name for name in ("sent.xlsx", "back.xlsx", "round2.yaml"))
     arguments = ["estimate", model, "-t", "v100", "--baseline", "p100", "-o", str(sent)]
     assert CliRunner().invoke(app, arguments).exit_code == 0

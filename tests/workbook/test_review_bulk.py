@@ -1,4 +1,4 @@
-"""What a vendor's tricks do is told: intervals, bulk changes, claims of measurement, white text, other charts."""
+"""A review reports a vendor's tricks: intervals, bulk changes, claims of measurement, white text, other charts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NARROW = Screen(80)
 
 
 def every_op(change: Callable[[str, float], float], *keys: str, said: tuple[str, str, str] | None = None) -> Edit:
-    """Change figures of all ops of acme-1, with or without other words about them."""
+    """Change figures of all ops of acme-1, with or without other texts."""
 
     def edit(book: Workbook) -> None:
         sheet = book["Ops"]
@@ -224,7 +224,7 @@ def test_colours_stated_in_any_way() -> None:
 
 
 def redirected(book: Workbook) -> None:
-    """Let the bars of the first chart read the column of high ends."""
+    """Make the bars of the first chart read the column of upper bounds."""
     chart = book["Summary"]._charts[0]  # type: ignore[attr-defined]
     reference = chart.series[0].val.numRef
     reference.f = reference.f.replace("$D$", "$F$")

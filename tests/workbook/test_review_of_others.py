@@ -1,4 +1,4 @@
-"""The machine to compare with is the lab's own: its rows are conditions, and nothing of it is kept."""
+"""A baseline that is the lab's own machine: its rows are conditions, and nothing of it is stored."""
 
 from __future__ import annotations
 

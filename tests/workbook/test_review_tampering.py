@@ -1,4 +1,4 @@
-"""What a review must not pass in silence: cells that are nobody's to change, and what hides or dresses figures."""
+"""Changes that a review must report: cells not meant for input, and changes that hide or alter figures."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def told(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def every_edit(issued: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """What is told of one workbook with all of the edits: none hides another."""
+    """Return the review of one workbook with all edits; no edit may hide another."""
     edits = (edit for edit, _, _ in SILENT.values())
     return told(content(issued, returned(issued, tmp_path_factory.mktemp("edited"), *edits)))
 
@@ -155,7 +155,7 @@ def test_a_note_on_the_first_page(tmp_path: Path) -> None:
 
 
 def test_values_that_no_input_makes_so(issued: Path, tmp_path: Path) -> None:
-    """A value saved beside an untouched formula is what previews show."""
+    """Previews show the value that is stored with an unchanged formula."""
     place = find(openpyxl.load_workbook(issued), TERMS, "value", **ACME, workload="net-a", term="step").coordinate
     path = tmp_path / "dressed.xlsx"
     with zipfile.ZipFile(issued) as archive, zipfile.ZipFile(path, "w") as copy:

@@ -1,4 +1,4 @@
-"""A copy for one target holds its own words as they are, and no record of any other machine."""
+"""A copy for one target has that target's texts unchanged, and no record of any other machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def secret(name: str) -> str:
 
 
 def rich(name: str) -> Machine:
-    """Make a machine whose words hold the names of others, and a word that is its own."""
+    """Make a machine whose texts contain the names of other machines, and a text of its own."""
     one = machine(name, 1.0 + NAMES.index(name), LAUNCH)
     peaks = tuple(
         replace(
@@ -43,7 +43,7 @@ def rich(name: str) -> Machine:
 
 
 def named(target: str) -> SheetModel:
-    """Every machine is a target but the last of the others, which is the baseline."""
+    """Every machine is a target except the last of the others, which is the baseline."""
     machines = tuple(rich(name) for name in NAMES)
     old = next(name for name in reversed(NAMES) if name != target)
     given = {

@@ -1,4 +1,4 @@
-"""A yellow cell moves a headline; a cell for input that moves none is grey, and says why."""
+"""A yellow cell changes a headline; an input cell that changes none is grey and has the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def role(cell: Cell) -> str:
 
 
 def figures(path: Path) -> dict[tuple[str, str], str]:
-    """Give the role of every cell for a figure, by sheet and place."""
+    """Return the role of every cell for a figure, by sheet and place."""
     found = {}
     for sheet in openpyxl.load_workbook(path):
         for row in sheet.iter_rows():
@@ -144,7 +144,7 @@ def moved(book: Book, table: Table, index: int, key: str, before: list[float]) -
 
 
 def on_one_device(made: SheetModel) -> SheetModel:
-    """Give a ledger whose runs need one device each."""
+    """Return a ledger whose runs need one device each."""
     return replace(
         made, workloads=tuple(replace(one, run=replace(one.run, devices_per_run=1)) for one in made.workloads)
     )
@@ -176,7 +176,7 @@ def test_all_idle_cells_together_move_nothing_in_a_spreadsheet_program(issued: P
 
 
 def test_a_time_written_for_an_op_that_had_none_counts(issued: Path, tmp_path: Path) -> None:
-    """In the workbook as in Python: once it moved the op's own row and nothing behind it."""
+    """This holds in the workbook as in Python; before, it changed the op's own row only."""
     book = openpyxl.load_workbook(issued)
     time = find(book, OPS, "time", machine="acme-1", workload="net-a", kind="embedding")
     assert (time.value, role(time)) == ("unknown", "input")

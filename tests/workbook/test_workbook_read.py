@@ -1,4 +1,4 @@
-"""A returned workbook is somebody else's file: what is wrong with it is one message with sheet and cell."""
+"""A returned workbook is a foreign file: each error is one message with sheet and cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spreadsheet program gets from a workbook's cells what Python gets from its ledger."""
+"""A spreadsheet program computes from a workbook's cells what Python computes from its sheet model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ends(values: object) -> list[float]:
 
 
 def expected(book: SheetModel, values: Values) -> Iterator[tuple[str, list[object], list[float]]]:
-    """Give what some cells must show: where they stand and Python's figures."""
+    """Yield the places of cells and the figures that Python computes for them."""
     for (workload, name), one in values.cases.items():
         place = {"workload": workload, "machine": name}
         run = one.run

@@ -1,4 +1,4 @@
-"""A workbook is safe to open, shows numbers before anything is computed, and gives nobody's secrets away."""
+"""A workbook is safe to open, shows numbers before any recalculation, and reveals no confidential data."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_sources_of_given_times_stay_behind(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_real_study_names_no_other_machine(tmp_path: Path, root: Path) -> None:
-    """An op's time may rest on what other machines do, and its evidence says which."""
+    """An op's time may depend on other machines, which its evidence names."""
     models = [load_model(name) for name in ("p1b3", "alexnet")]
     result = compare(models, [load_machine("mi25"), load_machine("v100")], load_machine("p100"), Options())
     whole, own = tmp_path / "whole.xlsx", tmp_path / "own.xlsx"
@@ -265,7 +265,7 @@ def test_same_content_gives_the_same_cells_and_a_failure_leaves_the_old_file(tmp
 
 
 def test_a_rate_says_how_far_a_change_of_it_is_off(tmp_path: Path) -> None:
-    """A sweep moves measured ops too, which are inputs here: the note beside the rate bounds what that is."""
+    """A sweep also changes measured ops, which are inputs here: a note next to the rate bounds the difference."""
     path = tmp_path / "decode.xlsx"
     found = fomkit.estimate_all(["today/llama3-8b-decode"], ["h100-sxm"])
     made = sheet_model_of_comparison(found)

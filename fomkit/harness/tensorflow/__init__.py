@@ -1,1 +1,1 @@
-"""Ops timed with TensorFlow, in compiled graphs."""
+"""Time ops with TensorFlow, in compiled graphs."""

@@ -1,8 +1,7 @@
-"""Single TensorFlow ops as they run in a graph: compiled, checked once, timed without the call of the function.
+"""Time single TensorFlow ops in a compiled graph, without the function call; make element-wise ops and copies.
 
-A Keras step is one compiled function, whose ops start each other without Python; so is what is timed here. The
-time of a call is taken off, and short ops stand in it many times, one after the other. Element-wise ops and copies
-are made here.
+A Keras step is one compiled function whose ops run without Python in between. Ops are therefore timed inside such
+a function: the time of the call is subtracted, and the function repeats a short op many times in sequence.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from fomkit.harness.torch.times import SAMPLE_S, Effort, Times, repeat
 
 tf: Any = Later("tensorflow")
 COPIES = 64
-"""How often a short op stands in the function that is timed, at most."""
+"""Largest number of repeats of a short op in the timed function."""
 TOLD_APART = 0.02
-"""Share of a call that an op has to take, to be told from it."""
+"""Least share of the function's time that an op must have to be distinguished from the call."""
 
 
 class GraphCase(NamedTuple):
-    """One op: ``op`` makes it of its operands, inside a graph or not; ``check`` gives the error of a result."""
+    """One op: ``op`` applies it to operands, inside a graph or not; ``check`` returns the error of a result."""
 
     op: Callable[..., Any]
     operands: tuple[Any, ...]
@@ -36,7 +35,7 @@ class GraphCase(NamedTuple):
 
 
 def tf_dtype(cells: Cells) -> Any:
-    """Give TensorFlow's number format of a row."""
+    """Return TensorFlow's number format for a row."""
     formats = {
         "fp64": tf.float64, "fp32": tf.float32, "fp16": tf.float16, "bf16": tf.bfloat16, "int64": tf.int64,
         "int32": tf.int32, "bool": tf.bool,
@@ -49,7 +48,7 @@ def tf_dtype(cells: Cells) -> Any:
 def made(shape: Sequence[int], cells: Cells) -> Any:
     """Make a tensor of random values in the row's number format."""
     dtype = tf_dtype(cells)
-    # TensorFlow itself waits 10 s for memory before it says that there is none.
+    # Checked here because TensorFlow itself waits 10 s for memory before it fails.
     memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
     if (byte := math.prod(shape) * dtype.size) > memory_byte:
         raise CannotTimeError(f"a tensor of {byte / 1e9:,.0f} GB is larger than this machine's memory")
@@ -59,12 +58,12 @@ def made(shape: Sequence[int], cells: Cells) -> Any:
 
 
 def exact(value: Any) -> Any:
-    """Give a tensor of floating-point numbers in double precision, anything else as it is."""
+    """Return a floating-point tensor in double precision, anything else unchanged."""
     return tf.cast(value, tf.float64) if value.dtype.is_floating else value
 
 
 def error_of(found: Any, truth: Any) -> float:
-    """Give the largest error of a result, as a share of the largest true value."""
+    """Return the largest error of a result, relative to the largest true value."""
     apart, true = (np.asarray(one).astype(np.float64) for one in (first_of(found), first_of(truth)))
     return float(np.abs(apart - true).max() / (np.abs(true).max() or 1.0))
 
@@ -75,7 +74,7 @@ def same_in_double(op: Callable[..., Any], operands: Sequence[Any]) -> GraphCase
 
 
 def compiled(case: GraphCase, copies: int) -> Callable[[], Any]:
-    """Compile a function that runs the op so many times, one after the other; 0 gives the call alone."""
+    """Compile a function that runs the op so many times in sequence; with 0 it is the call alone."""
 
     def run(*operands: Any) -> Any:
         result, before = tf.constant(0), list[Any]()
@@ -97,10 +96,10 @@ def _each(watch: Watch, run: Callable[[], Any], runs: int) -> float:
 def time_graph(
     case: GraphCase, watch: Watch, effort: Effort, *, other: GraphCase | None = None, cold: bool = False
 ) -> Times:
-    """Time an op with warm and with cold operands; the effort goes to those that are asked for.
+    """Time an op with warm and with cold operands; the state given by ``cold`` gets the full effort.
 
-    `other`: the same op on other operands, run before each cold repeat: its operands are cold then, the program is
-    not.
+    `other`: the same op on other operands, run before each cold repeat, so that operands are cold and the program
+    is not.
     """
     nothing, one = compiled(case, 0), compiled(case, 1)
     beside = compiled(other, 1) if other else None
@@ -111,7 +110,7 @@ def time_graph(
         one_s = median(_each(watch, one, 1) for _ in range(effort.least))
         copies = min(COPIES, max(2, round(SAMPLE_S / max(one_s - call_s, 1e-9))))
         many, less_s = compiled(case, copies + 1), one_s
-        # A first op costs the call more than the next ones cost: its result is handed out.
+        # The first op of a call costs more than the next ones, because its result is returned.
         call_s = one_s - median((_each(watch, many, 1) - one_s) / copies for _ in range(3))
     else:
         copies, many, less_s = 1, one, call_s
@@ -135,7 +134,7 @@ def time_graph(
 
 
 def graph_watch(threads: int, cache_byte: float) -> Watch:
-    """Make the stopwatch of TensorFlow on a CPU: the process's own time on one thread, else the wall's."""
+    """Make the stopwatch of TensorFlow on a CPU: process time on one thread, else wall time."""
     clock = time.process_time if threads == 1 else time.perf_counter
     measure = by_clock(clock)
     buffer = np.zeros(int(cache_byte // 4), np.float32)
@@ -152,7 +151,7 @@ ONE: Mapping[str, str] = {
     **dict.fromkeys(("Abs", "Cos", "Erf", "Exp", "Expm1", "Log", "Log1p", "LogicalNot", "Neg", "Reciprocal",
                      "Rsqrt", "Sigmoid", "Sign", "Sin", "Sqrt", "Square", "Tanh"), "x"),
 }  # fmt: skip
-"""Functions of one tensor, and what TensorFlow calls it."""
+"""Functions of one tensor, and TensorFlow's name of the argument."""
 TWO = (
     "AddV2", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "Maximum", "Minimum", "Mul", "NotEqual",
     "RealDiv", "SquaredDifference", "Sub",
@@ -164,14 +163,14 @@ BACK: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("EluGrad", "SeluGrad"), ("gradients", "outputs")),
     **dict.fromkeys(("SigmoidGrad", "TanhGrad", "RsqrtGrad", "SqrtGrad", "ReciprocalGrad"), ("dy", "y")),
 }  # fmt: skip
-"""Gradients of a gradient and one tensor, and what TensorFlow calls both."""
+"""Gradients computed from a gradient and one tensor, and TensorFlow's names of both arguments."""
 FILLS = ("Fill", "OnesLike", "ZerosLike")
 POSITIVE = ("Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt", "RealDiv", "RsqrtGrad", "SqrtGrad", "ReciprocalGrad")
-"""Functions that are only asked about positive numbers: their errors near 0 say nothing."""
+"""Functions that get only positive numbers: their errors near 0 are meaningless."""
 
 
 def raw(name: str) -> Any:
-    """Give an op by TensorFlow's name."""
+    """Return an op by TensorFlow's name."""
     found = getattr(tf.raw_ops, name, None)
     if found is None:
         raise CannotTimeError(f"this TensorFlow has no op {name}")
@@ -190,7 +189,7 @@ def _of_one(cells: Cells) -> GraphCase:
 
 
 def _two(cells: Cells) -> GraphCase:
-    """Make a function of a tensor and another: as long, one row, or a number, by the bytes that are read."""
+    """Make a function of two tensors; the bytes read decide if the second is full, one row, or a number."""
     name, numel = cells["op"], size_of(cells, "numel")
     function, first = raw(name), _random_values(cells, name)
     rest = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
@@ -240,7 +239,7 @@ def _join(cells: Cells) -> GraphCase:
 
 
 def _transpose(cells: Cells) -> GraphCase:
-    """Make a transposition as attention asks for it: rows of 64 in another order."""
+    """Make a transposition as attention needs it: rows of 64 in another order."""
     numel, function = size_of(cells, "numel"), raw("Transpose")
     if numel % 512:
         raise CannotTimeError("its elements are no rows of 64 in another order, and no other order is known")
@@ -257,7 +256,7 @@ NAMED: Mapping[str, Maker] = {
 
 
 def stream(cells: Cells) -> GraphCase:
-    """Make a sum in place, which shows the bandwidth: no result takes memory of its own."""
+    """Make a sum in place, which measures the bandwidth because its result needs no new memory."""
     variable, more = tf.Variable(made([size_of(cells, "numel")], cells)), _random_values(cells, "")
     before = variable.numpy()[:1000]
 
@@ -276,7 +275,7 @@ STREAM = "AssignAddVariableOp"
 
 
 def elementwise(cells: Cells) -> GraphCase:
-    """Make an element-wise op or a copy: the named one, else any of its traffic."""
+    """Make an element-wise op or a copy: the named op, else any op with the same traffic."""
     name = cells.get("op", "")
     if name == STREAM:
         return stream(cells)

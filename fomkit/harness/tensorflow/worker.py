@@ -1,6 +1,6 @@
-"""The process that times with TensorFlow: the ops that it makes and checks, and its answers as it is asked.
+"""The timing process for TensorFlow: it makes, checks and times ops as requested.
 
-Products, convolutions, ops over rows and tables run as TensorFlow's ops; `UNSUPPORTED` says which are not made.
+Products, convolutions, ops over rows and lookups run as TensorFlow's ops; `UNSUPPORTED` lists kinds that do not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AXES = {"d": "depth", "h": "height", "w": "width"}
 
 
 def product(cells: Cells) -> GraphCase:
-    """Make a product, or a batch of products; the first rows are computed again."""
+    """Make a product, or a batch of products; the check recomputes the first rows."""
     b, m, n, k = (size_of(cells, name) for name in ("b", "m", "n", "k"))
     flip, turn = (size_of(cells, name, 0) == 1 for name in ("trans_a", "trans_b"))
     if cells.get("layout"):
@@ -59,7 +59,7 @@ def product(cells: Cells) -> GraphCase:
 
 
 class _Convolution(NamedTuple):
-    """A convolution with channels last, on as many axes as it needs."""
+    """A convolution with channels last, with as many axes as its sizes need."""
 
     inputs: list[int]
     weights: list[int]
@@ -68,7 +68,7 @@ class _Convolution(NamedTuple):
     family: tuple[str, str, str]
 
     def run(self, place: int, **operands: Any) -> Any:
-        """Run it: 0 forward, 1 back to its inputs, 2 back to its weights."""
+        """Run a pass: 0 forward, 1 gradient of the inputs, 2 gradient of the weights."""
         return getattr(tf.raw_ops, self.family[place])(**operands, **self.how)
 
 
@@ -78,7 +78,7 @@ _EACH = ("DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "Depthwi
 
 
 def _padding(reach: list[int], lengths: list[int], strides: list[int], pads: list[int]) -> tuple[str, list[int]]:
-    """Name the padding as TensorFlow does, and give the lengths of the result."""
+    """Return TensorFlow's name of the padding, and the lengths of the result."""
     sizes = zip(lengths, pads, reach, strides, strict=True)
     out = [(length + 2 * pad - size) // stride + 1 for length, pad, size, stride in sizes]
     if not any(pads):
@@ -116,7 +116,7 @@ def _convolution(cells: Cells) -> _Convolution:
 
 
 def convolution(cells: Cells) -> GraphCase:
-    """Make a convolution; its checks compute the first sample, or the gradient of the weights of one channel."""
+    """Make a convolution; the check recomputes the first sample, or the weight gradient of one output channel."""
     one = _convolution(cells)
     data, filters, gradient = (made(shape, cells) for shape in (one.inputs, one.weights, one.outputs))
     single = [1, *one.inputs[1:]]
@@ -149,7 +149,7 @@ def convolution(cells: Cells) -> GraphCase:
 
 
 TABLE_BYTE = 128e6
-"""Largest table that looked-up rows come from, where the row does not say how large it is."""
+"""Largest lookup table [byte], if the row does not state its size."""
 EPSILON = 1e-3
 
 
@@ -160,7 +160,7 @@ def _grid(cells: Cells) -> Any:
 
 
 def _sum_case(cells: Cells) -> GraphCase:
-    """Make a sum: of a gradient over the batch, the first axis; forward over the last."""
+    """Make a sum: backward over the first axis, the batch; forward over the last."""
     function, back = raw(cells.get("op") or "Sum"), cells["pass_name"].startswith("backward")
     row = size_of(cells, "row")
     rows = size_of(cells, "numel") // row
@@ -186,7 +186,7 @@ def _cross_entropy(cells: Cells) -> GraphCase:
 
 
 def _channel_values(cells: Cells) -> Any:
-    """Make values of numel / row channels, channels last; a row is taken from 8 samples where that fits."""
+    """Make values of numel / row channels, channels last; a row is divided into 8 samples if that fits."""
     row = size_of(cells, "row")
     samples = 8 if row % 8 == 0 else 1
     return made([samples, 1, row // samples, size_of(cells, "numel") // row], cells)
@@ -242,7 +242,7 @@ def _places(cells: Cells, table: int) -> Any:
 
 
 def _lookup(cells: Cells) -> GraphCase:
-    """Make a lookup in a variable, or in a tensor, whose length is not stated."""
+    """Make a lookup in a variable or a tensor; its length is not stated and is chosen here."""
     row, each = size_of(cells, "row"), tf_dtype(cells).size
     table = int(min(50_000, TABLE_BYTE / each / row))
     values, places = made([table, row], cells), _places(cells, table)
@@ -270,12 +270,12 @@ OVER: Mapping[str, Maker] = {
     "FusedBatchNormV3": _batch_norm, "FusedBatchNormGradV3": _batch_norm_back,
     **dict.fromkeys(("GatherV2", "ResourceGather"), _lookup), "UnsortedSegmentSum": _lookup_back,
 }  # fmt: skip
-"""Makers of ops over rows and tables, by TensorFlow's name."""
+"""Makers of ops over rows and lookup tables, by TensorFlow's name."""
 UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum_case}
 
 
 def over_rows(cells: Cells) -> GraphCase:
-    """Make an op over rows: the named one, else a softmax or a sum, forward."""
+    """Make an op over rows: the named op, else a forward softmax or sum."""
     name = cells.get("op", "")
     maker = OVER.get(name) if name else UNNAMED.get(cells["kind"])
     if maker is None:
@@ -299,7 +299,7 @@ UNSUPPORTED: Mapping[str, str] = {
 
 
 def knows_op(cells: Cells) -> bool:
-    """Tell whether the op that a row names is made here, so that its timing may carry the name."""
+    """Return whether the op that a row names is made here, so that the timing may have that name."""
     return cells.get("op", "") in (OVER if MAKERS.get(cells["kind"]) is over_rows else NAMED)
 
 
@@ -315,31 +315,31 @@ def make_case(cells: Cells) -> GraphCase:
 
 
 def checked_case(cells: Cells) -> tuple[GraphCase, float]:
-    """Make the op of a row, run it once, and give it with the error of its result."""
+    """Make the op of a row, run it once, and return the case with the error of its result."""
     tf.random.set_seed(0)
     case = make_case(cells)
     error = case.check(case.op(*case.operands))
-    # A fast wrong kernel is no timing.
+    # The time of a kernel with a wrong result is worthless.
     if not error <= TOLERANCES.get(cells["dtype"], 0.0):
         raise CannotTimeError(f"its result is wrong by {error:.1e} of the largest value")
     return case, error
 
 
 LAYERS, WIDTH, ROUNDS, OPS = 40, 8, 30, 4
-"""Layers of the chain of tiny ops, their width, how often it is timed, and the ops of a layer."""
+"""Layers of the chain of tiny ops, their width, repeats of the chain, and ops of a layer."""
 
 
 def introduce(threads: int) -> Answer:
-    """Tell the software, with TensorFlow told its threads before it makes any."""
+    """Set TensorFlow's threads and options before it runs anything, and return facts on the software."""
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    # What looks alike in a graph would else run once, and what depends on constants never.
+    # Otherwise equal nodes of a graph would run once, and nodes that depend on constants never.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
-    told = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
-    name = told[1].strip() if told else platform.machine()
+    found = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+    name = found[1].strip() if found else platform.machine()
     set_threads, python = tf.config.threading.get_intra_op_parallelism_threads(), platform.python_version()
     about = f"{name}; {threads} threads; Python {python}; ops of compiled graphs"
     facts = {"library_version": str(tf.version.VERSION), "python": python, "threads": int(set_threads)}
@@ -347,9 +347,9 @@ def introduce(threads: int) -> Answer:
 
 
 def host_cost(watch: Watch) -> Answer:
-    """Measure what a graph takes for one op of a chain of tiny ones.
+    """Measure the time of one op in a graph of a chain of tiny ops.
 
-    Nothing of it is besides an op's timing: there, too, one op follows the other in a graph.
+    ``host_s`` is 0: an op is timed in a graph of its repeats too, so its timing contains the same cost.
     """
     tiny = {"dtype": "fp32"}
     weight = made((WIDTH, WIDTH), tiny)
@@ -370,7 +370,7 @@ def host_cost(watch: Watch) -> Answer:
 
 
 def time_op(request: Mapping[str, Any], watch: Watch) -> Answer:
-    """Time one op, or the host's cost of one; what cannot be timed comes back with its reason."""
+    """Time one op, or the host's cost of one; if that fails, return the reason."""
     try:
         if "cells" not in request:
             return host_cost(watch)
@@ -386,7 +386,7 @@ def time_op(request: Mapping[str, Any], watch: Watch) -> Answer:
 
 
 def main() -> None:
-    """Answer what is asked of TensorFlow's ops."""
+    """Answer requests to time TensorFlow's ops."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     state: dict[str, Any] = {}
 
@@ -395,7 +395,7 @@ def main() -> None:
             facts = introduce(request["threads"])
             state["watch"] = graph_watch(request["threads"], request["cache_byte"])
             return facts
-        # Fresh pages and the way to a device are not measured with TensorFlow.
+        # Fresh pages and transfers to a device are not measured with TensorFlow.
         return {} if "ask" in request else time_op(request, state["watch"])
 
     talk(handle)

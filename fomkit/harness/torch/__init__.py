@@ -1,1 +1,1 @@
-"""Ops timed with PyTorch."""
+"""Time ops with PyTorch."""

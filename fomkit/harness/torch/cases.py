@@ -1,10 +1,10 @@
-"""What the timing of a single op needs: the op as a case to run and to check, a stopwatch, and statistics.
+"""Basis for timing a single op: the op as a case to run and check, a stopwatch, and statistics of repeats.
 
-Stopwatches are events on a GPU, or the process's own time on one CPU thread; they also see to it that an op finds
-cold operands. Repeats of one timing give the median, how well it is known, and the outliers.
+Stopwatches use events on a GPU, and process time on one CPU thread; they also flush the caches to make operands
+cold. `summarise` returns the median of repeats, its interval, and the outliers.
 
-With the other files of `fomkit.workbook.vendor.PARTS` this is the script of a vendor's pack. It runs where there
-is nothing but Python and PyTorch, so it imports nothing of fomkit.
+With the other files of `fomkit.workbook.vendor.PARTS` this is the script of a vendor's pack. It runs with only
+Python and PyTorch installed, so it imports nothing of fomkit.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ from typing import Any, NamedTuple
 
 
 class Later:
-    """A package that is imported when the first of its names is asked for: tables are checked without it."""
+    """A package imported on first access to one of its names, so that tables can be checked without it."""
 
     def __init__(self, package: str) -> None:
         self._package = package
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # which tools ask of everything
+        if name.startswith("__"):  # tools query these names on every object
             raise AttributeError(name)
         found = getattr(import_module(self._package), name)
-        setattr(self, name, found)  # so that what is timed looks it up as fast as in the package
+        setattr(self, name, found)  # so that timed code finds the name as fast as in the package
         return found
 
 
 torch: Any = Later("torch")
 Cells = Mapping[str, str]
 CHECKED_ROWS = 64
-"""Rows of a product that are computed again; all would take longer than the timing."""
+"""Rows of a product that are recomputed for the check; all would take longer than the timing."""
 TOLERANCES = {
     "fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2, "int64": 0.0, "int32": 0.0, "bool": 0.0,
 }  # fmt: skip
-"""Largest error beside the largest true value, by number format; grows with the length of sums only slowly."""
+"""Largest accepted error relative to the largest true value, by number format; it grows only slowly with the
+length of sums."""
 
 FORMATS: Mapping[str, tuple[str, int]] = {
     "fp64": ("float64", 8), "fp32": ("float32", 4), "tf32": ("float32", 4), "fp16": ("float16", 2),
     "bf16": ("bfloat16", 2), "int64": ("int64", 8), "int32": ("int32", 4), "bool": ("bool", 1),
 }  # fmt: skip
-"""Number formats that are made, with PyTorch's name and the bytes of one number."""
+"""Supported number formats, with PyTorch's name and the bytes of one number."""
 
 
 class Case(NamedTuple):
-    """One op: ``run`` does it once and gives its result, ``check`` gives the error of a result.
+    """One op: ``run`` executes it once and returns its result, ``check`` returns the error of a result.
 
-    ``besides`` is what ``run`` does besides the op, where the framework cannot do it alone: its time is taken off.
-    Only ``share`` of the time is the op's, where the framework does two ops as one.
+    ``besides`` is other work that ``run`` includes because the framework cannot run the op alone; its time is
+    subtracted. ``share`` is the op's share of the time, if the framework runs two ops as one.
     """
 
     run: Callable[[], Any]
@@ -61,11 +62,11 @@ class Case(NamedTuple):
 
 
 class CannotTimeError(Exception):
-    """Why an op is not timed here."""
+    """An op is not timed here; the message is the reason."""
 
 
 def size_of(cells: Cells, name: str, default: int | None = None) -> int:
-    """Read a whole number; an empty cell is the default, where there is one."""
+    """Read a whole number; an empty cell means the default, if there is one."""
     text = cells.get(name, "")
     if not text and default is not None:
         return default
@@ -73,20 +74,20 @@ def size_of(cells: Cells, name: str, default: int | None = None) -> int:
 
 
 def item_byte(cells: Cells) -> int:
-    """Give the bytes of one number of a row's format."""
+    """Return the bytes of one number in a row's format."""
     if cells["dtype"] not in FORMATS:
         raise CannotTimeError(f"numbers of format {cells['dtype']} are not made here")
     return FORMATS[cells["dtype"]][1]
 
 
 def torch_dtype(cells: Cells) -> Any:
-    """Give the framework's number format of a row."""
+    """Return PyTorch's number format for a row."""
     item_byte(cells)
     return getattr(torch, FORMATS[cells["dtype"]][0])
 
 
 def error_of(found: Any, truth: Any) -> float:
-    """Give the largest error of a result, as a share of the largest true value."""
+    """Return the largest error of a result, relative to the largest true value."""
     scale = truth.abs().max().item()
     return float((found.double() - truth).abs().max().item() / (scale or 1.0))
 
@@ -100,19 +101,19 @@ def made(shape: Sequence[int], cells: Cells, device: str) -> Any:
 
 
 def exact(value: Any) -> Any:
-    """Give a tensor of floating-point numbers in double precision, anything else as it is."""
+    """Return a floating-point tensor in double precision, anything else unchanged."""
     return value.double() if getattr(value, "is_floating_point", bool)() else value
 
 
 def first_of(result: Any) -> Any:
-    """Give the first tensor of a result that may be several."""
+    """Return the first tensor of a result that may be several."""
     return result[0] if isinstance(result, tuple | list) else result
 
 
 def same_in_double(run: Callable[..., Any], operands: Sequence[Any], *, in_place: bool = False) -> Case:
     """Make a case of a function and its operands, checked by the same function in double precision.
 
-    What runs in place is held against what its operands were before.
+    With ``in_place`` the check uses copies of the operands made before the run.
     """
     before = [operand.clone() if in_place and hasattr(operand, "clone") else operand for operand in operands]
 
@@ -123,18 +124,18 @@ def same_in_double(run: Callable[..., Any], operands: Sequence[Any], *, in_place
 
 
 MISSED = 0.025
-"""Chance that the true median lies below its interval, and that it lies above."""
+"""Probability that the true median is below its interval, and that it is above."""
 MEDIAN_LEVEL = 1 - 2 * MISSED
-"""Share of intervals of medians that hold the median, at least."""
+"""Least probability that the interval of a median contains the true median."""
 FENCE = 1.5
-"""Quartile distances beyond the quartiles from which a repeat is an outlier (Tukey, 1977)."""
+"""Distance from the quartiles, in interquartile ranges, beyond which a repeat is an outlier (Tukey, 1977)."""
 
 
 class Summary(NamedTuple):
     """Repeats of one timing [s].
 
-    `low_s`, `high_s`: the 95 % interval of the median; None where there are too few repeats for one.
-    `outliers`: repeats beyond Tukey's fences. They are kept: the median does not care, and a reader may.
+    `low_s`, `high_s`: the 95 % interval of the median; None with too few repeats.
+    `outliers`: number of repeats beyond Tukey's fences. They are kept, because the median is robust to them.
     """
 
     median_s: float
@@ -148,16 +149,16 @@ class Summary(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Half the interval of the median, as a share of the median; infinite where there is none."""
+        """Half the interval of the median, relative to the median; infinite if there is no interval."""
         if self.low_s is None or self.high_s is None:
             return float("inf")
         return (self.high_s - self.low_s) / 2 / self.median_s
 
 
 def order_statistics(repeats: int) -> tuple[int, int] | None:
-    """Give which of the sorted repeats bound the 95 % interval of the median, counted from 1.
+    """Return the ranks, from 1, of the sorted repeats that bound the 95 % interval of the median.
 
-    Of n repeats, Binomial(n, 1/2) lie below the true median, whatever the distribution.
+    The number of repeats below the true median is Binomial(n, 1/2) for n repeats of any distribution.
 
     Examples
     --------
@@ -194,10 +195,10 @@ CLOCK_READS = 200
 class Watch(NamedTuple):
     """Times runs of ops on one device.
 
-    `measure`: gives the time [s] of so many runs together.
-    `empty_s`: what it reads where nothing runs [s]: the fixed cost of each repeat.
-    `flush`: puts other bytes into the caches.
-    `clock`: tells how long the repeats of an op have taken [s]: what times them, where it goes on between them.
+    `measure`: returns the total time [s] of a number of runs.
+    `empty_s`: its reading [s] without any work: the fixed cost of each repeat.
+    `flush`: replaces the contents of the caches.
+    `clock`: clock [s] of the total duration of repeats: the timing clock on a CPU, wall time on a GPU.
     """
 
     measure: Callable[[Callable[[], Any], int], float]
@@ -207,9 +208,9 @@ class Watch(NamedTuple):
 
 
 def by_events(cuda: Any) -> Callable[[Callable[[], Any], int], float]:
-    """Make a stopwatch of CUDA events: the device's own clock, which counts no waiting of the host.
+    """Make a stopwatch of CUDA events: the device's own clock, which does not count waiting of the host.
 
-    `cuda`: ``torch.cuda``, or what has its ``Event``.
+    `cuda`: ``torch.cuda``, or an object with its ``Event``.
     """
 
     def measure(run: Callable[[], Any], times: int) -> float:
@@ -225,7 +226,7 @@ def by_events(cuda: Any) -> Callable[[Callable[[], Any], int], float]:
 
 
 def by_clock(clock: Callable[[], float]) -> Callable[[Callable[[], Any], int], float]:
-    """Make a stopwatch of a clock that gives seconds."""
+    """Make a stopwatch of a clock that returns seconds."""
 
     def measure(run: Callable[[], Any], times: int) -> float:
         start = clock()
@@ -239,14 +240,13 @@ def by_clock(clock: Callable[[], float]) -> Callable[[Callable[[], Any], int], f
 def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     """Make the stopwatch of a device.
 
-    `device`: ``cpu`` or ``cuda``; `cache_byte`: bytes that go through the caches to make operands cold; 0 leaves
-    them warm.
+    `device`: ``cpu`` or ``cuda``; `cache_byte`: bytes written to make operands cold; 0 leaves them warm.
     """
     clock = time.perf_counter
     if device == "cuda":
         measure = by_events(torch.cuda)
     else:
-        # Two threads take twice the process time of what they wait for, so only one is timed by it.
+        # Process time adds up over threads, also while they wait, so it is used for one thread only.
         clock = time.process_time if torch.get_num_threads() == 1 else clock
         measure = by_clock(clock)
     buffer = torch.zeros(int(cache_byte // 4), device=device) if cache_byte else None

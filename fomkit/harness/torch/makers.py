@@ -1,4 +1,4 @@
-"""Which file makes an op of which kind, and the updates of optimizers among them."""
+"""Make the op of any kind as a case to time, by the maker of its kind; optimizer updates are made here."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ RULES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def check_update(cells: Cells) -> None:
-    """Raise `CannotTimeError` where the rule of an update is not known here."""
+    """Raise `CannotTimeError` if the rule of an update is not in `RULES`."""
     if cells["rule"] not in RULES:
         raise CannotTimeError(f"the rule {cells['rule']} is not timed here")
 
 
 def _lengths(cells: Cells) -> list[int]:
-    """Give the elements of each tensor: those that are stated, else all alike.
+    """Return the elements of each tensor: as stated, else of equal length.
 
-    A tensor above the allocator's limit gets fresh pages for each of its temporaries, so how the elements are
-    shared out decides.
+    A tensor above the allocator's limit gets fresh pages for each of its temporaries, so the time depends on the
+    division into tensors.
     """
     if cells.get("lengths"):
         return [int(part) for part in cells["lengths"].split()]
@@ -86,7 +86,7 @@ def _optimizer(cells: Cells, lengths: Sequence[int], device: str) -> Callable[[A
 
 
 def update(cells: Cells, device: str) -> Case:
-    """Make an optimizer's update; its check computes the longest tensor alone, from the same start."""
+    """Make an optimizer's update; the check recomputes the longest tensor alone, from the same start."""
     lengths = _lengths(cells)
     longest = lengths.index(max(lengths))
     optimizer, parameters = _optimizer(cells, lengths, device)(torch_dtype(cells))
@@ -103,7 +103,7 @@ def update(cells: Cells, device: str) -> Case:
         alone.grad = gradient.double()
         exact.param_groups[0]["params"] = [alone]
         exact.step()
-        # What a step changes is small beside the parameter, and it is the change that may be wrong.
+        # Compare the changes, not the parameters: a change is small relative to its parameter.
         changed = alone.detach() - before.double()
         return error_of(result.double() - before.double(), changed)
 
@@ -134,19 +134,19 @@ CHECKS: Mapping[str, Callable[[Cells], None]] = {
     **dict.fromkeys(("softmax", "norm", "reduction", "pool", "embedding"), check_rows),
     "optimizer": check_update,
 }
-"""What raises `CannotTimeError` for a row that its maker does not make, by kind; the other kinds are all made."""
+"""Functions, by kind, that raise `CannotTimeError` for a row that the maker cannot make; other kinds have none."""
 
 
 def knows_op(cells: Cells) -> bool:
-    """Tell whether the op that a row names is made here, so that its timing may carry the name."""
+    """Return whether the op that a row names is made here, so that the timing may have that name."""
     name = short_name(cells)
     return name in (OVER if MAKERS.get(cells["kind"]) is over_rows else NAMED)
 
 
 def check_case(cells: Cells) -> None:
-    """Find out, without PyTorch, whether the op of a row whose sizes are complete is made here.
+    """Check, without PyTorch, that the op of a row can be made here.
 
-    Raises CannotTimeError when the op has no way to be made here.
+    Raises CannotTimeError when the op cannot be made here or a size is missing.
     """
     if cells["kind"] not in MAKERS:
         raise CannotTimeError(f"the kind {cells['kind']} is not timed here")
@@ -162,7 +162,7 @@ def make_case(cells: Cells, device: str) -> Case:
     """Make the op of a row.
 
     `cells`: cells of a row of timings by column, as text; `device`: ``cpu`` or ``cuda``. Raises CannotTimeError
-    when the op has no way to be made here.
+    when the op cannot be made here.
     """
     check_case(cells)
     try:

@@ -1,15 +1,14 @@
-"""One rank of a measurement between processes, the exchanges that it times with the others, and their names.
+"""One rank of a measurement between processes, and the exchanges that it times with the other ranks.
 
-Exchanges are collectives, messages from rank to rank, a parameter server. Each is made on every rank, its result
-checked once against what the numbers sent add up to, and then run again and again. A repeat's time is that of the
-slowest rank. How often an exchange is repeated must be agreed: after each repeat the ranks share their times, so
-that all see the same figures and come to the same end.
+Exchanges are collectives, messages from rank to rank, and a parameter server. Each is made on every rank, its
+result checked once against the expected numbers, and then repeated. A repeat's time is that of the slowest rank.
+All ranks must stop at the same repeat: after each one they share their times, so that all decide on equal figures.
 
-Payloads are several buffers of very unlike sizes at once, as training frameworks send them, by the schemes
+Payloads are several buffers of very different sizes at once, as training frameworks send them, by the schemes
 of TF-gRPC-Bench (Biswas, Lu, Panda, "Designing a Micro-Benchmark Suite to Evaluate gRPC for TensorFlow: Early
-Experiences", BPOE 2018, arXiv:1804.01138), after the sizes of tensors that TensorFlow sends: *uniform* takes
-small, medium and large buffers in turn, *random* draws each, *skew* is mostly large ones. The sizes and shares
-below are the ones chosen here; every row of timings names them.
+Experiences", BPOE 2018, arXiv:1804.01138), after the sizes of tensors that TensorFlow sends: *uniform* has small,
+medium and large buffers in turn, *random* draws each size, *skew* has mostly large buffers. The sizes and shares
+below are fomkit's choice; every row of timings names them.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from fomkit.harness.torch.worker import Answer, first_line, talk
 distributed: Any = Later("torch.distributed")
 SEND, STREAM, SERVER = "send_recv", "send_stream", "parameter_server"
 FITTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""Collectives that a machine's fit tells apart (`fomkit.prediction.families`)."""
+"""Collectives that a machine's fit distinguishes (`fomkit.prediction.families`)."""
 DISPATCHED: Mapping[str, str] = {
     "broadcast": "c10d::broadcast_", "reduce": "c10d::reduce_", "gather": "c10d::gather_",
     "scatter": "c10d::scatter_", "barrier": "c10d::barrier", SEND: "c10d::send",
 }  # fmt: skip
-"""Names that PyTorch's dispatcher has for the others."""
+"""Names of the other exchanges in PyTorch's dispatcher."""
 
 
 def op_of(collective: str) -> str:
-    """Name the only op that a timing of a collective stands for; "" where a fit learns from it for any.
+    """Return the op to which a timing of a collective is restricted; "" if a fit uses the timing for any op.
 
-    A broadcast beside all-reduces of the same size and ranks would be taken for one of them.
+    Without the name, a broadcast would be mistaken for an all-reduce of the same size and ranks.
 
     >>> op_of("all_reduce"), op_of("broadcast"), op_of("send_stream")
     ('', 'c10d::broadcast_', 'send_stream')
@@ -55,18 +54,18 @@ def op_of(collective: str) -> str:
 SIZES_BYTE: Mapping[str, int] = {"small": 12, "medium": 10_000, "large": 1_000_000}
 """Bytes of a buffer: a scalar or two, a bias, a layer's weights; multiples of a float."""
 BUFFERS = 10
-"""Buffers in one payload."""
+"""Number of buffers in one payload."""
 SKEW: Mapping[str, int] = {"large": 6, "medium": 3, "small": 1}
-"""Buffers of each size in a payload of the scheme *skew*: 60, 30 and 10 %."""
+"""Number of buffers of each size in a payload of the scheme *skew*: 60, 30 and 10 %."""
 SCHEMES = ("uniform", "random", "skew")
 FORMS = ("plain", "pickled")
-"""Buffers sent one by one as they are; or made into one string of bytes first, and into buffers again after."""
+"""Buffers are sent one by one, or serialised into one string of bytes that the receiver deserialises."""
 
 
 def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
-    """Give the sizes of a payload's buffers [byte].
+    """Return the sizes of a payload's buffers [byte].
 
-    `scheme`: one of `SCHEMES`; `seed`: of the scheme *random*: the same for all ranks, which must agree.
+    `scheme`: one of `SCHEMES`; `seed`: seed of the scheme *random*, the same on all ranks.
 
     >>> sum(buffer_sizes("uniform")), sum(buffer_sizes("skew"))
     (3030048, 6030012)
@@ -85,27 +84,27 @@ def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
 
 
 def pack(buffers: Sequence[bytes]) -> bytes:
-    """Make one string of bytes of a payload's buffers."""
+    """Serialise a payload's buffers into one string of bytes."""
     return pickle.dumps(list(buffers), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """Make the buffers again; only of what this program packed, since unpickling can run code."""
+    """Deserialise buffers; only for data that this program packed, because unpickling can run code."""
     found: list[bytes] = pickle.loads(packed)  # noqa: S301 - from a rank of this very measurement
     return found
 
 
 WINDOW = 16
-"""Messages that are on their way at once in a stream."""
+"""Number of messages in flight at once in a stream."""
 FLOAT_BYTE = 4
 
 
 class Exchange(NamedTuple):
-    """What one rank does in an exchange; by default it stands by.
+    """The part of one rank in an exchange; by default it does nothing.
 
-    `run`: one run; every rank calls it as often as the others.
-    `check`: tells whether the result of a run is right.
-    `times`: how many of what is timed one run holds: 2 for there and back, `WINDOW` for a stream.
+    `run`: runs the exchange once; every rank calls it equally often.
+    `check`: returns whether the result of a run is right.
+    `times`: number of timed messages in one run: 2 for forth and back, `WINDOW` for a stream.
     """
 
     run: Callable[[], None] = lambda: None
@@ -114,7 +113,7 @@ class Exchange(NamedTuple):
 
 
 class Team(NamedTuple):
-    """The ranks as one of them sees them; ``peer`` is whom rank 0 exchanges messages with."""
+    """A rank's view of all ranks; ``peer`` is the rank that rank 0 exchanges messages with."""
 
     rank: int
     ranks: int
@@ -123,7 +122,7 @@ class Team(NamedTuple):
 
 
 def _there_and_back(team: Team, send: Callable[[int], Any], take: Callable[[int], Any]) -> Callable[[], None]:
-    """Make a run in which rank 0 sends to the peer and then takes what comes back."""
+    """Make a run in which rank 0 sends to the peer and then receives its answer."""
     other, turns = (team.peer, (send, take)) if team.rank == 0 else (0, (take, send))
 
     def run() -> None:
@@ -142,7 +141,7 @@ def _is(tensor: Any, value: float) -> Callable[[], bool]:
 
 
 def _distributed(*names: str) -> Callable[..., Any]:
-    """Give the first of these functions that this PyTorch has: it renames them, and warns of the older name."""
+    """Return the first of these functions that this PyTorch has; new versions rename them and warn of the old."""
     found: Callable[..., Any] = next(getattr(distributed, name) for name in names if hasattr(distributed, name))
     return found
 
@@ -156,7 +155,7 @@ def _all_reduce(byte: float, team: Team) -> Exchange:
         result.copy_(data)
         reduce(result)
         right = bool((result == total).all())
-        result.zero_()  # sums of what is not 0 would overflow
+        result.zero_()  # repeated sums of other values than 0 would overflow
         return right
 
     return Exchange(partial(reduce, result), check)
@@ -188,7 +187,7 @@ def _wait(works: Sequence[Any]) -> None:
 
 
 def _send(byte: float, team: Team) -> Exchange:
-    """Send a message to the peer and have it come back."""
+    """Send a message to the peer and receive one of the same size from it."""
     if team.rank not in (0, team.peer):
         return Exchange(times=2)
     mine, theirs = _floats(byte, team, float(team.rank)), _floats(byte, team, -1.0)
@@ -197,11 +196,11 @@ def _send(byte: float, team: Team) -> Exchange:
 
 
 def _stream(byte: float, team: Team) -> Exchange:
-    """Send messages to the peer, several at once, which then says that it has them."""
+    """Send several messages at once to the peer, which then confirms that it received them."""
     if team.rank not in (0, team.peer):
         return Exchange(times=WINDOW)
     sent = _floats(byte, team, 3.0)
-    # Each has a place of its own: no message may wait for another's memory.
+    # One buffer per message, so that no message waits for another's memory.
     places = [_floats(byte, team, 0.0) for _ in range(WINDOW if team.rank else 0)]
     word = _floats(FLOAT_BYTE, team, 1.0)
     send, take, begin_send, begin_take = map(_distributed, ("send", "recv", "isend", "irecv"))
@@ -218,7 +217,7 @@ def _stream(byte: float, team: Team) -> Exchange:
 
 
 class _Payload:
-    """A payload's buffers on one rank, sent and taken one by one, or as one string of bytes."""
+    """A payload's buffers on one rank, sent and received one by one, or as one string of bytes."""
 
     def __init__(self, sizes: list[int], team: Team, *, pickled: bool) -> None:
         self._team, self._pickled = team, pickled
@@ -233,7 +232,7 @@ class _Payload:
     def _pieces(self) -> list[Any]:
         if not self._pickled:
             return self.mine
-        # A copy, since the tensor must be one that may be written to.
+        # A copy, because the tensor must be writable.
         return [torch.frombuffer(bytearray(self._packed()), dtype=torch.uint8).to(self._team.device)]
 
     def send(self, rank: int) -> None:
@@ -251,7 +250,7 @@ class _Payload:
 
 
 def _server(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
-    """Have rank 0 take gradients from every other rank, a payload each, and send each parameters back."""
+    """Make a parameter server: rank 0 receives gradients from every other rank and returns parameters to each."""
     others = range(1, team.ranks)
     payloads = [_Payload(sizes, team, pickled=pickled) for _ in (others if team.rank == 0 else [0])]
 
@@ -272,11 +271,11 @@ MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
     SEND: _send, STREAM: _stream, "all_reduce": _all_reduce, "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter, "broadcast": _broadcast,
 }  # fmt: skip
-"""Exchanges of one buffer, by name. Their bytes are nccl-tests': the whole of what a gather ends with."""
+"""Exchanges of one buffer, by name. Bytes are counted as in nccl-tests: for a gather, the whole of its result."""
 
 
 def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
-    """Make what this rank does in an exchange of one buffer, or of a payload by its scheme and form."""
+    """Make this rank's part in an exchange of one buffer, or of a payload by its scheme and form."""
     collective, scheme, pickled = request["collective"], request.get("scheme"), request.get("form") == "pickled"
     if not scheme and collective not in MAKERS:
         raise CannotTimeError(f"no exchange is called {collective}")
@@ -293,12 +292,12 @@ def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
 
 
 SAMPLE_S = 1e-3
-"""Shortest time [s] of one repeat: the ranks do not begin at the same moment."""
+"""Shortest time [s] of one repeat, because the ranks do not begin at the same moment."""
 MOST_RUNS = 1_000
 
 
 def missing_backend(backend: str) -> str:
-    """Say why a backend of ``torch.distributed`` cannot be used here; "" where it can."""
+    """Return why a backend of ``torch.distributed`` cannot be used here; "" if it can."""
     if not distributed.is_available():
         return "this PyTorch was built without torch.distributed"
     known = {
@@ -313,10 +312,10 @@ def missing_backend(backend: str) -> str:
 
 
 class Rank:
-    """A process among others that exchange messages.
+    """The current process as a rank that exchanges messages with others.
 
-    `setup`: ``backend``, ``rank``, ``ranks``, ``local_rank``, ``meeting`` (where they meet) and ``limit_s``, after
-      which an exchange that does not end counts as failed.
+    `setup`: ``backend``, ``rank``, ``ranks``, ``local_rank``, ``meeting`` (the address where the ranks meet) and
+      ``limit_s``, the time [s] after which an exchange that does not end counts as failed.
     """
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
@@ -325,11 +324,11 @@ class Rank:
         self.device = f"cuda:{setup['local_rank']}" if self.backend == "nccl" else "cpu"
 
     def join(self) -> Answer:
-        """Meet the other ranks and tell what all of them are: hosts, device, version; or ``missing`` why not."""
+        """Meet the other ranks; return all hosts, all devices and the version, or ``missing``, why not."""
         if reason := missing_backend(self.backend):
             return {"missing": reason}
         if self.device != "cpu":
-            # A launcher may show each rank one device only, which then has the number 0.
+            # A launcher may make only one device visible to each rank, which then has the number 0.
             self.device = f"cuda:{int(self._setup['local_rank']) % torch.cuda.device_count()}"
             torch.cuda.set_device(self.device)
         distributed.init_process_group(
@@ -348,28 +347,28 @@ class Rank:
         return {"hosts": hosts, "devices": devices, "library_version": str(torch.version.__version__)}
 
     def _device_names(self) -> tuple[str, str]:
-        """Name the GPU, and give what tells it from others of its host; "" and "" on a CPU, which ranks share."""
+        """Return the GPU's name and its identifier on the host; "" and "" on a CPU, which ranks share."""
         if self.device == "cpu":
             return "", ""
         mark = getattr(torch.cuda.get_device_properties(self.device), "uuid", self.device)
         return str(torch.cuda.get_device_name(self.device)), str(mark)
 
     def leave(self) -> None:
-        """Part from the others."""
+        """Leave the group of ranks."""
         if distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
 
     def _slowest(self, values: list[float]) -> list[float]:
-        """Give the largest of each value over the ranks; they wait for each other here."""
+        """Return the maximum of each value over the ranks, which wait for each other here."""
         shared = torch.tensor(values, dtype=torch.float64)
         distributed.all_reduce(shared, distributed.ReduceOp.MAX, group=self._control)
         return [float(one) for one in shared]
 
     def time_exchange(self, request: Mapping[str, Any]) -> Answer:
-        """Have all ranks run an exchange; ``times`` [s] of one message or collective, or ``reason`` why none.
+        """Run an exchange with all ranks; return ``times`` [s] of one message or collective, or ``reason``.
 
-        A rank that cannot hold its buffers tells the others before anything is sent. ``broken`` says that the
-        ranks have lost each other, so that nothing more can be timed with them.
+        A rank that cannot allocate its buffers informs the others before anything is sent. ``broken`` means that
+        the ranks have lost their connection, so that nothing more can be timed with them.
         """
         team = Team(self.rank, self.ranks, int(request.get("peer", 1)), self.device)
         exchange, reason = None, ""
@@ -403,9 +402,9 @@ class Rank:
 
 
 def main() -> None:
-    """Answer what is asked of this rank."""
+    """Answer the requests to this rank."""
     if Path("/sys/class/net/lo").exists():
-        # These ranks share a machine, whose own name may lead nowhere.
+        # These ranks share a machine whose host name may not resolve.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     state: dict[str, Rank] = {}
 

@@ -1,4 +1,4 @@
-"""Products and what is made of them: batched and sparse products, convolutions, recurrent layers, attention."""
+"""Make products and ops made of products: batched and sparse ones, convolutions, recurrent layers, attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fomkit.harness.torch.cases import (
 
 
 def check_product(cells: Cells) -> None:
-    """Raise `CannotTimeError` where a product's order of storage is not made, or its weights are packed."""
+    """Raise `CannotTimeError` if a product is not row-major, or its weights are packed."""
     if cells.get("layout"):
         raise CannotTimeError(f"the layout {cells['layout']} is not row-major")
     if float(cells.get("weight_share") or 1) < 1:
@@ -26,19 +26,19 @@ def check_product(cells: Cells) -> None:
 
 
 def check_sparse_product(cells: Cells) -> None:
-    """Raise `CannotTimeError` where a sparse product is one of several, or transposed."""
+    """Raise `CannotTimeError` if a sparse product is batched or transposed."""
     if size_of(cells, "b") != 1 or size_of(cells, "trans_a", 0) or size_of(cells, "trans_b", 0):
         raise CannotTimeError("batched or transposed sparse products are not timed here")
 
 
 def check_convolution(cells: Cells) -> None:
-    """Raise `CannotTimeError` where a convolution is transposed."""
+    """Raise `CannotTimeError` if a convolution is transposed."""
     if size_of(cells, "transposed", 0):
         raise CannotTimeError("transposed convolutions are not timed here")
 
 
 def product(cells: Cells, device: str) -> Case:
-    """Make a product, or a batch of products; some of its rows are computed again."""
+    """Make a product, or a batch of products; the check recomputes some of its rows."""
     b, m, n, k = (size_of(cells, name) for name in ("b", "m", "n", "k"))
     dtype = torch_dtype(cells)
 
@@ -60,12 +60,12 @@ def product(cells: Cells, device: str) -> Case:
 
 
 def sparse_product(cells: Cells, device: str) -> Case:
-    """Make a product whose left factor is mostly zeros, by compressed rows."""
+    """Make a product whose left factor is sparse, in compressed sparse rows."""
     m, n, k = (size_of(cells, name) for name in ("m", "n", "k"))
     dense = torch.randn((m, k), device=device, dtype=torch_dtype(cells))
     dense *= torch.rand((m, k), device=device) < float(cells["density"])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that compressed rows are young is no news to who times them
+        warnings.simplefilter("ignore")  # PyTorch warns that sparse CSR support is in beta
         left = dense.to_sparse_csr()
     right = torch.randn((k, n), device=device, dtype=dense.dtype)
 
@@ -76,7 +76,7 @@ def sparse_product(cells: Cells, device: str) -> Case:
 
 
 class _Convolution(NamedTuple):
-    """A convolution's tensors and how it runs, with as many axes as its sizes need."""
+    """A convolution's tensors and parameters, with as many axes as its sizes need."""
 
     inputs: Any
     weights: Any
@@ -120,7 +120,7 @@ def _convolution_parts(cells: Cells, device: str) -> _Convolution:
 
 
 def convolution(cells: Cells, device: str) -> Case:
-    """Make a convolution; its checks compute the first sample, or the first output channel of the weights."""
+    """Make a convolution; the check recomputes the first sample, or the first output channel of the weights."""
     one = _convolution_parts(cells, device)
     data, filters, groups = one.inputs, one.weights, one.groups
     if cells["pass_name"] == "forward":
@@ -149,15 +149,15 @@ def convolution(cells: Cells, device: str) -> Case:
 
 
 NARROW = 4
-"""Features that stand for none, which no layer has: their product is a hundredth of a recurrence of width 400."""
+"""Input features that represent none, as 0 is not possible: their product is 1 % of a recurrence of width 400."""
 
 
 def recurrent(cells: Cells, device: str) -> Case:
-    """Make recurrent layers: forward, back to their inputs, or to their weights.
+    """Make recurrent layers: forward, or the gradient of their inputs or of their weights.
 
-    PyTorch computes the gradients of the weights only together with those of the inputs. On a GPU these are taken
-    off; on a CPU the time of both stands in halves at both, because another program computes those of the inputs
-    alone. A recurrence without its product with the input has an input of `NARROW` features there.
+    PyTorch computes the gradients of the weights only together with those of the inputs. On a GPU the time of the
+    inputs' gradients is subtracted. On a CPU each gradient gets half the time of both, because another program
+    computes those of the inputs alone; and a recurrence without its input product has `NARROW` input features.
     """
     import copy
 
@@ -207,13 +207,13 @@ def recurrent(cells: Cells, device: str) -> Case:
 
 
 def check_attention(cells: Cells) -> None:
-    """Raise CannotTimeError where values are parts of their keys: PyTorch has no kernel that reads them once."""
+    """Raise CannotTimeError if values are parts of their keys: PyTorch has no kernel that reads them once."""
     if size_of(cells, "shared_dim", 0):
         raise CannotTimeError("attention whose values are parts of its keys has no kernel here")
 
 
 def attention(cells: Cells, device: str) -> Case:
-    """Make an attention; its checks compute the first head of the first sample."""
+    """Make an attention; the check recomputes the first head of the first sample."""
     batch, heads = size_of(cells, "batch"), size_of(cells, "heads")
     shared = heads // size_of(cells, "kv_heads", heads)
     width, dtype, causal = size_of(cells, "head_dim"), torch_dtype(cells), size_of(cells, "causal", 0) == 1

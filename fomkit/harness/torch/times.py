@@ -1,4 +1,4 @@
-"""The timing loop: how often an op is repeated, warm or cold, until its median is known; and a pack's main."""
+"""The timing loop, which repeats an op, warm or cold, until its median is known; the main of a vendor's pack."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from fomkit.harness.torch.cases import (
 from fomkit.harness.torch.makers import make_case
 
 LEAST_REPEATS, MOST_REPEATS = 6, 100
-"""Six repeats are the fewest that have an interval of their median."""
+"""Least and largest number of repeats; six are the fewest that have an interval of their median."""
 SAMPLE_S = 2e-4
-"""Shortest time [s] of one repeat; shorter ops run several times in it."""
+"""Shortest time [s] of one repeat; shorter ops run several times in a repeat."""
 HARNESS = "fomkit pack"
 NEEDED = ("kind", "dtype", "engine", "time_s", "note")
 
@@ -66,18 +66,18 @@ def _clocks(device: str) -> str:
 
 
 def describe(device: str) -> str:
-    """Name the device, its clocks and the software, for the note of every row."""
+    """Describe the device, its clocks and the software, for the note of every row."""
     threads = "" if device == "cuda" else f"; {torch.get_num_threads()} threads"
     software = f"CUDA {torch.version.cuda}; Python {platform.python_version()}"
     return f"{_device_name(device)}{threads}; {_clocks(device)}; {software}"
 
 
 class Effort(NamedTuple):
-    """How well an op is to be timed.
+    """The effort to spend on an op.
 
-    `target`: half the interval of the median, as a share of it, that is narrow enough.
-    `least`, `most`: repeats at least, and at most.
-    `limit_s`: time [s] of the watch's clock after which no repeat begins, once there are `least` of them.
+    `target`: half the interval of the median, relative to the median, at which repeats stop.
+    `least`, `most`: least and largest number of repeats.
+    `limit_s`: time [s] by the watch's clock after which no repeat begins, once there are `least` of them.
     """
 
     target: float = 0.01
@@ -87,14 +87,14 @@ class Effort(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Repeats [s] of one execution, with warm caches and with cold ones; the latter empty where nobody asked."""
+    """Repeats [s] of one execution, with warm and with cold caches; empty if not requested."""
 
     warm: list[float]
     cold: list[float]
 
 
 def repeat(once: Callable[[], float], effort: Effort, clock: Callable[[], float]) -> list[float]:
-    """Repeat until the median is known well enough, or the effort is spent by a clock."""
+    """Repeat until the median is known well enough, or the effort is spent by the clock."""
     times: list[float] = []
     begun = clock()
     while len(times) < effort.most:
@@ -115,11 +115,11 @@ def time_run(
     cold: bool = False,
     both: bool = False,
 ) -> Times:
-    """Time an op again and again, after it has run often enough to be warm.
+    """Time repeats of an op after warm-up runs.
 
-    `run`: runs it once; `other`: runs the same op on other operands, before each cold repeat: they are cold then,
-    the program is not; `cold`: spend the effort on repeats whose operands are in no cache, instead of warm ones;
-    `both`: time a few of the other sort as well.
+    `run`: runs the op once; `other`: runs the same op on other operands before each cold repeat, so that operands
+    are cold and the program is not; `cold`: spend the effort on repeats with cold operands instead of warm ones;
+    `both`: also time a few repeats of the other state.
     """
     watch.measure(run, 2)
     once_s = max(watch.measure(run, 1) - watch.empty_s, 1e-9)
@@ -144,9 +144,9 @@ def time_run(
 def time_case(
     case: Case, watch: Watch, effort: Effort, *, other: Case | None = None, cold: bool = False, both: bool = False
 ) -> Times:
-    """Time a case as `time_run` does, less what it does besides.
+    """Time a case as `time_run` does, and subtract the time of what it does besides the op.
 
-    Raises CannotTimeError when what is left is too little to be told from noise.
+    Raises CannotTimeError when the remaining time is too short to be distinguished from noise.
     """
 
     def timed(run: Callable[[], Any], beside: Callable[[], Any] | None) -> Times:
@@ -163,10 +163,10 @@ def time_case(
 
 
 def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
-    """Make the op of a row, run it once, and give it with the error of its result.
+    """Make the op of a row, run it once, and return the case with the error of its result.
 
-    Raises CannotTimeError when it cannot be made, or its result is not that of double precision: a fast wrong
-    kernel is no timing.
+    Raises CannotTimeError when it cannot be made, or its result differs from double precision by more than the
+    format's tolerance: the time of a wrong kernel is worthless.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = cells["dtype"] == "tf32"
     torch.manual_seed(0)
@@ -178,7 +178,7 @@ def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
 
 
 def _timed(cells: Cells, watch: Watch, device: str, about: str) -> dict[str, str]:
-    """Give a row with its time, after the result was held against double precision."""
+    """Return a row with its time, after its result was compared with double precision."""
     case, error = checked_case(cells, device)
     found = summarise(time_case(case, watch, Effort()).warm)
     return {
@@ -227,7 +227,7 @@ def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Time the rows of a table and write those that could be timed; 1 where some could not, 2 without a table."""
+    """Time the rows of a table and write those with a time; return 1 if some have none, 2 without a table."""
     parser = argparse.ArgumentParser(description="Times the ops of a table with PyTorch and checks their results.")
     parser.add_argument("cases", type=Path, help="table of ops, for example cases.csv")
     parser.add_argument("-o", "--output", type=Path, default=Path("timed.csv"), help="table to write")

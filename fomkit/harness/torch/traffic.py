@@ -1,4 +1,4 @@
-"""Ops whose time is decided by traffic, by the framework's name: element by element, copies, sums over rows."""
+"""Make ops whose time depends on traffic: element-wise ops, copies, fills, joins and casts, by PyTorch's name."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ONE: Mapping[str, tuple[Any, ...]] = {
     "sgn": (), "sin": (), "cos": (), "erf": (), "rsqrt": (), "reciprocal": (), "logical_not": (),
     "bitwise_not": (), "pow": (2,), "clamp": (-1.0, 1.0),
 }  # fmt: skip
-"""Functions of one tensor, with what else they take."""
+"""Functions of one tensor, with their other arguments."""
 POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "pow", "div")
-"""Functions that are only asked about positive numbers: their errors near 0 say nothing."""
+"""Functions that get only positive numbers: their errors near 0 are meaningless."""
 TWO = (
     "add", "add_", "sub", "mul", "div", "maximum", "minimum", "eq", "ge", "le", "gt", "lt", "logical_and_",
     "mul_", "div_",
 )  # fmt: skip
-"""Functions of two tensors, the second of which may be a number or one row; and what they make it do."""
+"""Functions of two tensors, the second of which may be a number or one row."""
 BACK: Mapping[str, tuple[Any, ...]] = {
     "threshold_backward": (0.0,), "sigmoid_backward": (), "tanh_backward": (), "gelu_backward": (),
     "hardsigmoid_backward": (), "silu_backward": (), "leaky_relu_backward": (0.01, False),
     "hardswish_backward": (), "hardtanh_backward": (-1.0, 1.0),
 }  # fmt: skip
-"""Gradients of a gradient and one tensor, with what else they take."""
+"""Gradients computed from a gradient and one tensor, with their other arguments."""
 FILLS = (
     "new_zeros",
     "zeros",
@@ -51,12 +51,12 @@ FILLS = (
     "full",
     "nll_loss_backward",
 )
-"""Ops that write a tensor and read next to nothing."""
+"""Ops that write a tensor and read almost nothing."""
 JOINS = ("cat", "stack")
 
 
 def short_name(cells: Cells) -> str:
-    """Give an op's name without its name space; ""  where the row stands for any op of its kind."""
+    """Return an op's name without its name space; "" if the row represents any op of its kind."""
     return cells.get("op", "").removeprefix("aten::")
 
 
@@ -81,7 +81,7 @@ def _one(cells: Cells, device: str) -> Case:
 
 
 def _two(cells: Cells, device: str) -> Case:
-    """Make a function of a tensor and another: as long, one row, or a number, by the bytes that are read."""
+    """Make a function of two tensors; the bytes read decide if the second is full, one row, or a number."""
     name, numel = short_name(cells), size_of(cells, "numel")
     function = _function(name)
     first = _values(cells, device, name)
@@ -118,7 +118,7 @@ def _loss_back(cells: Cells, device: str) -> Case:
 
 
 def _dropout(cells: Cells, device: str) -> Case:
-    """Make a dropout; what it keeps is checked, and that it keeps about the share it should."""
+    """Make a dropout; the check compares the kept values, and the share of kept values with the probability."""
     function, data, keep_probability = _function("native_dropout"), _values(cells, device, ""), 0.9
 
     def check(result: Any) -> float:
@@ -146,7 +146,7 @@ def _where(cells: Cells, device: str) -> Case:
 
 
 def _decay(cells: Cells, device: str) -> Case:
-    """Make a decay of weights: all gradients at once, by the model's own tensors where they are told."""
+    """Make a weight decay of all gradients at once, with the model's own tensor lengths if they are stated."""
     lengths = [int(part) for part in cells.get("lengths", cells["numel"]).split()]
     gradients, weights = ([made([length], cells, device) for length in lengths] for _ in range(2))
 
@@ -160,7 +160,7 @@ def _decay(cells: Cells, device: str) -> Case:
 
 
 def _clone(cells: Cells, device: str) -> Case:
-    """Make a copy as attention asks for it: rows of 64 in another order; any other length as it lies."""
+    """Make a copy as attention needs it, of rows of 64 in another order; for other lengths a plain copy."""
     data = _values(cells, device, "")
     if data.numel() % 512 == 0:
         data = data.reshape(-1, 8, 64).transpose(0, 1)
@@ -190,7 +190,7 @@ NO_CAST = "its bytes are not those of a cast between numbers of 2, 4 and 8 bytes
 
 
 def _widths(cells: Cells) -> tuple[int, int] | None:
-    """Give the bytes of a number that a cast reads and writes, one of them the row's; None where it is no cast."""
+    """Return the bytes per number that a cast reads and writes, one of them the row's; None if it is no cast."""
     each = item_byte(cells)
     read, written = (float(cells[f"{way}_byte"]) / size_of(cells, "numel") for way in ("read", "write"))
     if read == written or each not in (read, written) or not {read, written} <= {2.0, 4.0, 8.0}:
@@ -200,7 +200,7 @@ def _widths(cells: Cells) -> tuple[int, int] | None:
 
 
 def _cast(cells: Cells, device: str) -> Case:
-    """Make a copy from one number format into another: the row's, and fp32 or fp64 by the other's bytes."""
+    """Make a copy from or to the row's number format; the other is bf16, fp32 or fp64 by its bytes."""
     widths = _widths(cells)
     if widths is None:
         raise CannotTimeError(NO_CAST)
@@ -239,7 +239,7 @@ def _tensors(cells: Cells) -> int:
 
 
 def check_elementwise(cells: Cells) -> None:
-    """Raise `CannotTimeError` where an element-wise op or a copy has a name or a traffic that is not made."""
+    """Raise `CannotTimeError` if an element-wise op or a copy has a name or a traffic that is not supported."""
     name = short_name(cells)
     if name and name not in NAMED:
         raise CannotTimeError(f"the op {name} is not made here")
@@ -250,10 +250,10 @@ def check_elementwise(cells: Cells) -> None:
 
 
 def elementwise(cells: Cells, device: str) -> Case:
-    """Make an element-wise op or a copy: the named one, else any of its traffic.
+    """Make an element-wise op or a copy: the named op, else any op with the same traffic.
 
-    A copy from one number format into another is a cast, a copy of several tensors joins them, and one that reads
-    more than it writes is the function of so many tensors.
+    A copy from one number format into another is a cast, a copy of several tensors is a concatenation, and a copy
+    that reads more than it writes is an element-wise function of so many tensors.
     """
     name = short_name(cells)
     if name:

@@ -1,4 +1,4 @@
-"""Ops over rows, windows and tables: sums, losses, norms, softmax, pooling, embeddings, by the op's name."""
+"""Make ops over rows, windows and lookup tables: sums, losses, norms, softmax, pooling, embeddings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fomkit.harness.torch.cases import (
 from fomkit.harness.torch.traffic import Maker, short_name
 
 TABLE_BYTE = 128e6
-"""Largest table that looked-up rows come from, where the row does not say how large it is."""
+"""Largest lookup table of an embedding [byte], if the row does not state its size."""
 
 
 def _grid(cells: Cells, device: str) -> Any:
@@ -32,7 +32,7 @@ def _grid(cells: Cells, device: str) -> Any:
 
 
 def _sum(cells: Cells, device: str) -> Case:
-    """Make a sum: of a gradient over the batch, the first axis; forward over the last."""
+    """Make a sum: backward over the first axis, the batch; forward over the last."""
     data = _grid(cells, device)
     if cells["pass_name"].startswith("backward"):
         data = data.reshape(data.shape[1], data.shape[0])
@@ -95,7 +95,7 @@ def _layer_norm_back(cells: Cells, device: str) -> Case:
 
 
 def _channels(cells: Cells, device: str) -> Any:
-    """Make values of numel / row channels; how many samples a row comes from is not known: 8 where that fits."""
+    """Make values of numel / row channels; samples are not stated: rows up to 512 are all samples, else 8 or 1."""
     row = size_of(cells, "row")
     samples = 8 if row % 8 == 0 and row > 512 else row if row <= 512 else 1
     return made([samples, size_of(cells, "numel") // row, row // samples], cells, device)
@@ -125,7 +125,7 @@ def _batch_norm_back(cells: Cells, device: str) -> Case:
 
 
 class _Windows(NamedTuple):
-    """Planes of values and the windows on them."""
+    """Shape of the planes, and kernel, stride and padding of the windows on them."""
 
     shape: tuple[int, int, int, int]
     kernel: list[int]
@@ -134,9 +134,9 @@ class _Windows(NamedTuple):
 
 
 def _windows(cells: Cells) -> _Windows:
-    """Choose planes and windows of the stated results, elements and window; their sides are not stated.
+    """Choose planes and windows with the row's results, elements and window size; the sides are not stated.
 
-    Raises CannotTimeError when no square or one-row window on such planes has about as many elements.
+    Raises CannotTimeError when planes with a square or one-row window do not have about as many elements.
     """
     window = size_of(cells, "row")
     results = max(size_of(cells, "numel") // window, 1)
@@ -211,11 +211,11 @@ OVER: Mapping[str, Maker] = {
     **dict.fromkeys(("max_pool2d_with_indices_backward", "avg_pool2d_backward"), _pool),
     **dict.fromkeys(("embedding", "embedding_dense_backward"), _embedding),
 }
-"""Makers of ops over rows, windows and tables, by the op's short name."""
+"""Makers of ops over rows, windows and lookup tables, by the op's short name."""
 
 
 def check_rows(cells: Cells) -> None:
-    """Raise `CannotTimeError` where a name is not known here, or a row of another pass names no op."""
+    """Raise `CannotTimeError` if the op is not made here, or a row of another pass than forward names no op."""
     name = short_name(cells)
     if OVER.get(name) is _pool:
         _windows(cells)
@@ -228,7 +228,7 @@ def check_rows(cells: Cells) -> None:
 
 
 def over_rows(cells: Cells, device: str) -> Case:
-    """Make an op over rows: the named one, else a softmax, a layer normalisation or a sum, forward."""
+    """Make an op over rows: the named op, else a forward softmax, layer normalisation or sum."""
     name = short_name(cells)
     if name in OVER:
         return OVER[name](cells, device)

@@ -1,7 +1,7 @@
-"""The child that times: it answers `fomkit.bench.session` line by line, op after op; the loop is in `times`.
+"""The timing process: it answers the requests of `fomkit.bench.session`, one line each; the loop is in `times`.
 
-It runs apart, because an op may end the process, and because threads and memory are set before PyTorch is loaded.
-What the framework takes for an op besides it, and memory besides its traffic, are measured here too.
+It is a separate process because an op may end the process, and because threads and memory are set before PyTorch
+is loaded. It also measures the framework's cost per op, fresh memory pages, and transfers to the device.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ CHAIN: Sequence[Mapping[str, str]] = (
     {"kind": "gemm", **_SHAPE, "trans_a": "1", "trans_b": "0"},
     {"kind": "reduction", "op": "aten::sum", "pass_name": "backward", **_NUMEL, "row": str(WIDTH)},
 )
-"""The ops that one layer of the chain runs: dense, tanh, product and sum, and their gradients."""
+"""The ops of one layer of the chain: dense, tanh, product and sum, and their gradients."""
 
 
 def _chain_s(device: str) -> float:
-    """Time a training step of many tiny layers, without an update, by layer [s]."""
+    """Return the time per layer [s] of a training step of many tiny layers, without an update."""
     layers = [torch.nn.Linear(WIDTH, WIDTH, device=device) for _ in range(LAYERS)]
     data = torch.randn(WIDTH, WIDTH, device=device)
 
@@ -50,7 +50,7 @@ def _chain_s(device: str) -> float:
             values = torch.tanh(layer(values)) * values + values
         values.sum().backward()
 
-    # What the host does in the meantime is asked for, so on a GPU it is the host's clock that tells it.
+    # The host's work is to be measured, so on a GPU the host's clock times it.
     one_thread = device == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if one_thread else time.perf_counter
     times = []
@@ -66,10 +66,10 @@ def _chain_s(device: str) -> float:
 
 
 def host_cost(device: str, watch: Watch) -> dict[str, float]:
-    """Measure what the framework takes for one op of a step.
+    """Measure the framework's time for one op of a step.
 
-    Gives a dict: ``op_s``, the time [s] of one op in a chain of tiny ones, and ``host_s``, what of it is not the
-    op itself; on a GPU all of it is the host's, which works beside the device.
+    Returns ``op_s``, the time [s] of one op in a chain of tiny ops, and ``host_s``, the part of it that is not the
+    op itself; on a GPU all of it is the host's time, which overlaps with the device's.
     """
     op_s = _chain_s(device) / len(CHAIN)
     if device == "cuda":
@@ -82,66 +82,66 @@ def host_cost(device: str, watch: Watch) -> dict[str, float]:
 
 
 POWERS = range(20, 27)
-"""Sizes as powers of two; glibc gives back what is above 2^25 bytes at once, at most."""
+"""Sizes tried, as exponents of two; glibc returns blocks above 2^25 bytes, its largest limit, at once."""
 PRIMED_BYTE = 31 * 2**20
-"""Freed once before: glibc raises its limits by what it sees freed, so that what ran before would decide."""
+"""Size of a block freed first, because glibc raises its limit by freed sizes and earlier ops would decide it."""
 FRESH_SHARE = 0.7
-"""Share of the largest tensors' cost a byte from which tensors of a size count as fresh each time."""
+"""Share of the largest tensors' cost per byte above which tensors of a size always have fresh pages."""
 REPEATS = 9
 HOST_BYTE = 2**27
 
 
-def _over(watch: Watch, run: Callable[[], Any]) -> float:
+def _median_of_runs(watch: Watch, run: Callable[[], Any]) -> float:
     watch.measure(run, 1)
     return median(watch.measure(run, 1) for _ in range(REPEATS))
 
 
 def fresh_pages(watch: Watch, limits: range = POWERS) -> dict[str, float]:
-    """Measure what a tensor of fresh pages costs besides being written.
+    """Measure the cost of a new tensor's fresh pages, in addition to writing it.
 
-    Gives a dict: ``above_byte``, the size from which each new tensor has fresh pages (a power of two), and
-    ``s_per_byte``, what a byte of them takes; empty where tensors cost no more when they are new.
+    Returns ``above_byte``, the size from which each new tensor has fresh pages (a power of two), and
+    ``s_per_byte``, their cost per byte [s]; an empty dict if new tensors cost no more.
     """
     torch.empty(PRIMED_BYTE // 4)
     found = []
     for power in limits:
         numel = 2**power // 4 + 4096
-        same_s = _over(watch, partial(torch.zeros(numel).fill_, 1.0))
-        fresh_s = _over(watch, partial(torch.full, (numel,), 1.0))
+        same_s = _median_of_runs(watch, partial(torch.zeros(numel).fill_, 1.0))
+        fresh_s = _median_of_runs(watch, partial(torch.full, (numel,), 1.0))
         found.append((2.0**power, (fresh_s - same_s) / (4 * numel), fresh_s > 2 * same_s))
     largest = found[-1]
     if not largest[2]:
         return {}
-    # From the largest size downwards, as long as new tensors are dear: smaller ones may be so by chance.
+    # The sizes from the largest down to where new tensors stop being expensive; smaller ones may be so by chance.
     dear = [rate > FRESH_SHARE * largest[1] for _, rate, _ in found]
     first = next(place for place in range(len(found)) if all(dear[place:]))
     return {"above_byte": found[first][0], "s_per_byte": median(rate for _, rate, _ in found[first:])}
 
 
 def to_device(watch: Watch, torch: Any) -> dict[str, float]:
-    """Measure the way from the host's memory to the device, pinned and pageable [byte/s]."""
+    """Measure the rate from host memory to the device, for pinned and pageable memory [byte/s]."""
     numel = HOST_BYTE // 4
     there = torch.empty(numel, device="cuda")
     found = {}
     for name in ("pinned", "pageable"):
         here = torch.empty(numel, pin_memory=name == "pinned")
-        found[name] = HOST_BYTE / _over(watch, partial(there.copy_, here, non_blocking=True))
+        found[name] = HOST_BYTE / _median_of_runs(watch, partial(there.copy_, here, non_blocking=True))
     return found
 
 
 Answer = dict[str, Any]
-"""What a child answers: what was asked for by name, or ``reason``, why there is none."""
+"""A child's answer: the requested values by name, or ``reason``, why there are none."""
 LONG_S = 5e-3
-"""Time [s] of an op from which it does not matter that its program is cold too: reading that takes 0.1 ms."""
+"""Time [s] of an op above which a cold program does not matter: reading the program takes 0.1 ms."""
 
 
 def first_line(problem: BaseException) -> str:
-    """Give the first line of what went wrong, which says it all; the rest is where in the framework."""
+    """Return the first line of an error, its message; the rest is the place in the framework."""
     return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]
 
 
 def introduce(device: str) -> Answer:
-    """Tell the software and, on a GPU, the device that runs it."""
+    """Return facts on the software and, on a GPU, on the device."""
     facts: Answer = {
         "library_version": str(torch.version.__version__), "python": platform.python_version(),
         "about": describe(device), "threads": int(torch.get_num_threads()), "cuda": str(torch.version.cuda or ""),
@@ -155,7 +155,7 @@ def introduce(device: str) -> Answer:
 
 
 def time_op(request: Mapping[str, Any], device: str, watch: Watch) -> Answer:
-    """Time one op; what cannot be timed comes back with its reason."""
+    """Time one op; if that fails, return the reason."""
     try:
         case, error = checked_case(request["cells"], device)
         other = make_case(request["cells"], device) if watch.measure(case.run, 1) < LONG_S else None
@@ -172,7 +172,7 @@ def time_op(request: Mapping[str, Any], device: str, watch: Watch) -> Answer:
 
 
 def serve(lines: TextIO, answers: TextIO, handle: Callable[[Mapping[str, Any]], Answer]) -> None:
-    """Answer each line that is asked by a line, with the time of this process so far, until there are no more."""
+    """Answer each request line by a line, with this process's time so far, until there are no more."""
     for line in lines:
         answer = handle(json.loads(line))
         answers.write(json.dumps({**answer, "spent_s": time.process_time()}) + "\n")
@@ -180,14 +180,14 @@ def serve(lines: TextIO, answers: TextIO, handle: Callable[[Mapping[str, Any]], 
 
 
 def talk(handle: Callable[[Mapping[str, Any]], Answer]) -> None:
-    """Answer on what was standard output; what libraries print goes to standard error."""
+    """Answer on standard output, and redirect what libraries print there to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     serve(sys.stdin, answers, handle)
 
 
 def main() -> None:
-    """Answer what is asked of PyTorch's ops."""
+    """Answer requests to time PyTorch's ops."""
     state: dict[str, Any] = {}
 
     def handle(request: Mapping[str, Any]) -> Answer:
