@@ -109,11 +109,18 @@ def _in_no_way(result: object) -> Any:
     )
 
 
+def text_page(result: Any) -> str:
+    """Write a result's text as a page for a notebook."""
+    from html import escape  # a command line shows no page
+
+    return f"<pre>{escape(result.summary())}</pre>"
+
+
 class View(NamedTuple):
     """What gives a result's text (also by options), page for a notebook, and figure or figures."""
 
     text: Callable[..., str]
-    html: Callable[[Any], str] = _in_no_way
+    html: Callable[[Any], str] = text_page
     figure: Callable[[Any], Any] = _in_no_way
 
 
@@ -143,6 +150,9 @@ class Shown:
         with suppress(FomkitError):
             return f"<{type(self).__name__}: {self.summary().partition(chr(10))[0]}>"
         return f"<{type(self).__name__}>"
+
+    def _repr_html_(self) -> str:
+        return self._view.html(self)
 
 
 def register_views(load: Callable[[], Mapping[str, View]]) -> None:
