@@ -56,11 +56,15 @@ class RowOwner:
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """Who runs an op: the path of a module, function or layer, and the row that it lies in, if any."""
+    """Who runs an op: the path of a module, function or layer, and the row that it lies in, if any.
+
+    `runs_again`: true of a call that the backward pass makes, as checkpointing does.
+    """
 
     path: str
     owner: RowOwner | None = None
     is_update: bool = False
+    runs_again: bool = False
 
 
 @dataclass(frozen=True)
