@@ -218,8 +218,12 @@ Result = TypeVar("Result")
 
 TABLES = 32
 """Tables whose results are kept, those used last; a machine with a short table borrows from a dozen others."""
+PAIRS = 256
+"""Results kept of one table with something else, those used last: a sweep has a device and a machine a point."""
 
-_CACHE: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
+_Results = OrderedDict[tuple[int, str], tuple[object, Any]]
+_CACHE: OrderedDict[int, tuple[pd.DataFrame, _Results, _Results]] = OrderedDict()
+"""By table: the table, what was made of it alone, and of it with something else."""
 
 
 def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
@@ -228,16 +232,19 @@ def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Resu
     `table`: known by its identity; nobody may change it in place; `also`: what else the result is made from, known
     by its identity too; None for the table alone; `name`: which of the results.
     """
-    known, results = _CACHE.setdefault(id(table), (table, {}))
-    if known is not table:
-        known, results = _CACHE[id(table)] = (table, {})
+    if id(table) not in _CACHE or _CACHE[id(table)][0] is not table:
+        _CACHE[id(table)] = (table, OrderedDict(), OrderedDict())
     _CACHE.move_to_end(id(table))
     while len(_CACHE) > TABLES:
         _CACHE.popitem(last=False)
-    key = (id(also), name)
+    results, key = _CACHE[id(table)][1 if also is None else 2], (id(also), name)
     if key not in results or results[key][0] is not also:
         results[key] = (also, make())
     result: Result = results[key][1]
+    if also is not None:
+        results.move_to_end(key)
+        while len(results) > PAIRS:
+            results.popitem(last=False)
     return result
 
 
