@@ -12,7 +12,7 @@ from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, mean_rate
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import SHARE, UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
-from fomkit.workbook.records import SheetModel
+from fomkit.workbook.records import SheetModel, case_name
 from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, SHARED, STEP, Sheets
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
@@ -184,7 +184,7 @@ def _shared_cell(key: tuple[str, str], sheets: Sheets) -> Value:
     """Give what share of a rate's error lines share: all of one that is stated, unless that says otherwise."""
     share = sheets.sheet_model.workload(key[0]).common_shares.get(key[1])
     if share is not None:
-        return Formula(sheets.assumptions.of(f"{SHARE}{key[0]} on {key[1]}", "value"), share)
+        return Formula(sheets.assumptions.of(f"{SHARE}{case_name(*key)}", "value"), share)
     if sheets.stated(key) is not None or not sheets.terms.has(*key, SHARED):
         return 1.0
     return Formula(sheets.terms.at(*key, SHARED), sheets.values.cases[key].step.wall_s.shared)
