@@ -237,7 +237,8 @@ def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Resu
     _CACHE.move_to_end(id(table))
     while len(_CACHE) > TABLES:
         _CACHE.popitem(last=False)
-    results, key = _CACHE[id(table)][1 if also is None else 2], (id(also), name)
+    _, alone, pairs = _CACHE[id(table)]
+    results, key = alone if also is None else pairs, (id(also), name)
     if key not in results or results[key][0] is not also:
         results[key] = (also, make())
     result: Result = results[key][1]
