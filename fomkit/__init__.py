@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # that of `typing`, whose import takes longer than all else here
 __version__ = "0.1.0"
 __all__ = [
     "Conditions",

@@ -37,7 +37,10 @@ TOGETHER = {
 OWN = "FOMKIT_"
 """Prefix of variables that are read only after a program begins."""
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
-
+"""Variables that the command line sets for its libraries."""
+SET_BY_FRAMEWORKS = (
+    "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
+)  # fmt: skip
 """Environment variables that PyTorch, Lightning and TensorFlow set in the process of the tests."""
 
 # The command of a child up to its ``main``; then it is forked once per child, each with its own pipe.

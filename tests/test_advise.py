@@ -154,6 +154,24 @@ def test_a_product_of_odd_rows_is_found_on_a_table_that_knows() -> None:
     assert found[0]["stake"]["share"]["value"] > 0.2
 
 
+def test_padding_saves_no_cast_of_a_bias() -> None:
+    """Which the sum of its gradient tells, whose bytes grow with no padded size."""
+    layer = {**product(1023), "module": "dense"}
+    bias = {**op({"op": "sum", "kind": "reduction"}, numel=1023.0 * 1023, row=1023.0,
+                  read_byte=4 * 1023.0 * 1023, write_byte=4092.0),
+            "pass_name": "backward", "module": "dense"}  # fmt: skip
+    update = op({"op": "sgd", "kind": "optimizer", "rule": "sgd", "impl": "foreach"}, numel=1e6, tensors=2.0)
+    net = model(layer, bias, {**update, "pass_name": "update"})
+    found = of(advice_for(net, machine(), precision="mixed"), "misaligned")[0]
+    present, padded = (
+        fomkit.estimate(model(one, bias, {**update, "pass_name": "update"}), machine(), precision="mixed").ops
+        for one in (layer, {**layer, "n": 1024.0, "k": 1024.0})
+    )
+    assert (present["op"] == "weight cast").sum() == 2
+    saved = present["time_s"].iloc[0] - padded["time_s"].iloc[0]
+    assert found["stake"]["time_s"]["value"] == pytest.approx(saved, rel=1e-6)
+
+
 def test_a_product_of_1023_is_seen_where_padding_does_not_pay() -> None:
     one = only(advice_for(model(product(1023, 1, "fp16")), machine()), "misaligned")
     assert one["state"] == "rejected"

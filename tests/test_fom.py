@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.merit.fom import MEANS, PROPOSAL, Rates, figure_of_merit, verdict
+from fomkit.merit.fom import MEANS, OF_RATES, PROPOSAL, Rates, figure_of_merit, verdict
 from fomkit.plan.run import unit_per_day
 
 HOURS = {"titan": [60.0, 6.0, 12.0], "a": [4.0, 0.5, 0.25]}
@@ -41,6 +41,13 @@ def test_lecture_other_means_and_rounding() -> None:
     assert merit.other_means["geometric"] == pytest.approx(103.213445, abs=5e-7)
     assert merit.other_means["arithmetic"] == pytest.approx(125.749144, abs=5e-7)
     assert merit.with_whole_rates == pytest.approx(float(Fraction(68_509_785, 829_426)), rel=1e-14)
+
+
+@pytest.mark.parametrize("mean", OF_RATES)
+def test_a_figure_of_merit_by_a_mean_of_rates_is_the_ratio_of_the_two_that_are_shown(mean: str) -> None:
+    merit = figure_of_merit(rates("titan"), rates("a"), mean, {"P1": 3.0, "P2": 1.0, "P3": 0.5})
+    shown = merit.mean_rates["target"] / merit.mean_rates["baseline"]
+    assert shown == pytest.approx(merit.value.value, rel=1e-12)
 
 
 def test_halving_the_third_unit() -> None:

@@ -150,6 +150,26 @@ def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) 
     assert expected in done.stdout.split()
 
 
+INTERRUPTED = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "MODULE":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = ["estimate", "p1b3-lecture", "--target", "x86-lecture"]
+from fomkit.cli.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "fomkit.cli.adapter", "numpy"])
+def test_control_c_while_modules_are_imported_ends_without_a_traceback(module: str) -> None:
+    code = INTERRUPTED.replace("MODULE", module)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     ("typed", "words"),
     [

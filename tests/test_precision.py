@@ -105,6 +105,38 @@ def test_the_parts_of_an_attention_are_restated_as_parts() -> None:
     assert attention[0] < 0.6 * attention[1]  # with a softmax in fp32 it takes 0.7 of it
 
 
+def test_indices_of_pooling_and_masks_of_dropout_keep_their_bytes() -> None:
+    """Beside each number PyTorch keeps its place in int64, or in one byte whether it was dropped."""
+    beside = {"aten::max_pool2d_with_indices": (0, 8), "aten::max_pool2d_with_indices_backward": (8, 0),
+              "aten::native_dropout": (0, 1), "aten::native_dropout_backward": (1, 0),
+              "aten::relu": (0, 0)}  # fmt: skip
+    rows = [
+        {
+            **op("pointwise"),
+            "op": name,
+            "numel": 7.0,
+            "read_byte": 7.0 * (4 + read),
+            "write_byte": 7.0 * (4 + write),
+        }
+        for name, (read, write) in beside.items()
+    ]
+    narrow = restate_ops(pd.DataFrame(rows), FORMATS["bf16"])
+    assert (narrow["read_byte"] / 7).tolist() == [2 + read for read, _ in beside.values()]
+    assert (narrow["write_byte"] / 7).tolist() == [2 + write for _, write in beside.values()]
+
+
+def test_a_step_and_its_table_agree_on_the_bytes_of_indices() -> None:
+    """The step is priced from expressions of its batch, the table from its numbers."""
+    one = fomkit.estimate("candle/tc1", "titan", batch=60, precision="fp32")
+    half = fomkit.estimate("candle/tc1", "t4", batch=60, precision="mixed")
+    for found in (one, half):
+        pools = found.ops[found.ops["kind"] == "pool"]
+        assert pools["byte"].tolist() == pools.eval("read_byte + write_byte").tolist()
+        assert found.step_time.passes["forward"].value == pytest.approx(
+            found.ops.query("pass_name == 'forward'").eval("time_s * count").sum(), rel=1e-9
+        )
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_was_chosen_on_purpose_stays(precision) -> None:
     ops = restate_ops(step(), FORMATS[precision])

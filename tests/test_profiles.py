@@ -147,6 +147,36 @@ def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) ->
     ])  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ("device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: x},"
+         " {dtype: fp32, engine: vector, rate: 2 TFLOP/s, source: y}]}",
+         r"x.yaml:3: device.peak\[1\] is of fp32 vector, as device.peak\[0\] is. Keep one of them."),
+        ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x},"
+         " {tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
+         r"x.yaml:3: links\[1\] is of node, as links\[0\] is."),
+        ("overheads: [{name: load, per: run, time: 5 s, source: x}, {name: load, per: run, time: 9 s, source: x}]",
+         r"x.yaml:3: overheads\[1\] is of load run, as overheads\[0\] is."),
+    ],
+)  # fmt: skip
+def test_a_fact_that_is_stated_twice_is_refused(tmp_path: Path, entries: str, told: str) -> None:
+    with pytest.raises(FomkitError, match=told):
+        load_machine(written(tmp_path, f"{HEAD}{entries}\n"))
+
+
+def test_other_sums_messages_and_steps_are_other_facts(tmp_path: Path) -> None:
+    peak = "{dtype: fp16, engine: matrix, rate: 1 TFLOP/s, source: x"
+    link = "{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x"
+    text = (
+        f"{HEAD}device: {{peak: [{peak}}}, {peak}, accumulate_dtype: fp32}}]}}\n"
+        f"links: [{link}, messages_to: 1 kB}}, {link}, messages_from: 1 kB}}, {link}, channel: mpi}}]\n"
+        "overheads: [{name: in, per: run, time: 5 s, source: x}, {name: in, per: epoch, time: 9 s, source: x}]\n"
+    )
+    machine = load_machine(written(tmp_path, text))
+    assert (len(machine.device.peaks), len(machine.links), len(machine.overheads)) == (2, 3, 2)
+
+
 def test_a_machine_that_is_saved_has_a_name_of_one_word(tmp_path: Path) -> None:
     save_machine(replace(load_machine("v100"), name="in my office"), path := tmp_path / "mine.yaml")
     assert load_machine(path).name == "in-my-office"

@@ -271,7 +271,7 @@ def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
 
 
 def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> None:
-    """Ops predicted from the table keep their time, and do not become NaN, if no rate of the format is known."""
+    """For each launch cost, the step equals an estimate of the machine with that cost and is a number."""
     machine = fomkit.machine("p100")
     products = machine.timings[machine.timings["kind"] == "gemm"]  # a fit of these alone takes a quarter as long
     bare = replace(

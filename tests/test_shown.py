@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from html import escape
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.op_tables import Prediction
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.cost import Cost
+from fomkit.verbs.scaling import ScalingResult
 from fomkit.verbs.views import VIEWS
 from fomkit.whatif.advise import Advice
 from fomkit.whatif.sensitivity import Sensitivity
@@ -21,7 +25,10 @@ from fomkit.whatif.solve import Solution
 from fomkit.whatif.sweep_result import Swept
 from fomkit.workbook.review import Review
 
-RESULTS = (Advice, Comparison, Cost, Estimate, Prediction, Review, Sensitivity, Solution, SuiteResult, Swept)
+RESULTS = (
+    Advice, Comparison, Cost, Estimate, Prediction, Review, ScalingResult, Sensitivity, Solution, SuiteResult,
+    Swept,
+)  # fmt: skip
 
 
 def test_every_class_that_is_shown_has_a_view_and_every_view_a_class() -> None:
@@ -44,7 +51,7 @@ def test_a_result_without_a_view_says_so() -> None:
 
 def test_a_way_that_a_view_lacks_says_so() -> None:
     with pytest.raises(FomkitError, match="Nothing: is not shown in this way"):
-        VIEWS["Swept"].html(Nothing())
+        VIEWS["Swept"].figure(Nothing())
 
 
 def test_a_class_that_derives_from_a_result_is_shown_as_it() -> None:
@@ -68,3 +75,21 @@ def test_what_calculates_imports_no_view() -> None:
     names = ", ".join(f"fomkit.{room}" for room in rooms.split())
     loaded = _new_process(f"import sys, {names}; print(*sys.modules)").split()
     assert not [name for name in loaded if name.startswith(("fomkit.output", "fomkit.verbs", "altair"))]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fomkit.fom("lecture", "a"),
+        lambda: fomkit.cost("p1b3", "v100", price="3600 USD/h per node, 2018-04-01"),
+        lambda: fomkit.advise("p1b3", "v100"),
+        lambda: fomkit.scaling("p1b3", "titan", nodes="1,2", links=["system, 5 us, 25 GB/s, each"]),
+        lambda: fomkit.sensitivity("p1b3", "v100"),
+        lambda: fomkit.solve("p1b3", "v100", unit_per_day=100),
+        lambda: fomkit.sweep("p1b3", "v100", {"batch": [100, 200]}),
+    ],
+    ids=["fom", "cost", "advise", "scaling", "sensitivity", "solve", "sweep"],
+)
+def test_a_notebook_shows_the_text_of_a_result(make: Callable[[], Any]) -> None:
+    found = make()
+    assert found._repr_html_() == f"<pre>{escape(found.summary())}</pre>"

@@ -425,6 +425,12 @@ def test_a_table_that_calibrates_nothing_is_refused_with_the_reasons() -> None:
     assert "no line is calibrated by it. P1: it is not estimated from a model's ops" in str(done.exception)
 
 
+def test_the_rates_of_a_weighted_mean_are_weighted_and_called_so(tmp_path: Path) -> None:
+    head = HEAD.replace("mean: ratio_of_harmonic_means", "mean: weighted_harmonic")
+    suite = written(tmp_path, GIVEN, GIVEN.replace("ONE", "TWO"), head=head)
+    assert "  weighted harmonic mean rates: p100 " in run(str(suite), "--target", "v100").output
+
+
 def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
     other = GIVEN.replace("ONE", "TWO").replace("party: lab", "party: lab, unit: megatoken")
     texts = {}
@@ -433,7 +439,7 @@ def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
         for name, lines in (("one", (GIVEN, GIVEN.replace("ONE", "TWO"))), ("two", (GIVEN, other))):
             texts[mean, name] = run(str(written(tmp_path, *lines, head=head)), "--target", "v100").output
     for mean in ("harmonic", "ratio_of_harmonic_means"):
-        assert "harmonic mean rates: p100 " in texts[mean, "one"]
+        assert "  harmonic mean rates: p100 " in texts[mean, "one"]
         assert "unit " not in texts[mean, "one"]
         assert "harmonic mean rates" not in texts[mean, "two"]
         assert "units differ from line to line (run, megatoken)" in texts[mean, "two"]

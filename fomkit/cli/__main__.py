@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from fomkit.cli.main import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it without a traceback, also while its modules are imported."""
+    try:
+        from fomkit.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as a shell tells it of what a signal ended
+
 
 if __name__ == "__main__":
     main()

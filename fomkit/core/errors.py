@@ -109,11 +109,18 @@ def _refuse_to_show(result: object) -> Any:
     )
 
 
+def text_page(result: Any) -> str:
+    """Write a result's text as a page for a notebook."""
+    from html import escape  # a command line shows no page
+
+    return f"<pre>{escape(result.summary())}</pre>"
+
+
 class View(NamedTuple):
     """Functions that return a result's text (with options), its page for a notebook, and its figure or figures."""
 
     text: Callable[..., str]
-    html: Callable[[Any], str] = _refuse_to_show
+    html: Callable[[Any], str] = text_page
     figure: Callable[[Any], Any] = _refuse_to_show
 
 
@@ -143,6 +150,9 @@ class Shown:
         with suppress(FomkitError):
             return f"<{type(self).__name__}: {self.summary().partition(chr(10))[0]}>"
         return f"<{type(self).__name__}>"
+
+    def _repr_html_(self) -> str:
+        return self._view.html(self)
 
 
 def register_views(load: Callable[[], Mapping[str, View]]) -> None:

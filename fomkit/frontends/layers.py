@@ -58,11 +58,15 @@ class RowOwner:
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """What runs an op: the path of a module, function or layer, and the row that contains it, if any."""
+    """What runs an op: the path of a module, function or layer, and the row that contains it, if any.
+
+    `runs_again`: True for a call that the backward pass repeats, as checkpointing does.
+    """
 
     path: str
     owner: RowOwner | None = None
     is_update: bool = False
+    runs_again: bool = False
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,15 @@ def implied_weights(name: str, old: Numbers, weights: Numbers | None = None) -> 
     return [share / total for share in shares]
 
 
+def mean_rate(name: str, rates: Numbers, weights: Numbers) -> float:
+    """Take the mean whose ratio a figure of merit by a mean of rates is; by another, harmonic of each rate once.
+
+    >>> mean_rate("weighted_harmonic", [1.0, 2.0], [1.0, 3.0])
+    1.6
+    """
+    return harmonic_mean(rates, _weights(name, weights, len(rates)) if name in OF_RATES else None)
+
+
 MEAN = "ratio_of_harmonic_means"
 
 
@@ -111,7 +120,7 @@ class FigureOfMerit:
     `ratios`: rate of the target over that of the baseline, by line.
     `weights`: the effective weight of each line's ratio in the value; they sum to 1.
     `others`: the value by every other mean, with its interval.
-    `mean_rates`: harmonic mean rate [1/day] of the baseline and of the target.
+    `mean_rates`: harmonic mean rate [1/day] of the baseline and of the target; weighted if `mean` weighs rates.
     `with_whole_rates`: the value with every rate cut to a whole number, as in the lecture; NaN below one a day.
     """
 
@@ -223,7 +232,10 @@ def figure_of_merit(
         ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
         weights=dict(zip(lines, shares, strict=True)),
         others={name: _mean_with_ends(name, old, new, by_line) for name in MEANS if name != mean},
-        mean_rates={"baseline": harmonic_mean(old_values), "target": harmonic_mean(new_values)},
+        mean_rates={
+            side: mean_rate(mean, rates, by_line)
+            for side, rates in (("baseline", old_values), ("target", new_values))
+        },
         with_whole_rates=_whole_rates(new) / _whole_rates(old) if mean == MEAN else math.nan,
         mean=mean,
     )

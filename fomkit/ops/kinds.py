@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from fomkit.ops.families import elementwise, products
 from fomkit.ops.families.formula import PASSES, Formula
+from fomkit.ops.tables import TRAFFIC
 
 Role = Literal["product", "rows", "elements", "moves", "update", "exchange", "beside", "other"]
 """The role of a kind in a step: ``product`` multiplies and adds up, 2 flop per pair; ``rows`` adds up along rows
@@ -44,7 +45,6 @@ class Kind(NamedTuple):
         return self.dimensions + self.optional
 
 
-_TRAFFIC = ("read_byte", "write_byte")
 _IMAGE = ("batch", "in_channels", "out_channels", "depth", "height", "width")
 _WINDOW = tuple(f"{name}_{axis}" for name in ("kernel", "stride", "pad", "dilation") for axis in "dhw")
 _STORED = ("trans_a", "trans_b", "layout")
@@ -81,22 +81,22 @@ KINDS: Mapping[str, Kind] = {
         Formula(products.mixture), named=False,
     ),
     "pointwise": Kind(
-        "element-by-element ops", "elements", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT
+        "element-by-element ops", "elements", ("numel", *TRAFFIC), ("row", "inputs"), _PER_ELEMENT
     ),
-    "reduction": Kind("sums over rows", "rows", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
+    "reduction": Kind("sums over rows", "rows", ("numel", *TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
     "norm": Kind(
-        "normalisation", "rows", ("numel", "row", *_TRAFFIC), ("inputs",),
+        "normalisation", "rows", ("numel", "row", *TRAFFIC), ("inputs",),
         Formula(elementwise.norm, ("pass_name",), _BOTH_PASSES),
     ),
     "softmax": Kind(
-        "softmax", "rows", ("numel", "row", *_TRAFFIC), ("inputs",),
+        "softmax", "rows", ("numel", "row", *TRAFFIC), ("inputs",),
         Formula(elementwise.softmax, ("pass_name",), _BOTH_PASSES),
     ),
-    "pool": Kind("pooling", "rows", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
+    "pool": Kind("pooling", "rows", ("numel", *TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
     "embedding": Kind(
-        "embedding look-ups", "moves", ("numel", *_TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)
+        "embedding look-ups", "moves", ("numel", *TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)
     ),
-    "copy": Kind("copies", "moves", ("numel", *_TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)),
+    "copy": Kind("copies", "moves", ("numel", *TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)),
     "optimizer": Kind(
         "the update", "update", ("rule", "impl", "numel", "tensors"), (),
         Formula(elementwise.optimizer, ("rule", "impl"), elementwise.VARIANTS), named=False,
@@ -104,8 +104,8 @@ KINDS: Mapping[str, Kind] = {
     "collective": Kind(
         "collectives", "exchange", ("collective", "message_byte", "ranks", "link"), named=False, by_pass=False
     ),
-    "input": Kind("input", "beside", _TRAFFIC),
-    "other": Kind("others", "other", (), ("numel", "row", "inputs", *_TRAFFIC), _PER_ELEMENT),
+    "input": Kind("input", "beside", TRAFFIC),
+    "other": Kind("others", "other", (), ("numel", "row", "inputs", *TRAFFIC), _PER_ELEMENT),
 }  # fmt: skip
 """Every kind, in the order of tables."""
 

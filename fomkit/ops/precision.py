@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Machine
@@ -15,6 +16,7 @@ from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision
 from fomkit.ops.autocast import CROSS_ENTROPY, WIDE, with_casts
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
+from fomkit.ops.tables import TRAFFIC
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
@@ -208,9 +210,39 @@ def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
     return "/".join(sorted(named | ({"fp32"} if "tf32" in named else set())))
 
 
-def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[float]:
-    """Return the factor by which traffic changes with the number format, row by row, whatever the index."""
-    return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).to_numpy(float)
+_POOLED = [
+    f"aten::{kind}{size}"
+    for kind, size in (
+        ("max_pool2d", "_with_indices"),
+        ("max_pool3d", "_with_indices"),
+        ("adaptive_max_pool2d", ""),
+        ("adaptive_max_pool3d", ""),
+    )
+]
+_WORDS = "eq ne lt le gt ge Equal NotEqual Less LessEqual Greater GreaterEqual"
+_BESIDE: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(_POOLED, (0, 8)), **{f"{pool}_backward": (8, 0) for pool in _POOLED},
+    "aten::native_dropout": (0, 1), "aten::native_dropout_backward": (1, 0), "SelectV2": (1, 0),
+    **{f"{'aten::' * word.islower()}{word}": (0, np.inf) for word in _WORDS.split()},
+}  # fmt: skip
+"""Bytes of indices and masks that an op reads and writes per number; a change of the number format leaves them.
+Infinite if the op writes nothing else."""
+
+
+def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64]:
+    """Return the factors (n, 2) by which the bytes read and written change with the number format, row by row.
+
+    `ops`: an OPS table; `after`: the new number format of each row.
+
+    >>> ops = pd.DataFrame({"op": ["aten::relu", "aten::native_dropout", "aten::ge"], "dtype": "fp32"})
+    >>> byte_factors(ops, pd.Series(["fp16"] * 3)).tolist()  # of dropout 4 + 1 byte become 2 + 1
+    [[0.5, 0.5], [0.5, 0.6], [0.5, 1.0]]
+    """
+    codes, names = pd.factorize(ops["op"].astype("str"))
+    beside = np.array([_BESIDE.get(str(name), (0.0, 0.0)) for name in names]).reshape(-1, 2)[codes]
+    new, old = (column.map(ITEM_BYTE).to_numpy(np.float64)[:, None] for column in (after, ops["dtype"]))
+    whole = np.isinf(beside)
+    return np.where(whole, 1.0, (new + np.where(whole, 0.0, beside)) / (old + np.where(whole, 0.0, beside)))
 
 
 def linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Series[bool]:
@@ -304,8 +336,10 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
     if formats.low:
         rows = linear_layers(ops, allowed & trained, BLOCKS[formats.low])
         dtype, engine = dtype.mask(rows, formats.low), engine.mask(rows, "matrix")
-    factor = byte_factor(ops["dtype"], dtype)
-    moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}
+    factors = byte_factors(ops, dtype).T
+    moved = {
+        name: ops[name] * factor for name, factor in zip(TRAFFIC, factors, strict=True) if name in ops.columns
+    }
     return ops.assign(dtype=dtype, engine=engine, **moved)
 
 

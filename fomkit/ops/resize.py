@@ -14,7 +14,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.ops.check import row_place
-from fomkit.ops.tables import HUGE, SIZED, TABLES
+from fomkit.ops.tables import HUGE, SIZED, TABLES, TRAFFIC
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,14 +206,14 @@ class Cells(NamedTuple):
 def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
     """Collect the expressions of a table, column by column and row by row.
 
-    `factor`: factor on the bytes of each row from its number format.
+    `factor` (n, 2): factors on the bytes that each row reads and writes, from its number format.
     """
     columns = tuple(expressions)
     listed = [(at, row, text) for at, name in enumerate(columns) for row, text in expressions[name].items()]
     texts = tuple(dict.fromkeys(text for _, _, text in listed))
     column, row = (np.array([one[place] for one in listed], np.intp) for place in (0, 1))
     number = {text: place for place, text in enumerate(texts)}
-    moved = np.array([name in ("read_byte", "write_byte") for name in columns], bool)
+    side = np.array([TRAFFIC.index(name) if name in TRAFFIC else -1 for name in columns], np.intp)
     known = {one.name: one for one in TABLES["OPS"]}
     # The steps between those of a loop run 0 times if the loop has one step.
     allowed = [replace(known[name], least=0.0) if name == "count" else known[name] for name in columns]
@@ -221,7 +221,8 @@ def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
                           for name, kind in (("least", float), ("most", float), ("whole", bool)))  # fmt: skip
     return Cells(
         columns, texts, column * len(factor) + row, np.array([number[text] for *_, text in listed], np.intp),
-        np.where(moved[column], factor[row], 1.0) if len(row) else np.empty(0), least, most, whole,
+        np.where(side[column] < 0, 1.0, factor[row, side[column]]) if len(row) else np.empty(0),
+        least, most, whole,
     )  # fmt: skip
 
 

@@ -74,6 +74,8 @@ SOURCES: Mapping[str, int] = {name: number for number, name in enumerate(("", *T
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
 _PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
 
+TRAFFIC = ("read_byte", "write_byte")
+"""Columns of the bytes that an op moves."""
 PRODUCT_LAYOUTS = ("row_major", "column_major")
 """Storage orders of the factors of a product; an empty cell means the first."""
 

@@ -46,7 +46,8 @@ def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
         f"{merit[side]} {format_number(merit['rates'][side], digits)}" for side in ("baseline", "target")
     )
     if not units:
-        return f"{'harmonic mean rates' if len(merit['weights']) > 1 else 'rates'}: {rates}"
+        weighted = "weighted " * (merit["mean"] == "weighted_harmonic")
+        return f"{f'{weighted}harmonic mean rates' if len(merit['weights']) > 1 else 'rates'}: {rates}"
     listed = f"units differ from line to line ({', '.join(units)})"
     if merit["mean"] in OF_RATES:
         return f"{listed}: one of each counts alike in this mean of rates; a mean of ratios needs no common unit"

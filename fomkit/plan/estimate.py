@@ -236,9 +236,6 @@ class Estimate(Shown):
         value, low, high = (format_quantity(end, "time_s") for end in self.step.ends)
         return f"<{self.model.name} on {self.machine.name}: a step takes {value} ({low} … {high})>"
 
-    def _repr_html_(self) -> str:
-        return self._view.html(self)
-
 
 def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
     """Raise where a run uses several devices, for which only times are known."""

@@ -19,10 +19,10 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import FEW, Columns, Words, alike
 from fomkit.ops.families.formula import DEFAULTS, columns_of
-from fomkit.ops.precision import Formats, add_casts, byte_factor, restate_rows
+from fomkit.ops.precision import Formats, add_casts, byte_factors, restate_rows
 from fomkit.ops.pricing import CHOOSERS, CostGroup, cost_columns, cost_groups, recurrent_calls
 from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expressions_in, many_of, resize_ops
-from fomkit.ops.tables import SOURCES
+from fomkit.ops.tables import SOURCES, TRAFFIC
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import StepRows, ops_in
@@ -55,7 +55,7 @@ class _Table(NamedTuple):
         for name, cells in other.expressions.items():
             expressions.setdefault(name, {}).update({count + row: text for row, text in cells.items()})
         rows = pd.concat([self.rows, other.rows], ignore_index=True)
-        return _Table(rows, expressions, np.append(self.factor, other.factor))
+        return _Table(rows, expressions, np.concatenate([self.factor, other.factor]))
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ def _restated(
     # A loop with one step executes the parts between its steps 0 times.
     check_table(traced[traced["count"] != 0] if is_parts else traced, "OPS", model.name)
     restated = restate_rows(traced, formats, is_parts=is_parts).reset_index(drop=True)
-    factor = np.ones(len(restated))
-    factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
+    factor = np.ones((len(restated), len(TRAFFIC)))
+    factor[: len(traced)] = byte_factors(traced, restated["dtype"].iloc[: len(traced)])
     return traced, restated, factor
 
 
@@ -230,7 +230,7 @@ def step_ops(
     columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
     note_at = [notes.get(place, "") for place in range(len(restated))]
     numbers_of: dict[tuple[object, ...], int] = {}
-    keys = zip(*columns, factor.tolist(), note_at, strict=True)
+    keys = zip(*columns, map(tuple, factor.tolist()), note_at, strict=True)
     new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
     first, new = _by_formula(np.unique(new, return_index=True)[1], new, restated)
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
@@ -322,7 +322,7 @@ def _calls_of(layers: Layers) -> _Table:
     ]
     rows = pd.DataFrame(found)
     sized = (str(name) for name in rows if rows[name].dtype.kind == "f" and name != "of")
-    return _Table(rows, {name: {} for name in sized}, np.ones(len(rows)))
+    return _Table(rows, {name: {} for name in sized}, np.ones((len(rows), len(TRAFFIC))))
 
 
 def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], new: Mapping[int, int]) -> _Table:
@@ -330,7 +330,7 @@ def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], n
     parts = model.parts
     parts = row_major(parts[parts["of"].isin(list(new))].reset_index(drop=True)) if len(parts) else parts
     if not len(parts):
-        return _Table(parts, {}, np.empty(0))
+        return _Table(parts, {}, np.empty((0, len(TRAFFIC))))
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
     rows = _relevant_columns(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
     return _Table(rows, expressions_in(parts), factor)

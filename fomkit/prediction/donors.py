@@ -291,7 +291,10 @@ FROM_TABLE = ("measured", "interpolated", "extrapolated")
 
 def original(machine: Machine) -> Machine:
     """Return the machine as built, which the timings are of; its table is the same object in every call."""
-    return cached(machine.timings, machine, "as built", machine.as_built)
+    if machine.origin is None:
+        return machine
+    timings = cached(machine.timings, None, "as built", lambda: machine.as_built().timings)
+    return replace(machine, device=machine.origin, origin=None, timings=timings)
 
 
 def stated(machine: Machine) -> Machine:

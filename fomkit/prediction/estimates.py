@@ -218,8 +218,13 @@ Result = TypeVar("Result")
 
 TABLES = 32
 """Tables whose results are cached, the most recently used; a machine with a short table uses a dozen others."""
+PAIRS = 256
+"""Cached results of one table with a second object, the most recently used: in a sweep, each point has its own
+device and machine."""
 
-_CACHE: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
+_Results = OrderedDict[tuple[int, str], tuple[object, Any]]
+_CACHE: OrderedDict[int, tuple[pd.DataFrame, _Results, _Results]] = OrderedDict()
+"""By table: the table, what was made of it alone, and of it with something else."""
 
 
 def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
@@ -228,16 +233,20 @@ def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Resu
     `table`: the key, by identity; it must not be changed in place; `also`: a second object that the result depends
     on, by identity too, or None; `name`: name of the result; `make`: computes it.
     """
-    known, results = _CACHE.setdefault(id(table), (table, {}))
-    if known is not table:
-        known, results = _CACHE[id(table)] = (table, {})
+    if id(table) not in _CACHE or _CACHE[id(table)][0] is not table:
+        _CACHE[id(table)] = (table, OrderedDict(), OrderedDict())
     _CACHE.move_to_end(id(table))
     while len(_CACHE) > TABLES:
         _CACHE.popitem(last=False)
-    key = (id(also), name)
+    _, alone, pairs = _CACHE[id(table)]
+    results, key = alone if also is None else pairs, (id(also), name)
     if key not in results or results[key][0] is not also:
         results[key] = (also, make())
     result: Result = results[key][1]
+    if also is not None:
+        results.move_to_end(key)
+        while len(results) > PAIRS:
+            results.popitem(last=False)
     return result
 
 

@@ -5,7 +5,7 @@ Among them are the energy facts (docs/profiles.md, docs/energy.md) and the price
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -47,6 +47,18 @@ def _number_format(text: str) -> str:
     if text not in ITEM_BYTE:
         raise FomkitError("", f"{FIELD}: {text!r} is not a number format. {nearest_names(text, ITEM_BYTE)}")
     return text
+
+
+def check_once(document: Document, keys: tuple[str, ...], entries: Sequence[tuple[object, ...]]) -> None:
+    """Raise where an entry of a list is of what one before it is of: which of them holds nobody knows.
+
+    `entries`: what each is of.
+    """
+    for index, one in enumerate(entries):
+        if (first := entries.index(one)) != index:
+            name, of = ".".join(keys), " ".join(str(word) for word in one if word not in ("", None))
+            what = f"{name}[{index}] is of {of}, as {name}[{first}] is. Keep one of them."
+            raise document.error((*keys, index), what)
 
 
 def _one_word(text: str) -> str:

@@ -26,6 +26,7 @@ from fomkit.profiles.facts import (
     OneWord,
     PriceRecord,
     SomeByte,
+    check_once,
     energy_content,
     energy_of,
     fact_of,
@@ -320,7 +321,11 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, MachineRecord)
-    node, system = record.node, record.system
+    node, system, peaks = record.node, record.system, record.device.peak
+    check_once(document, ("device", "peak"), [(one.dtype, one.engine, one.accumulate_dtype) for one in peaks])
+    ways = [(one.tier, one.channel, one.messages_from, one.messages_to) for one in record.links]
+    check_once(document, ("links",), ways)
+    check_once(document, ("overheads",), [(one.name, one.per) for one in record.overheads])
     if system is not None and node is None:
         raise document.error(("system",), "states nodes, but node.devices is absent. Add 'node: {devices: …}'.")
     machine = Machine(

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, wraps
-from html import escape
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import fomkit
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, text_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +56,7 @@ class Answer:
         what = self.content.get("schema") or self.content["title"]  # a JSON Schema has a title
         return f"<{what}: .summary(), .table ({len(self.rows)} rows), .content>"
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.summary())}</pre>"
+    _repr_html_ = text_page
 
 
 def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = ()) -> Answer:

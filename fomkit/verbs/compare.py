@@ -145,9 +145,6 @@ class Comparison(Shown):
         """Return the text that the command line prints; `explain`: with the twelve steps of each estimate."""
         return self._view.text(self, explain=explain)
 
-    def _repr_html_(self) -> str:
-        return self._view.html(self)
-
 
 def _what_fits(estimated: Estimate) -> str:
     """Return what would fit instead, after a semicolon; "" where unknown."""

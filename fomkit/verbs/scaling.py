@@ -11,13 +11,12 @@ from typing import Literal, TypedDict
 import pandas as pd
 
 from fomkit import __version__
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of, with_once
-from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
@@ -224,8 +223,8 @@ def scaling_content(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ScalingResult:
+@dataclass(frozen=True, repr=False)
+class ScalingResult(Shown):
     """The scaling curves of one model on one machine; `content` has everything, as ``fomkit/scaling/1``."""
 
     model: str
@@ -248,10 +247,6 @@ class ScalingResult:
         """
         found = self.content["least_bandwidth"]
         return pd.json_normalize([dict(one) for one in found["whole"]] if found else [], sep="_")
-
-    def summary(self) -> str:
-        """Return the text that the command line prints."""
-        return format_scaling(self.content)
 
 
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")

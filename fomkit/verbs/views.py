@@ -218,7 +218,9 @@ def _text(result: object, **shows: bool) -> str:
 
 
 VIEWS: Mapping[str, View] = {
-    **dict.fromkeys(("Advice", "Cost", "Review", "Solution", "SuiteResult", "Swept"), View(_text)),
+    **dict.fromkeys(
+        ("Advice", "Cost", "Review", "ScalingResult", "Solution", "SuiteResult", "Swept"), View(_text)
+    ),
     "Comparison": View(_text, html=_comparison_page),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),

@@ -15,7 +15,7 @@ from fomkit.ops.tables import BASES
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, JOBS, OPS, WORKLOADS, Table
 from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows
 from fomkit.workbook.read_sheet_model import sheet_model_from
-from fomkit.workbook.records import SheetModel, Values, evaluate, floor_s, op_time
+from fomkit.workbook.records import SheetModel, Values, case_name, evaluate, floor_s, op_time
 
 IDENTITY = {
     FACTS.title: ("machine", "fact"),
@@ -324,9 +324,9 @@ def _headlines(sheet_model: SheetModel, values: Values) -> dict[str, Headline]:
             key = (workload.name, target)
             rate, case = values.unit_per_day.get(key), values.cases.get(key)
             if rate is not None:
-                found[f"units/day of {workload.name} on {target}"] = Headline(rate)
+                found[f"units/day of {case_name(*key)}"] = Headline(rate)
             elif case is not None:
-                found[f"steps/s of {workload.name} on {target}"] = Headline(case.step.wall_s.per(1.0))
+                found[f"steps/s of {case_name(*key)}"] = Headline(case.step.wall_s.per(1.0))
     return found
 
 

@@ -13,7 +13,7 @@ from fomkit.plan.coverage import GROUPS
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, COMMON_OF
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
-from fomkit.workbook.records import SHARED_USES, Case, SheetModel, op_time
+from fomkit.workbook.records import SHARED_USES, Case, SheetModel, case_name, op_time
 
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
@@ -62,7 +62,7 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     for one in sheet_model.workloads:
         for machine, share in one.common_shares.items():
             what = "share of the variance of a given time's error that lines of the machine have in common"
-            yield f"{SHARE}{one.name} on {machine}", share, what
+            yield f"{SHARE}{case_name(one.name, machine)}", share, what
     what = "the weakest ground that the figure of merit rests on"
     yield "worst basis", sheet_model.worst_basis or UNKNOWN, what
 
@@ -79,7 +79,7 @@ def write_assumptions(page: Page, sheet_model: SheetModel) -> Placed:
         rows += [[case.name, "left out", term] for term in case.excludes]
     for one in sheet_model.workloads:
         for machine, stated in one.stated.items():
-            rows += [[f"{one.name} on {machine}", "left out", term] for term in stated.excludes]
+            rows += [[case_name(one.name, machine), "left out", term] for term in stated.excludes]
     return page.table(ASSUMPTIONS, rows, about=names)
 
 

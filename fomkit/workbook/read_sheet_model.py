@@ -17,7 +17,7 @@ from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, 
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, JOB_KEYS, JOBS, OPS, WORKLOADS
 from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
-from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, case_name
 from fomkit.workbook.summary_sheet import MEANS
 
 Row = Mapping[str, Entry]
@@ -103,7 +103,7 @@ def _facts_in(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float,
         if (ends := _value_with_ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
             basis, party, source = (_text_in(one, key) for key in ("basis", "party", "source"))
             machine = _text_in(one, "machine")
-            share = chosen.get(f"{SHARE}{_text_in(one, 'workload')} on {machine}")
+            share = chosen.get(f"{SHARE}{case_name(_text_in(one, 'workload'), machine)}")
             shared = share if isinstance(share, float) else 1.0
             times[machine] = Given(Span(*ends, level, shared), basis, party, source)
     own = (one for one in jobs if one.get("workload") == row.get("workload"))

@@ -182,7 +182,7 @@ class Case:
     @property
     def name(self) -> str:
         """Its workload and machine as text."""
-        return f"{self.workload} on {self.machine}"
+        return case_name(self.workload, self.machine)
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,24 @@ class SheetModel:
 
     def uses_on(self, machine: str) -> dict[str, tuple[str, tuple[float, float]]]:
         """Return, by group, the key in `uses` that applies to a machine, and its bounds."""
-        ours = {name: name.removesuffix(own_use("", machine)) for name in self.uses}
-        found = {group: (name, self.uses[name]) for name, group in ours.items() if group != name}
+        ours = {name: name.partition(" on ") for name in self.uses}  # no group contains " on "
+        found = {group: (name, self.uses[name]) for name, (group, _, of) in ours.items() if of == machine}
         if found or machine not in self.widened:
             return found
         return {name: (name, ends) for name, ends in self.uses.items() if name in SHARED_USES}
 
 
 SHARED_USES = tuple(USES)
+
+
+def case_name(workload: str, machine: str) -> str:
+    """Name a workload on a machine as no other two are named.
+
+    >>> case_name("TC1", "v100"), case_name("TC1 on pairs", "v100")
+    ('TC1 on v100', "'TC1 on pairs' on 'v100'")
+    """
+    quoted = " on " in f"{workload}{machine}"
+    return f"{workload!r} on {machine!r}" if quoted else f"{workload} on {machine}"
 
 
 def own_use(group: str, machine: str) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from statistics import harmonic_mean
 from typing import NamedTuple
 
 from fomkit.core.interval import level_text, probability_above
-from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
+from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, mean_rate, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import SHARE, UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
-from fomkit.workbook.records import SheetModel
+from fomkit.workbook.records import SheetModel, case_name
 from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, SHARED, STEP, Sheets
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
@@ -95,7 +94,7 @@ def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
 
 
 def _figures(
-    cells: Placed, merit: FigureOfMerit, block: dict[str, str]
+    cells: Placed, merit: FigureOfMerit, block: dict[str, str], weights: Sequence[float]
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
     """Yield each row's name, its formulas for value, low and high, and their values."""
     new, old = (
@@ -103,11 +102,12 @@ def _figures(
     )
     weight, target = block["line_weight"], merit.target.machine
     yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.of((target, FOM), "value")), merit.value.ends
+    weighted = merit.mean == "weighted_harmonic"
+    formula = f"SUM({weight})/SUMPRODUCT({weight}/{{0}})" if weighted else "HARMEAN({0})"
     for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
         ends = zip(*(span.ends for span in rates.unit_per_day.values()), strict=True)
-        yield (
-            row, [f"HARMEAN({one})" for one in (blocks.value, blocks.low, blocks.high)], map(harmonic_mean, ends)
-        )  # fmt: skip
+        formulas = [formula.format(one) for one in (blocks.value, blocks.low, blocks.high)]
+        yield row, formulas, [mean_rate(merit.mean, one, weights) for one in ends]
     for name, span in merit.others.items():
         yield name, _mean_formulas(name, new, old, weight, cells.of((target, name), "value")), span.ends
 
@@ -142,9 +142,12 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
         keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
         block = {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
-        for name, formulas, ends in _figures(cells, merit, block):
+        weights = [sheets.sheet_model.workload(name).weight for name in merit.weights]
+        for name, formulas, ends in _figures(cells, merit, block, weights):
             unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))
             label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
+            if name in RATES and merit.mean == "weighted_harmonic":
+                label = name.replace("harmonic", "weighted harmonic")
             issued = list(ends)
             shown = [Formula(formula, end) for formula, end in zip(formulas, issued, strict=True)]
             state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged})', AS_ISSUED)
@@ -181,7 +184,7 @@ def _shared_cell(key: tuple[str, str], sheets: Sheets) -> Value:
     """Return the share of a rate's error that is common to lines: 1 for a given rate, unless stated otherwise."""
     share = sheets.sheet_model.workload(key[0]).common_shares.get(key[1])
     if share is not None:
-        return Formula(sheets.assumptions.of(f"{SHARE}{key[0]} on {key[1]}", "value"), share)
+        return Formula(sheets.assumptions.of(f"{SHARE}{case_name(*key)}", "value"), share)
     if sheets.stated(key) is not None or not sheets.terms.has(*key, SHARED):
         return 1.0
     return Formula(sheets.terms.at(*key, SHARED), sheets.values.cases[key].step.wall_s.shared)

@@ -35,7 +35,6 @@ from fomkit.workbook.records import (
     SheetModel,
     WorkloadFacts,
     evaluate,
-    own_use,
 )
 
 Record = TypeVar("Record")
@@ -132,7 +131,7 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
         uses={
             name: ends
             for name, ends in sheet_model.uses.items()
-            if name in SHARED_USES or name.endswith(own_use("", target))
+            if name in SHARED_USES or name.partition(" on ")[2] == target
         },
         widened=tuple(name for name in sheet_model.widened if name == target),
         deviations=tuple(one for one in sheet_model.deviations if one[0] == target),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ import pandas as pd
 import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.estimates import TABLES, cached
+from fomkit.prediction.donors import original
+from fomkit.prediction.estimates import _CACHE, PAIRS, TABLES, cached
 
 
 def test_a_result_is_made_once_for_each_table_and_forgotten_with_old_tables() -> None:
@@ -38,6 +40,29 @@ def test_other_arguments_are_other_results() -> None:
     assert cached(table, other, "sum", lambda: 2) == 2
     assert cached(table, one, "more", lambda: 3) == 3
     assert cached(table, one, "sum", lambda: 4) == 1
+
+
+def test_a_table_keeps_no_more_than_so_many_results_with_other_arguments() -> None:
+    table, others, made = pd.DataFrame({"a": [1.0]}), [[number] for number in range(PAIRS + 1)], list[int]()
+    cached(table, None, "alone", lambda: made.append(-1))
+    for other in (*others, others[1], others[-1], others[0]):
+        cached(table, other, "pair", partial(made.append, other[0]))
+    cached(table, None, "alone", lambda: made.append(-1))
+    assert made == [-1, *range(PAIRS + 1), 0]
+
+
+def test_a_machine_that_is_changed_again_and_again_keeps_one_table_as_built() -> None:
+    machine = fomkit.machine("p100-pcie-16gb")
+    stated = machine.timings.assign(party=["vendor", *[""] * (len(machine.timings) - 1)])
+    machine = replace(machine, timings=stated)
+    changed = [machine.with_(bandwidth=7e11 + number * 1e9) for number in range(5)]
+    built = {id(original(one).timings) for one in changed}
+    assert len(built) == 1
+    assert original(changed[0]).device is machine.device
+    assert len(original(changed[0]).timings) == len(stated) - 1
+    assert original(machine) is machine
+    _, alone, with_others = _CACHE[id(stated)]
+    assert (len(alone), len(with_others)) == (1, 0)
 
 
 def test_an_estimate_says_the_same_twice_and_another_table_is_seen() -> None:

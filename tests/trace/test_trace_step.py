@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_workload
@@ -138,6 +139,28 @@ def test_checkpointing_runs_the_forward_pass_again(torch: Any) -> None:
             ["backward", 1],
         ]
         assert "run again in the backward pass" in notes(profile)
+
+
+def test_a_gradient_penalty_is_no_checkpointing(torch: Any) -> None:
+    class Critic(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+
+        def forward(self, x: Any) -> Any:
+            score = self.net(x.requires_grad_(True))
+            (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+            return score.mean() + (slope.norm(2, dim=1) - 1).square().mean()
+
+    x = torch.randn(6, 8)  # as a DataLoader gives it; what it was added to in a step before is no part of this one
+    profile = fomkit.profile(Critic(), inputs=x, loss=lambda loss, _: loss)
+    products = numbers(profile).query("kind == 'gemm'").groupby(["module", "pass_name"])["count"].sum()
+    assert "again" not in notes(profile)
+    assert "hold for batch" not in notes(profile)
+    # Each layer: forward, the slope's backward, both gradients; and of the slope's products three more.
+    assert products["net.0"].to_dict() == {"forward": 1, "backward_input": 2, "backward_weight": 1}
+    assert products["net.2"].to_dict() == {"forward": 1, "backward_input": 2, "backward_weight": 1}
+    assert products.sum() == 11
 
 
 def test_a_custom_function_is_seen(torch: Any) -> None:

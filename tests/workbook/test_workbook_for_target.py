@@ -14,8 +14,11 @@ from made_ledgers import LAUNCH, machine, op, sheet_model
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
+from fomkit.core.model import Unit
 from fomkit.merit.fom import MEAN
 from fomkit.workbook.layout import FACTS, GIVEN, JOBS, OPS
+from fomkit.workbook.read import read_book
+from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, own_use
 from fomkit.workbook.vendor import SEEN, for_target
 from fomkit.workbook.write import write_workbook
@@ -188,3 +191,28 @@ def test_use_in_a_step_of_other_machines_stays_behind() -> None:
     both = {own_use("library", name): ends for name in ("acme-1", "oldlab-3")}
     own = for_target(replace(whole, uses={**whole.uses, **both}), "acme-1")
     assert own.uses == {**whole.uses, own_use("library", "acme-1"): ends}
+
+
+def test_names_that_hold_an_on_are_told_apart(tmp_path: Path) -> None:
+    """Work ``a on b`` on machine ``c``, and work ``a`` on machine ``b on c``."""
+    pairs = {("a on b", "c"): 0.25, ("a on b", "b on c"): 0.5, ("a", "c"): 0.75, ("a", "b on c"): 0.125}
+    workloads = tuple(
+        WorkloadFacts(
+            work, unit=Unit("run", 1.0), basis="estimated", party="lab",
+            given={
+                name: Given(Span(7200, 3600, 9000, 0.8, share), "estimated", "lab")
+                for (whose, name), share in pairs.items() if whose == work
+            },
+        )
+        for work in ("a on b", "a")
+    )  # fmt: skip
+    machines = (machine("c", 2.0), machine("b on c", 3.0))
+    uses = {**sheet_model().uses, own_use("library", "b on c"): (0.5, 2.0)}
+    whole = replace(sheet_model(), machines=machines, workloads=workloads, cases=(), targets=("c",),
+                    baseline="b on c", uses=uses, widened=("c",))  # fmt: skip
+    write_workbook(whole, tmp_path / "all.xlsx")
+    read = sheet_model_from(read_book(tmp_path / "all.xlsx"))
+    shares = {(one.name, name): given.unit_s.shared for one in read.workloads for name, given in one.given.items()}
+    assert shares == pytest.approx(pairs)
+    assert (set(read.uses_on("b on c")), set(read.uses_on("c"))) == ({"library"}, set(sheet_model().uses))
+    assert not for_target(whole, "c").uses.keys() & {own_use("library", "b on c")}

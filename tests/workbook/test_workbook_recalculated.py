@@ -68,6 +68,10 @@ def expected(book: SheetModel, values: Values) -> Iterator[tuple[str, list[objec
     for name, merit in values.merits.items():
         place = {"what": f"figure of merit ({book.mean})", "machine": name}
         yield f"fom {name}", [MERITS, ("value", "low", "high"), place], ends(merit.value)
+        by = "weighted " * (book.mean == "weighted_harmonic")
+        for side, rate in merit.mean_rates.items():
+            place = {"what": f"{side}'s {by}harmonic mean rate", "machine": name}
+            yield f"{side} {name}", [MERITS, ("value",), place], (rate,)
         for mean, span in merit.others.items():
             assert span.low < span.value < span.high, mean
             place = {"what": f"by the mean {mean}", "machine": name}
@@ -89,7 +93,9 @@ def states(path: Path) -> set[str]:
     return found - {"None"}
 
 
-KINDS = [("node", "geometric", False), ("system", "ratio_of_harmonic_means", False), ("node", "geometric", True)]
+KINDS = [
+    ("node", "weighted_harmonic", False), ("system", "ratio_of_harmonic_means", False), ("node", "geometric", True)
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scope", "mean", "for_vendor"), KINDS)
@@ -114,6 +120,8 @@ def test_every_formula_gives_pythons_value(tmp_path: Path, scope: str, mean: str
                     value = place if isinstance(place, str) else pytest.approx(place, rel=NEAR)
                     assert again == value, f"{sheet.title}!{cell.coordinate} {cell.value}"
     assert count > 500
+    if not for_vendor:
+        assert_agrees(path, model)
     assert "error" not in states(path)
 
 

@@ -166,8 +166,8 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     notes: list[str] = []
     model = prepared.model
     inputs = prepared.inputs(sizes)
-    for parameter in model.parameters():
-        parameter.grad = None
+    for tensor in (*model.parameters(), *tensors_of(inputs)):  # a step has inputs of its own
+        tensor.grad = None
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     recorder = Recorder(trainable, on_meta=prepared.on_meta)
     recorder.order.hold_model(model)

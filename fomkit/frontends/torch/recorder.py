@@ -77,13 +77,18 @@ class ScopeStack:
         """The innermost call now running."""
         return self.running[-1]
 
+    def runs_call(self, node: Node) -> bool:
+        """Tell whether what runs is a call; else a backward pass runs, perhaps one within a call (a penalty)."""
+        return len(self.running) > 1 and (node is None or self.top.runs_again)
+
     def enter(self, path: str, inputs: Any, row: TracedOp | None = None) -> None:
         """Begin a call."""
         self.tag(inputs, self.top)
         owner = self.top.owner
         if row is not None and owner is None:
             owner = RowOwner(row)
-        self.running.append(Scope(path, owner))
+        again = torch._C._current_autograd_node() is not None
+        self.running.append(Scope(path, owner, runs_again=again))
 
     def leave(self, outputs: Any) -> None:
         """End the innermost call."""
@@ -222,8 +227,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with torch._C.DisableTorchFunction():
             self.order.hold((args, kwargs), "input")
             node: Node = torch._C._current_autograd_node()
-            running = self.stack.running
-            self._line = self._lines.find(node, running[-1].path, in_call=len(running) > 1)
+            in_call = self.stack.runs_call(node)
+            self._line = self._lines.find(node, self.stack.top.path, in_call=in_call)
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
@@ -235,7 +240,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if rule is not None:
                 call = describe_call(facts, args, kwargs, results)
                 rows = self._record(call, rule)
-                if self.layers is not None and len(running) > 1 and not self.in_backward:
+                if self.layers is not None and in_call and not self.in_backward:
                     self.layers.note_op(call, self.stack.top)
             self.order.note(rows, results, *self._module_and_pass())
         return results
@@ -265,13 +270,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _module_and_pass(self) -> tuple[str, str]:
         """Return the module and the pass in which the op just recorded ran."""
         node: Node = torch._C._current_autograd_node()
-        if len(self.stack.running) == 1 and node is not None:
-            return (self.stack.scope_of(node) or self._last_backward).path, BACKWARD
+        if node is not None and not self.stack.runs_call(node):
+            return self._maker(node).path, BACKWARD
         return self.stack.top.path, BACKWARD if self.in_backward or node is not None else FORWARD
 
     def _row(self, owner: RowOwner, pass_name: str) -> TracedOp:
         """Return the row that an op inside ``owner`` belongs to; its first op adds the row to the list."""
-        if pass_name == BACKWARD and len(self.stack.running) == 1:
+        if pass_name == BACKWARD and not self.stack.runs_call(torch._C._current_autograd_node()):
             row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[])
         else:
             row = owner.row
@@ -288,14 +293,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node: Node = torch._C._current_autograd_node()
         if node is not self._node:
             self._node, self._node_ops = node, []
-        if len(self.stack.running) > 1:
-            # A call is running: forward, or repeated inside the backward pass.
+        if self.stack.runs_call(node):  # a call is running: forward, or repeated inside the backward pass
             self.recomputed += node is not None
             return self.stack.top, BACKWARD if node is not None else FORWARD
         if node is not None:
-            self._last_backward = self.stack.scope_of(node) or self._last_backward
+            self._last_backward = self._maker(node)
             return self._last_backward, BACKWARD
         return self.stack.top, BACKWARD if self.in_backward else self.between
+
+    def _maker(self, node: Node) -> Scope:
+        """Return the call that made a node; if that call has not ended, the call that is running."""
+        around = self.stack.top if len(self.stack.running) > 1 else self._last_backward
+        return self.stack.scope_of(node) or around
 
     def _track_gradients(self, op: TracedOp | None, call: Call) -> None:
         """Track which storages hold gradients of parameters, and thereby which ops make them.
