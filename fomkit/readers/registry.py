@@ -99,7 +99,7 @@ def model_of_onnx(path: Path, sizes: Mapping[str, int], **more: Any) -> tuple[Mo
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
 
 
-def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+def _from_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model from an op table alone, checked at the given sizes."""
     made = [name for name in table.columns if name in MADE]
     ops, messages = fill_defaults(table.drop(columns=made), str(path))
@@ -114,7 +114,7 @@ def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tupl
 
 def model_of_ops(path: Path, sizes: Mapping[str, int], **_: Any) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile from a table of ops; options of other formats are ignored."""
-    return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
+    return _from_table(read_numbered_table(path, "TIMED"), path, sizes)
 
 
 def recognise_ops_table(path: Path) -> bool:
@@ -266,7 +266,7 @@ def _read_bare(
         made: tuple[ModelProfile, tuple[str, ...]] = FORMATS[file_format].read(path, sizes, **more)
         return made
     table, messages = ops_by_adapter(path, file_format, FORMATS)
-    bare, filled = _of_table(table, path, sizes)
+    bare, filled = _from_table(table, path, sizes)
     return bare, (*messages, *filled)
 
 

@@ -113,7 +113,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Stack:
-    """Blocks in sequence with their counts, an optional last norm, and the stream's tokens: a size or a number."""
+    """Blocks in sequence, equal blocks with their number, and an optional norm at the end.
+
+    `length`: tokens of its stream, as a named size or a number.
+    """
 
     blocks: tuple[tuple[int, Block], ...]
     length: str | int

@@ -1,4 +1,4 @@
-"""Make the ops of a transformer's step from its architecture: training, a forward pass, or one cached token.
+"""Make the ops of a transformer's step from its architecture: training, a forward pass, or decoding one token.
 
 Kernels are those of current training and serving libraries. Queries, keys and values are one product; so are gate
 and up of a gated layer. Attention, a norm, an activation with its gate, rotary positions, and an addition to the

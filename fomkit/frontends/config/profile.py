@@ -1,4 +1,4 @@
-"""Make a model profile from a ``config.json``: training, a prompt's forward pass, or one cached token."""
+"""Make a model profile from a ``config.json``: training, a prompt's forward pass, or decoding one token."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     return [window if not every or (place + 1) % every else 0 for place in range(layers)]
 
 
-def _of_decoder(file: Fields, name: str) -> Architecture:
+def _decoder(file: Fields, name: str) -> Architecture:
     kind, hidden, layers = _KINDS[name], file.count("hidden_size"), file.count("num_hidden_layers")
     attention_bias = file.flag("attention_bias", absent=False)
     latent = _latent(file) if name.startswith("deepseek") else None
@@ -389,7 +389,7 @@ def read_architecture(path: Path) -> Architecture:
         what = f"model_type is {name!r}, whose layers are not known here."
         raise FomkitError(where, f"{what} {_nearest(name, file)}")
     try:
-        found = _OTHERS[name](file) if name in _OTHERS else _of_decoder(file, name)
+        found = _OTHERS[name](file) if name in _OTHERS else _decoder(file, name)
     except FomkitError:
         file.check_missing()  # a missing field may be why the others do not fit
         raise
@@ -401,7 +401,7 @@ def _nearest(name: str, file: Fields) -> str:
     """Return known kinds with similar names, and the sizes in the file that a llama does not have."""
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     llama = Fields(file.where, dict.fromkeys(sizes, 1))
-    _of_decoder(llama, "llama")
+    _decoder(llama, "llama")
     counts = {key for key, value in file.content.items() if type(value) is int and not key.endswith("_id")}
     unplaced = ", ".join(sorted(counts - llama.asked)[:12])
     what = f"Read as a llama, these of its sizes have no place: {unplaced}." if unplaced else (

@@ -323,16 +323,16 @@ class GraphLines:
         graph, name = id(ran.place.graph), ran.op.name
         if pass_name == FORWARD:
             stack = ((frame.filename, frame.lineno, frame.name) for frame in reversed(ran.op.traceback or ()))
-            line = self._code.of_stack(stack) or self._of_layer(scope.path)
+            line = self._code.of_stack(stack) or self._line_of_layer(scope.path)
             self._of_names[graph, name] = line
             # A gradient may be named after the scope only: …/dense/ReluGrad for …/dense/Relu.
             self._of_names.setdefault((graph, name.rpartition("/")[0]), line)
         else:
             around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
             line = next((self._of_names[graph, one] for one in around if (graph, one) in self._of_names), "")
-            line = line or self._of_layer(scope.path)
+            line = line or self._line_of_layer(scope.path)
         return {line: ran.count} if line else {}
 
-    def _of_layer(self, path: str) -> str:
+    def _line_of_layer(self, path: str) -> str:
         # The model itself is left out, since it contains the loss too.
         return next((line for one in scopes_around(path, ".") if (line := self._made.get(one, ""))), "")

@@ -76,14 +76,14 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
 def convolution(call: Call) -> list[Work]:
     """Price Conv, ConvTranspose, ConvInteger and QLinearConv; a bias is added in the same kernel."""
     values, _ = _factors(call)
-    return [Work("conv", sizes_of(call), _of_integers(values.dtype), calls.FORWARD)]
+    return [Work("conv", sizes_of(call), _signed_dtype(values.dtype), calls.FORWARD)]
 
 
 class NoRule(ValueError):  # noqa: N818 - a verdict, not a fault
     """A use of an op has no rule; the message is an entry of the list of unsupported ops."""
 
 
-def _of_integers(dtype: str) -> str:
+def _signed_dtype(dtype: str) -> str:
     return "int8" if dtype == "uint8" else dtype
 
 
@@ -144,7 +144,7 @@ def stretched(left: Array, right: Array) -> tuple[int, ...]:
 def matrix_product(call: Call) -> list[Work]:
     """Price Gemm, MatMul, MatMulInteger and QLinearMatMul; a bias is added in the same kernel."""
     left, right = factors(call)
-    return [Work("gemm", multiplied(left, right), _of_integers(left.dtype))]
+    return [Work("gemm", multiplied(left, right), _signed_dtype(left.dtype))]
 
 
 def equation_of(call: Call) -> str:

@@ -305,7 +305,7 @@ def _derived_notes(
         else:
             yield "optimizer: none was asked for, so the update is not counted"
     yield RULE
-    yield from _of_export(nodes, ops, mode)
+    yield from _export_notes(nodes, ops, mode)
     if weights.external:
         yield f"the values of {weights.external} stored tensors are in files beside it, which were not opened"
     if ops["QuantizeLinear"] + ops["DequantizeLinear"]:
@@ -328,7 +328,7 @@ def _as_derived(draft: Draft, nodes: Sequence[Any], rule: str) -> Draft:
     return replace(draft, missing=[*loss, *folded, *draft.missing], derived=derived)
 
 
-def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[str]:
+def _export_notes(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[str]:
     folded = _folded(nodes)
     keep = "torch.onnx.export(…, training=TrainingMode.TRAINING) keeps it"
     if folded:
@@ -338,7 +338,7 @@ def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[s
         yield f"an export for inference has no dropout, and its batch normalisation is folded; {keep}"
 
 
-def _of_unsupported(unsupported: Iterable[str], weights: Weights, mode: str) -> Iterator[str]:
+def _unsupported_notes(unsupported: Iterable[str], weights: Weights, mode: str) -> Iterator[str]:
     """Yield notes on the consequences of unsupported ops and unknown shapes."""
     missing = list(unsupported)
     if missing and mode == "train":
@@ -350,7 +350,7 @@ def _of_unsupported(unsupported: Iterable[str], weights: Weights, mode: str) -> 
         )
 
 
-def _sized(prepared: Prepared, sizes: Sizes) -> SizedStep:
+def _traced_sizes(prepared: Prepared, sizes: Sizes) -> SizedStep:
     """Walk the graph at several sizes.
 
     One sample needs no sum over samples, so its step differs from that of a batch. If the graph is valid for any
@@ -386,7 +386,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     results, modules = tuple(one.name for one in graph.output), _weight_modules(nodes, weights.trainable)
     prepared = Prepared(walker, weights, results, modules, request.mode, rule)
     try:
-        sized = _sized(prepared, inputs.sizes)
+        sized = _traced_sizes(prepared, inputs.sizes)
     except NotAtTheseSizes as error:
         text = ", ".join(f"{name} {value}" for name, value in inputs.sizes.items())
         raise FomkitError(where, f"{error}, at {text}. Give sizes that the model is made for.") from error
@@ -394,7 +394,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
         raise FomkitError(where, f"has no op with work that is known here: {listed}.")
     notes = [*inputs.notes, *_derived_notes(nodes, weights, request.mode, rule, optimizer is None)]
-    notes += _of_unsupported(sized.step.unsupported, weights, request.mode)
+    notes += _unsupported_notes(sized.step.unsupported, weights, request.mode)
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
     trainable = sum(sizes_of[name] for name in weights.trainable)
     whole = trainable + sum(sizes_of[name] for name in weights.quantised)

@@ -49,7 +49,7 @@ class Watch(Protocol[T]):
 
     @property
     def seen(self) -> str:
-        """Part of a message; see the class."""
+        """What a program without steps did instead, as the end of a sentence; "" for nothing."""
 
     def watch(self) -> AbstractContextManager[None]:
         """Record the code that runs inside the block."""

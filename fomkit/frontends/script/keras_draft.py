@@ -59,7 +59,7 @@ def _unbatched(dataset: Any, batch: int) -> Epoch | None:
     return Epoch(samples, last, "has the samples that the dataset batches")
 
 
-def _of_dataset(dataset: Any, batch: int) -> Epoch:
+def _dataset_epoch(dataset: Any, batch: int) -> Epoch:
     exact = _unbatched(dataset, batch)
     if exact is not None:
         return exact
@@ -77,7 +77,7 @@ def epoch_of(iterator: Any, batch: int) -> Epoch:
     if isinstance(adapter, ArrayDataAdapter):
         return Epoch(adapter._num_samples, "keep", "has the samples of the arrays that fit is given")
     if isinstance(adapter, TFDatasetAdapter) and callable(adapter._dataset.cardinality):
-        return _of_dataset(adapter._dataset, batch)
+        return _dataset_epoch(adapter._dataset, batch)
     if isinstance(adapter, TorchDataLoaderAdapter):
         from fomkit.frontends.script.torch_recorder import loader_facts
 
@@ -104,7 +104,7 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
         # Validation batches may have any size.
         at, own = _batching(given), first_axis(given.element_spec) or batch
         exact = None if at is None else _unbatched(given, int(at._batch_size))
-        return (exact or _of_dataset(given, own)).samples
+        return (exact or _dataset_epoch(given, own)).samples
     if isinstance(given, keras.utils.PyDataset):
         return given.num_batches * batch if given.num_batches else None
     return first_axis(given) if isinstance(given, tuple | list) else None
@@ -130,7 +130,7 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     yield f"batch {batch:,}, the most samples that a batch had; an epoch {epoch.origin}"
     if (epochs := _epochs(training)) is not None:
         yield f"{epochs} epoch{'s' * (epochs != 1)}, as fit is asked for"
-        yield from _of_fit(training.arguments)
+        yield from _fit_notes(training.arguments)
     else:
         yield f"samples and epochs are not known: {training.way} is called in a loop of the program's own"
     steps = training.model.steps_per_execution
@@ -144,7 +144,7 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
         yield f"{Path(training.file).name} calls fit at line {lines} too, which is no part of this profile"
 
 
-def _of_fit(arguments: Mapping[str, Any]) -> Iterator[str]:
+def _fit_notes(arguments: Mapping[str, Any]) -> Iterator[str]:
     callbacks = arguments["callbacks"] or ()
     callbacks = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
     if any(isinstance(callback, keras.callbacks.EarlyStopping) for callback in callbacks):

@@ -48,7 +48,7 @@ def _batch(taken: Taken) -> tuple[int | None, str]:
     return each * taken.seen.called_with[0][0], f"{times}{origin}"
 
 
-def _doubt(taken: Taken) -> str:
+def _axis_note(taken: Taken) -> str:
     """Return a note if the axis of samples is open: tensors of the batch begin with different lengths."""
     shapes = taken.seen.called_with
     if taken.seen.batches:
@@ -87,7 +87,7 @@ def _run_notes(taken: Taken, batch: int | None, read_from: str, ops: list[Traced
         yield f"the sizes hold for batch {batch} only ({read_from}){why}"
     else:
         yield f"batch {batch} ({read_from}); other sizes by the program's own steps at {why}"
-    if batch is not None and (doubt := _doubt(taken)):
+    if batch is not None and (doubt := _axis_note(taken)):
         yield doubt
     yield from parallel_notes(taken.seen.models.values())
     yield from difference_notes(taken.works, taken.place)

@@ -301,7 +301,10 @@ class Recording:
 
     @contextmanager
     def watched_engine(self) -> Iterator[None]:
-        """Watch calls inside: Tensor.backward runs without the mode, and so would repeats by checkpointing."""
+        """Keep the watcher of calls active inside the block, where the autograd engine runs.
+
+        Tensor.backward runs without function modes; so would the ops that checkpointing repeats.
+        """
         modes: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         with nullcontext() if self._watcher in modes else self._watcher:
             yield

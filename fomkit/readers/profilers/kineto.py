@@ -217,7 +217,7 @@ def bare_model(path: Path, ops: pd.DataFrame, sizes: Mapping[str, int], **known:
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
     """Make the OPS table of rows; equal rows are joined.
 
-    Their traced time is the time of all executions in a step (the median over steps) by their number.
+    Their traced time is that of all their executions in a step (median over steps), divided by their count.
     """
     joined: dict[object, dict[str, Any]] = {}
     spent: dict[object, NDArray[np.float64]] = {}

@@ -95,7 +95,7 @@ def parse_value(text: Any) -> Any:
         return text
 
 
-class _Given:
+class _Arguments:
     """The arguments of a signature by position."""
 
     def __init__(self, signature: Signature, default_dtype: str) -> None:
@@ -136,7 +136,7 @@ class _Given:
         return parse_value(self._values[place])
 
 
-def _fits(schema: Schema, given: _Given) -> bool:
+def _fits(schema: Schema, given: _Arguments) -> bool:
     """Return whether arguments fit an overload, or the overload with a tensor for the result appended."""
     more = len(given.dims) - len(schema.arguments)
     if more not in (0, 1) or (more == 1 and given.kind(-1) != "tensor"):
@@ -153,7 +153,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 
     `name`: the op's without its library; `default_dtype`: number format of lists of tensors, not in the trace.
     """
-    given = _Given(signature, default_dtype)
+    given = _Arguments(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
     if not fitting:
         raise CallError("its arguments are none that are known")
@@ -167,7 +167,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 
 def loose(signature: Signature, default_dtype: str) -> list[Any]:
     """Return the arguments of a call whose overload is unknown, by position."""
-    given = _Given(signature, default_dtype)
+    given = _Arguments(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
 
 
