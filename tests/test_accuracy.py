@@ -61,7 +61,7 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
     ],
 )
 def test_the_committed_page_is_what_the_command_writes(sets: set[str], content: Callable[[], Any]) -> None:
-    """Each of these sets, scored anew; write the page with: fomkit validate -o docs/accuracy.md --force.
+    """Each of these sets is scored again; write the page with: fomkit validate -o docs/accuracy.md --force.
 
     Whole models are compared in test_validate.py, which scores them for the tolerances, too.
     """

@@ -328,7 +328,7 @@ def test_updates_that_cannot_be_fused(rows, why) -> None:
 
 
 def test_expensive_ops_and_low_use_are_bounded_by_the_floor() -> None:
-    """A tiny product takes its launch, far more than its floor; a big one is near it."""
+    """A tiny product takes the time of its launch, far more than its floor; a big product is near its floor."""
     advice = advice_for(model(product(64, 100), product(4096)), machine(launch_s=20e-6))
     low = only(advice, "low use")
     assert low["stake"]["at_most"] is True

@@ -2,7 +2,7 @@
 
 Elsewhere: YAML scalars, aliases, tags and depth in test_profiles; workbooks (bombs, lone cells, formulas without a
 value, encryption, truncation, document types) in timings/test_xlsx; a user's model.py in trace/test_trace_child;
-sums at an offset in test_spans; whatever nobody thought of in test_fuzz.
+sums at an offset in test_spans; random changes in test_fuzz.
 """
 
 from __future__ import annotations

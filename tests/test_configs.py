@@ -325,7 +325,7 @@ def test_a_profile_of_a_file_is_written_and_estimated(tmp_path: Path) -> None:
 
 
 def test_a_cache_limits_the_batch() -> None:
-    """What is left beside the weights is divided by what a sample's tokens take."""
+    """The memory left by the weights is divided by the memory of a sample's tokens."""
     profile = fomkit.model("llama3-8b-decode")
     found = fomkit.memory(profile, "h100-sxm").content["target"]["largest_batch"]
     a_sample = 2 * 2 * 32 * 8 * 128 * 4097 + 2 * 128256  # the cache, and the scores of all words

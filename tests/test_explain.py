@@ -131,7 +131,7 @@ def _timed_too(machine: Machine, rows: pd.DataFrame) -> Machine:
 def test_the_timing_named_first_shrinks_the_interval_most(
     root: Path, model: str, machine: str, kinds: set[str]
 ) -> None:
-    """Each candidate's timing is really added to the machine's table and the step is predicted anew."""
+    """Each candidate's timing is added to the machine's table, and the step is predicted again."""
     content, one = explained(root, model, machine, EVERY)
     target = with_fits(one.machine)
     rows = one.ops.reset_index(drop=True)

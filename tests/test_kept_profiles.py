@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A machine and a model of one's own, which nobody has touched for a while."""
+    """Write a user's own machine and model, unchanged for a while."""
     for path in (*MACHINES.glob("iphone-7.*"), *MODELS.glob("alexnet.*")):
         shutil.copy(path, tmp_path)
     time.sleep(SETTLED_S)

@@ -229,7 +229,7 @@ def test_a_training_step_of_resnet50_ranks_the_machines_as_they_are_known(machin
 
 
 def test_left_out_errors_are_as_the_page_says(root, machines):
-    """The median of every family of every table that was timed, each beside its machine's name."""
+    """The median of every family of every measured table, with its machine's name."""
     page = (
         (root / "docs" / "accuracy.md")
         .read_text(encoding="utf-8")

@@ -140,7 +140,7 @@ Printed = Mapping[str, tuple[set[str], set[str]]]
 
 
 def changed_workbook(folder: Path) -> None:
-    """Write a workbook with a threshold, and one in which somebody changed a bandwidth and many utilisations."""
+    """Write a workbook with a threshold, and one with a changed bandwidth and many changed utilisations."""
     import openpyxl
 
     done = CliRunner().invoke(

@@ -65,7 +65,7 @@ def multiply_adds(module: nn.Module, output: torch.Tensor) -> int:
 
 
 def run(workload: dict[str, Any], batch: int) -> tuple[torch.Tensor, torch.Tensor, list[Call]]:
-    """Run one forward pass; give inputs, output and every module call."""
+    """Run one forward pass; return inputs, output and every module call."""
     calls: list[Call] = []
 
     def note(module: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:

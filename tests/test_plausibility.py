@@ -532,7 +532,7 @@ def test_what_no_device_can_reach_is_refused_but_of_a_what_if() -> None:
 
 
 def test_no_shipped_machine_has_a_rate_above_those_that_are_said_to_be_the_highest() -> None:
-    """The rates as the profiles' files state them: loading all machines with their timings takes long."""
+    """The rates are read from the profiles' files, because loading all machines with their timings takes long."""
     scale = {"G": 1e9, "T": 1e12, "P": 1e15}
     found: dict[str, dict[str, float]] = {"vector": {}, "matrix": {}, "memory": {}, "links": {}}
     for path in (ROOT / "machine_profiles").glob("*.yaml"):

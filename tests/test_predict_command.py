@@ -292,7 +292,7 @@ def test_numpy_whole_numbers_are_whole_numbers() -> None:
 
 @pytest.mark.parametrize("side", ["b", "m", "n", "k"])
 def test_a_side_of_zero_is_refused_by_name_at_every_door(tmp_path: Path, side: str) -> None:
-    """In a table, in a model's ops at a size of theirs, and in what an op is made of."""
+    """In a table, in a model's ops at some size, and in the parts of an op."""
     sides = {"b": "1", "m": "8", "n": "8", "k": "8", side: "0"}
     refused = f"{side} is 0. Expected a whole number of 1 or more"
     written(tmp_path, f"kind,dtype,{','.join(sides)}\ngemm,fp32,{','.join(sides.values())}\n")

@@ -115,7 +115,7 @@ def test_sections_that_tests_and_people_look_for() -> None:
 
 
 def test_the_readme_says_how_right_it_is_in_the_words_of_its_page() -> None:
-    """Every figure of the README's table stands on the page that it was taken from."""
+    """Every figure of the README's table is on the page of its source."""
     table = TEXT.split("## How right it is")[1].split("\n## ")[0]
     figures = set(re.findall(r"\d[\d,.]*\d|\d", "".join(re.findall(r"^\|.*\|$", table, re.MULTILINE))))
     assert len(figures) >= 15

@@ -171,7 +171,7 @@ def test_a_bucket_of_all_gradients_is_full_at_the_end_of_the_backward_pass(machi
 
 
 def test_gradients_without_an_update_are_the_parameters_in_fp32(machine, p1b3):
-    """4 byte each of those that are trained, of all where nobody says which; unknown where neither is stated."""
+    """4 byte for each trained parameter, or for all if the trained ones are not stated; unknown without either."""
     ops = p1b3.ops[p1b3.ops["pass_name"] != "update"]
 
     def sent(trainable: int | None, total: int | None) -> float:
@@ -354,7 +354,7 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
     ],
 )  # fmt: skip
 def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replicas, tier):
-    """There and back, once for each part of a stage, by a link of the node where all of a stage stand in it."""
+    """Forth and back, once per part of a stage, by a link of the node if a whole stage is in one node."""
     layout, network = Layout(tensor=tensor, pipeline=2, microbatch=1, **more), Network(machine)
     waits, byte = stepper_of(mixed, machine, layout, Options())._stage_waits(3, replicas)
     stream = 2 * MIXED.seq * 3 * MIXED.hidden

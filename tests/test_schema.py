@@ -39,7 +39,7 @@ SHIPPED = sorted(
 
 
 def _contents(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON that stands in what a section of the corpus shows."""
+    """Yield the JSON in the stored output of a section of the corpus."""
     for match in re.finditer(r"^\{\n", text, re.MULTILINE):
         yield json.JSONDecoder().raw_decode(text, match.start())[0]
 
@@ -147,7 +147,7 @@ def test_a_form_is_filled_by_its_types_in_its_order() -> None:
 
 
 def _filled(path: Path) -> Iterator[tuple[Any, ast.Call]]:
-    """Yield the forms that a module fills, each with the call."""
+    """Yield the TypedDicts that a module fills, each with the call."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "as_content":
             module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -83,7 +83,7 @@ def test_a_step_is_widened_and_a_timing_of_the_op_does_not_tell_of_its_use():
 
 
 def calls(factors: list[float], own: float = 1.0) -> pd.DataFrame:
-    """Calls of 1 ms that took so many times as long, each model with two of them."""
+    """Make calls predicted as 1 ms that took the given factors of it, two for each model."""
     frame = pd.DataFrame({"seconds": factors}) * 1e-3
     names = {"graph": [f"g{at // 2}" for at in range(len(factors))], "label": "fw", "group": "library"}
     kernel = {"kind": "gemm", "time_source": "interpolated"}

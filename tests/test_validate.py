@@ -271,7 +271,7 @@ def test_past_its_tolerance_is_regressed_and_past_its_target_missed() -> None:
 
 
 def test_published_steps_that_move_are_a_regression() -> None:
-    """The aims of the four steps hold as they are, and not where each takes a tenth longer."""
+    """The tolerances of the four steps hold, and fail if each step takes a tenth longer."""
     figures = megatron_figures()
     aims = read_aims(shipped_folder("validation") / "aims.csv")
     now = check_aims(megatron_scores(figures), aims)

@@ -100,7 +100,7 @@ ODD = {"pad": 1.0, "kernel": 3.0, "dilation": 2.0, "stride": 2.0, "groups": 3.0,
     ("kind", "variant"), [(kind, one) for kind in FORMULAS for one in FORMULAS[kind].variants]
 )
 def test_a_formula_gives_on_symbols_what_the_stage_gives(kind: str, variant: Variant, transposed: float) -> None:
-    """The sympy form of each, with exact numbers put in, beside the float64 that a table gets."""
+    """The sympy form of each formula with exact numbers equals the float64 of a table."""
     formula = FORMULAS[kind]
     words = dict(zip(formula.chosen_by, variant, strict=True))
     columns = [*dict.fromkeys([*KINDS[kind].dimensions, *KINDS["copy"].dimensions])]

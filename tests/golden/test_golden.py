@@ -11,7 +11,7 @@ from golden.corpus import AS_KEPT, HEAD, HERE, sections
 
 @pytest.fixture(scope="module")
 def summaries(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Run the sections that are asked for in one process of their own, where machines are read once."""
+    """Run the requested sections in one separate process, which reads machines once."""
     nodes = {f"test_it_shows_what_is_kept[{name}]": name for name in sections()}
     wanted = [nodes[one.name] for one in request.session.items if one.name in nodes]
     done = subprocess.run(

@@ -87,7 +87,7 @@ def test_rows_priced_alone_are_as_priced_together(name: str) -> None:
 
 @pytest.mark.parametrize(("count", "far"), [(FEW, 1 + 1 / 32), (FEW + 1, 5 + 1 / 32)])
 def test_of_few_timed_products_those_far_off_correct_facts_as_near_ones_do(count: int, far: float) -> None:
-    """All agree. The nearest eight, 0.1 apart, beside 0.2 between machines; 4 lengths off of a large table 0.4."""
+    """All agree. The nearest eight, 0.1 apart, with 0.2 between machines; at 4 lengths from a large table 0.4."""
     apart = np.repeat([[0.0], [4.0]], count, axis=1)
     found = _offsets(apart, np.full(count, 0.05), np.ones(count))
     assert found == pytest.approx([0.05 / (1 + 1 / 32), 0.05 / far])

@@ -37,7 +37,7 @@ _model = cache(fomkit.model)
 
 @cache
 def bare(name: str):
-    """A machine as if nobody had timed anything on it."""
+    """Return a machine without its timings."""
     machine = loaded(name)
     return replace(machine, timings=machine.timings.iloc[:0], fits={})
 
@@ -143,7 +143,7 @@ def test_of_batch_40_the_powers_below_one_less_and_one_are_compared(
     sizes = {**model.sizes, "batch": 40}
 
     def estimated(rows: Rows, *_: object) -> SimpleNamespace:
-        """Let a product take a second, and two where the batch is the slow one."""
+        """Predict a second for a product, and two seconds at the slow batch."""
         is_slow = (rows.number("m") == slow) | (rows.number("k") == slow)
         return SimpleNamespace(index=rows.index, time_s=1.0 + is_slow, source=one_word("interpolated", len(rows)))
 

@@ -35,7 +35,7 @@ def conv(pass_name: str = "forward", **sizes: Any) -> dict[str, Any]:
 
 
 def seconds(board: Machine, *rows: dict[str, Any]) -> np.ndarray:
-    """Floor over utilisation: what kernels take without launches."""
+    """Return floor over utilisation, the time of kernels without launches."""
     costed = add_costs(pd.DataFrame(list(rows)))
     matrix = costed["engine"] == "matrix"
     floor_s = np.maximum(np.where(matrix, costed["flop"] / PEAK, 0.0), costed["byte"] / BANDWIDTH)

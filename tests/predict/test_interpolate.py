@@ -77,7 +77,7 @@ def fresh(p100):
 
 
 def some_of(machine, *kinds):
-    """Half of a machine's timings of some kinds: fits of all take four times as long, and obey the same laws."""
+    """Return half of a machine's timings of some kinds; fits of all take four times as long."""
     known = machine.timings[machine.timings["kind"].isin(kinds)]
     return known[np.arange(len(known)) % 2 == 0]
 

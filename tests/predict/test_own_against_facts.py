@@ -35,7 +35,7 @@ ROUTED = {"A100-PCIe-40GB": "switch"}
 
 
 def errors(machine: Machine, device: str, without: str = "") -> dict[str, float]:
-    """Return the mean absolute error of whole models, and of the passes of training steps, by what it is of."""
+    """Return the mean absolute errors of whole models and of the passes of training steps, by name."""
     labels = FOLDER.whole_models
     known = labels["graph"].isin(FOLDER.ops["graph"].unique())
     if without:
@@ -55,7 +55,7 @@ def assert_no_worse(with_rows: dict[str, float], by_facts: dict[str, float], flo
 
 
 def thinned(machine: Machine, count: int) -> Machine:
-    """Draw so many rows of each op by their sizes alone, as if nobody had timed the chip but for these."""
+    """Return a machine whose only timings are so many rows of each op, drawn by their sizes."""
     timings = machine.timings
     sizes = timings[["b", "m", "n", "k", "numel", "row"]].fillna(0).astype(int).astype(str).agg(" ".join, axis=1)
     order = sizes.map(lambda text: crc32(text.encode()))

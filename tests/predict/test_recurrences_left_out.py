@@ -31,7 +31,7 @@ CHOICES = np.arange(0, 40, 0.5)
 
 
 def recurrences(name: str) -> pd.DataFrame:
-    """Return a machine's recurrences with what they took, and what they take by facts with launches at no cost."""
+    """Return a machine's recurrences with their measured times, and their times by facts without launch costs."""
     known = load_machine(f"machine_profiles/{name}.yaml")
     bare = replace(without_timings(known), typical=machine().typical)
     timings, found = add_costs(known.timings[known.timings["kind"] == "rnn"].reset_index(drop=True)), []
@@ -56,7 +56,7 @@ def every() -> pd.DataFrame:
 
 
 def told_from(rows: pd.DataFrame) -> float:
-    """Return the launches that make the least mean error, each chip and number format of equal weight."""
+    """Return the launches with the least mean error, with equal weight for each chip and number format."""
     weight = 1 / rows.groupby(["chip", "dtype"])["_time_s"].transform("size")
     errors = [(weight * abs(with_launches(rows, one) / rows["_time_s"] - 1)).sum() for one in CHOICES]
     return float(CHOICES[np.argmin(errors)])

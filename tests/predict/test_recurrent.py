@@ -80,7 +80,7 @@ LAUNCH_S = 5e-6
 
 
 def untimed(**more):
-    """A device of stated processors that nobody timed."""
+    """Return a device with stated processors and without timings."""
     of = device(fact(LAUNCH_S), fact(1e12), fp32_vector=1e13, **more)
     return machine(replace(of, units=fact(80.0), cache_byte=fact(6e6)))
 

@@ -1,4 +1,4 @@
-"""Thin products: a matrix and a vector, or a few, are read once from memory; wide ones tell nothing."""
+"""Thin products: a matrix and a vector, or a few, are read once from memory; wide ones are no evidence."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_a_large_table_of_products_is_fitted_around_the_form(monkeypatch: pytest
 
 
 def of_attention(count: int) -> pd.DataFrame:
-    """Attention without a mask that takes whole waves of tiles of 256 queries on `CHIP`."""
+    """Make attention without a mask whose times are whole waves of tiles of 256 queries on `CHIP`."""
     draw = np.random.default_rng(5)
     heads, queries = draw.integers(4, 96, count) * 1.0, draw.integers(1, 24, count) * 256.0
     waves = np.ceil(heads * queries / 256 / CHIP.units)

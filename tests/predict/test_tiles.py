@@ -84,7 +84,7 @@ def test_only_large_tables_look_at_tiles():
 
 
 def stepped(count: int) -> pd.DataFrame:
-    """Products whose time rises with every tile of 128 rows: the model of a library."""
+    """Make products whose time rises with every tile of 128 rows, as a model of a library."""
     rng = np.random.default_rng(5)
     rows = products(rng.integers(1, 1500, count), rng.integers(1, 1500, count).astype(float), 512.0)
     tiles = np.ceil(rows["m"] / 128) * np.ceil(rows["n"] / 128)

@@ -88,7 +88,7 @@ def test_a_timed_gradient_is_not_transferred(forward_only):
 
 @pytest.mark.parametrize("word", GRADIENTS)
 def test_on_the_nine_training_tables(root, word):
-    """As the module says, the machine's own chip excluded; intervals hold the truth about as often as asked."""
+    """Predicted without the machine's own chip; the hit rate of the intervals is about their level."""
     errors, hits = [], []
     for name in TRAINED:
         known = loaded(root / "machine_profiles" / f"{name}.yaml")

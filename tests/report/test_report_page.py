@@ -23,7 +23,7 @@ VOID = {"meta", "br", "img", "input", "link", "hr"}
 
 
 class Outline(HTMLParser):
-    """What a page is made of: tags with their attributes, and the text outside of scripts and styles."""
+    """The parts of a page: tags with their attributes, and the text outside of scripts and styles."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -202,7 +202,7 @@ def test_times_are_whole_microseconds_but_on_the_xeon_phi(read):
 
 @pytest.mark.parametrize(("name", "widest"), [("NV_M40", 3.95), ("NV_P100", 1.08), ("NV_V100", 1.0)])
 def test_ops_that_are_listed_twice_stay_twice(read, name, widest):
-    """Four convolutions stand twice on every sheet; their spread is the noise of the measurement."""
+    """Four convolutions are listed twice on every sheet; their spread is the noise of the measurement."""
     conv = read(name)[lambda table: (table.kind == "conv") & (table.source_sheet == table.source_sheet.iloc[0])]
     twice = conv[conv.duplicated([*CONV_SIZES, "pass_name"], keep=False)]
     assert twice.groupby("pass_name").size().to_dict() == {"forward": 8, "backward_input": 8, "backward_weight": 8}

@@ -27,7 +27,7 @@ notes: [a stated note]
 
 
 def import_file(*arguments: object) -> str:
-    """Run the command and give what it printed."""
+    """Run the command and return its output."""
     result = CliRunner().invoke(app, ["import", *(str(argument) for argument in arguments)])
     if result.exception:
         raise result.exception

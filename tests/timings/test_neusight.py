@@ -115,7 +115,7 @@ def test_where_a_dense_table_begins_is_no_floor(write):
 
 
 def test_few_rows_on_the_floor_are_not_taken_for_kernels(write):
-    """Of a dozen rows some are as long as the harness alone, which only rows far above it can tell."""
+    """Some of a dozen rows are as long as the harness alone, which only much longer rows reveal."""
     rows = [row(op, timed(12 * size * 1024), B=size, H=1024) for op in ("add", "mul") for size in SIZES[::6]]
     imported = read_timings(write(*rows, *(text.replace("add", "pow") for text in additions()[-40:])))
     assert imported.timings["time_s"].min() > 1.2 * FLOOR_S

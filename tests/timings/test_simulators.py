@@ -110,7 +110,7 @@ VTRAIN = "size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s)\n"
 
 
 def test_ranks_of_all_reduces_follow_from_their_rates(tmp_path: Path) -> None:
-    """4 ranks: the bus carries 1.5 times the bytes; a line whose rate is another's is left out by name."""
+    """With 4 ranks the bus carries 1.5 times the bytes; a line with another rate is left out by name."""
     path = tmp_path / "t.csv"
     lines = "".join(f"{1e6:.0f},250000,float,{time},{1.5e6 / time:.2f},{time},{1.5e6 / time:.2f}\n" for time in
                     (51400, 52740))  # fmt: skip

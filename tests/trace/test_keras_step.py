@@ -40,7 +40,7 @@ def profiled(keras: Any, layers: list[Any], shape: tuple[int, ...] = (12,), **co
 
 
 def as_printed(row: Any) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the shapes of a product's factors as they stand in memory, which is what tfprof prints."""
+    """Return the shapes of a product's factors as stored in memory, as tfprof prints them."""
     left = (row["k"], row["m"]) if row["trans_a"] else (row["m"], row["k"])
     right = (row["n"], row["k"]) if row["trans_b"] else (row["k"], row["n"])
     return left, right

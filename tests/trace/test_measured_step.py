@@ -405,7 +405,7 @@ def test_a_row_of_measurements_is_of_the_wall_or_says_of_what(
 def test_the_overhead_is_told_with_what_the_repeats_leave_open(
     plain: tuple[float, ...], profiled: tuple[float, ...], told: str
 ) -> None:
-    """Three repeats have no interval of their median; the quartiles stand in for it."""
+    """Three repeats have no interval of their median; the quartiles replace it."""
     steps = [StepTimes(9, Repeated(middle, low, high, low, high)) for low, middle, high in (plain, profiled)]
     run = _run_of(steps[0], ops=MeasuredOps("torch.profiler", steps[1], 0.01))
     assert told in "\n".join(measured_lines(run_content(run)))

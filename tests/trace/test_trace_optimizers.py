@@ -53,7 +53,7 @@ def tensors_in(torch: Any, values: Any) -> Iterator[Any]:
 
 
 def recorded(torch: Any, make: Any, shapes: list[tuple[int, ...]]) -> tuple[int, int]:
-    """Run real steps; give kernels and bytes of the seventh: each tensor read once, each result written."""
+    """Run real steps; return kernels and bytes of the seventh: each tensor read once, each result written."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):

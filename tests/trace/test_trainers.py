@@ -1,6 +1,6 @@
 """Programs that train by a library's trainer: how long they run, and their step at any batch.
 
-They run against small stand-ins of the libraries, and where the libraries are installed, against these too.
+They run with small stand-ins of the libraries, and with the libraries themselves if they are installed.
 """
 
 from __future__ import annotations
