@@ -85,14 +85,14 @@ TRACED = {
     "dlrm": Traced(
         "dlrm",
         "infer",
-        "look-ups are priced by their bytes, each sample's anew: popular rows in a cache are not counted",
+        "each look-up is priced by all of its bytes: reuse of popular rows in a cache is not modelled",
         1_000_000,
     ),
     "graphsage-arxiv": Traced(
         "graphsage_arxiv",
         "train",
-        "gathering along edges and adding at their ends are priced as copies of their bytes; ends that many edges "
-        "share, which wait for each other, are not counted. A sample is the whole graph",
+        "gathering along edges and adding at their ends are priced as copies of their bytes; contention at nodes "
+        "that many edges share is not modelled. A sample is the whole graph",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The UNet of Stable Diffusion 1.5: it tells the noise in a 64×64 latent image of 4 channels, given a text.
+"""The UNet of Stable Diffusion 1.5: it predicts the noise in a 64×64 latent image of 4 channels, given a text.
 
 Four levels of 320, 640, 1280 and 1280 channels, two blocks each on the way down and three on the way up, where
 each also sees what the way down made. A block is two convolutions with group norms, shifted by the time step; but
