@@ -361,6 +361,11 @@ def test_unasked_a_framework_keeps_its_habit(framework, dtypes, conv, gemm) -> N
     assert formats.message
 
 
+def test_half_precision_asked_for_by_its_format_is_told_its_name() -> None:
+    with pytest.raises(FomkitError, match=r"precision: 'fp16' is not one\. It is called 'mixed'\.$"):
+        fomkit.estimate("alexnet", "v100", precision="fp16")
+
+
 def test_arithmetic_that_the_machine_lacks_is_refused_by_name() -> None:
     with pytest.raises(
         FomkitError, match=r"made: --precision fp8 needs arithmetic in bf16 and fp8, .* It has fp16, fp32\. Choose"

@@ -165,6 +165,22 @@ def test_a_fact_that_is_stated_twice_is_refused(tmp_path: Path, entries: str, to
         load_machine(written(tmp_path, f"{HEAD}{entries}\n"))
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ("1e-3,2e-3,5e-4,9", r"x.timings.csv:2: time_s is 0.001 and its quartiles are p25_s 0.002 and p75_s"),
+        ("1e-3,1e-4,5e-4,9", "Expected p25_s ≤ time_s ≤ p75_s: the time is the median of the repeats."),
+        ("1e-3,9e-4,2e-3,0", r"x.timings.csv:2: repeats is 0. Expected a finite number of 1 or more"),
+        ("1e-3,-1,2e-3,5", r"x.timings.csv:2: p25_s is -1. Expected a finite number of 0 or more"),
+    ],
+)  # fmt: skip
+def test_a_time_beside_its_quartiles_is_refused(tmp_path: Path, cells: str, told: str) -> None:
+    head = "kind,dtype,engine,b,m,n,k,time_s,p25_s,p75_s,repeats"
+    written(tmp_path, f"{head}\ngemm,fp32,vector,1,64,64,64,{cells}\n", "x.timings.csv")
+    with pytest.raises(FomkitError, match=told):
+        load_machine(written(tmp_path, f"{HEAD}timings: [x.timings.csv]\n"))
+
+
 def test_other_sums_messages_and_steps_are_other_facts(tmp_path: Path) -> None:
     peak = "{dtype: fp16, engine: matrix, rate: 1 TFLOP/s, source: x"
     link = "{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x"

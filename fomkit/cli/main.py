@@ -93,10 +93,9 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     shown = value[0] if isinstance(value, list | tuple) and value else value
     words = _literals(option)
     if words:
-        # The number format fp16 is called mixed here; for other values suggest the most similar words.
-        hint = (
-            "It is called 'mixed'." if shown == "fp16" and "mixed" in words else nearest_names(str(shown), words)
-        )
+        from fomkit.core.units import precision_meant  # imported here because only a mistake needs it
+
+        hint = precision_meant(str(shown)) if "mixed" in words else nearest_names(str(shown), words)
         return FomkitError(_name(option), f"is {shown!r}. {hint}")
     if _python_type(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")

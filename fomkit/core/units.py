@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fomkit.core.errors import FomkitError, nearest_names
 
@@ -325,6 +325,12 @@ def item_byte(dtype: str) -> float:
 
 Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8", "mxfp8", "nvfp4", "int8"]
 """Precisions of a step; `fomkit.ops.precision` defines each."""
+
+
+def precision_meant(word: str) -> str:
+    """Say which precision was likely meant: what people call by its number format, else the nearest names."""
+    return "It is called 'mixed'." if word == "fp16" else nearest_names(word, get_args(Precision))
+
 
 MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
 """Kinds of ops that run on a matrix engine if there is one for their number format."""

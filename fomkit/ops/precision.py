@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision
+from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision, precision_meant
 from fomkit.ops.autocast import CROSS_ENTROPY, WIDE, with_casts
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -148,7 +148,7 @@ def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Form
 def formats_named(precision: str) -> Formats:
     """Return the number formats of a precision."""
     if precision not in FORMATS:
-        raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
+        raise FomkitError("precision", f"{precision!r} is not one. {precision_meant(precision)}")
     return FORMATS[precision]
 
 
