@@ -53,7 +53,7 @@ def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]
     check_installed(framework, where)
 
 
-_OTHER = "Of tables and traces 'fomkit import' makes profiles."
+_OTHER = "Profiles of tables and traces are made by 'fomkit import'."
 
 
 def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
@@ -115,7 +115,7 @@ def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tupl
     where = str(path)
     _check_file(path, "the Python file with the Keras model")
     if framework_of_file(path) != "tensorflow":
-        raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
+        raise FomkitError(where, "has no TensorFlow model. Give the file of the Keras model that was traced.")
     _check_request(where, "train", "tensorflow")
     wanted = _wanted_sizes(where, None, sizes)
     request = {**_named_request(path), "mode": "train", "nodes": True, "sizes": wanted}
@@ -193,7 +193,7 @@ def profile_onnx(
         raise FomkitError(f"--optimizer {optimizer}", f"has no formula. {nearest_names(optimizer, rules)}")
     _check_request(where, mode, "onnx")
     if optimizer and mode == "infer":
-        raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
+        raise FomkitError(f"--optimizer {optimizer}", "is for training. Remove it, or remove --mode infer.")
     request: dict[str, Any] = {**_named_request(path, name), "mode": mode, "optimizer": optimizer}
     request["sizes"] = _wanted_sizes(where, batch, sizes)
     request["run"] = {"train_samples": train_samples, "epochs": epochs}

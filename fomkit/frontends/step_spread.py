@@ -23,7 +23,7 @@ COLD = 1.5
 """A first step longer than this many times the median of the others is cold: it loads, plans and allocates."""
 LEAST_STEPS = 3
 """Fewest steps among which a cold first step can be detected; of two steps it is open which one is typical."""
-_RULE = f"a first step of more than {COLD} times the median of two or more others is not taken"
+_RULE = f"a first step of more than {COLD} times the median of two or more others is excluded"
 
 
 def is_cold(step_s: Sequence[float]) -> bool:
@@ -76,7 +76,7 @@ def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
     """Yield a note on the sum of an op table's times, which need not be the time of a step."""
     if len(step_s) > 1:
         whole = _time_text(sum_s)
-        yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to that of steps"
+        yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to the median of steps"
 
 
 CONTENDED = 0.2
@@ -122,8 +122,8 @@ def contention_notes(
         yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
     if (excess := excess_share(times)) > CONTENDED:
         yield (
-            f"contended: {excess:.0%} of the traced time is what executions took beyond the median of those like "
-            "them, so other work shared the machine or its clock changed; trace it alone"
+            f"contended: {excess:.0%} of the traced time is beyond the median of equal executions, so other work "
+            "shared the machine or its clock changed; trace it alone"
         )
 
 
@@ -233,6 +233,6 @@ def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterat
     listed = [f"{printable(name)} ({_time_text(time_s)})" for name, time_s in times_s.items() if name != taken]
     more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
     yield (
-        f"partial: the trace is of {len(times_s)} {what}; the busiest was taken, {printable(taken)} "
+        f"partial: the trace is of {len(times_s)} {what}; the busiest is used, {printable(taken)} "
         f"({_time_text(times_s[taken])}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
     )

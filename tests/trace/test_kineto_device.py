@@ -306,7 +306,7 @@ def test_of_several_devices_the_busiest_is_taken_and_the_others_named(tmp_path: 
     assert table["count"].tolist() == [1, 1]
     assert trace.device == "Second GPU"
     assert (
-        "partial: the trace is of 2 devices; the busiest was taken, device 1 (12.0 µs), and left out: device 0 "
+        "partial: the trace is of 2 devices; the busiest is used, device 1 (12.0 µs), and left out: device 0 "
         "(8.00 µs)" in trace.notes
     )
 
@@ -335,7 +335,7 @@ def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: P
     assert trace.notes[:4] == (
         "4 of 4 steps are alike and 3 of these were taken, as the profiler marks them",
         "step 1 of 4 was left out as a cold start: its ops took 562 µs, those of the others 60.0 µs (a first step "
-        "of more than 1.5 times the median of two or more others is not taken)",
+        "of more than 1.5 times the median of two or more others is excluded)",
         "traced_time_s: median over 3 steps of the mean time of kernels on Synthetic GPU in a step, under the "
         "profiler",
         "ops of a step took 60.0 µs (median; 55.0 µs to 114 µs over 3 steps)",
@@ -380,7 +380,7 @@ def test_a_trace_of_a_shared_machine_says_so(tmp_path: Path) -> None:
     assert busy.startswith("busy share: traced ops took 100% of the wall time")
     busy, shared = contended(tmp_path, [0.0, 100.0, 0.0, 100.0])
     # 200 of 440 µs are beyond the median of twelve equal products.
-    assert shared.startswith("contended: 45% of the traced time is what executions took beyond the median")
+    assert shared.startswith("contended: 45% of the traced time is beyond the median")
 
 
 def test_a_device_that_waits_most_of_the_time_says_so(tmp_path: Path) -> None:

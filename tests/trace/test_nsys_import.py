@@ -104,7 +104,7 @@ def test_of_several_processes_the_busiest_is_taken_and_the_others_named(report: 
     assert set(table["count"]) == {1}
     assert [round(time * 1e6, 6) for time in table.loc[["aten::addmm", "aten::mm"], "traced_time_s"]] == [21, 31]
     assert said_of_it[1] == (
-        "partial: the trace is of 2 processes; the busiest was taken, process 292 (174 µs), and left out: process "
+        "partial: the trace is of 2 processes; the busiest is used, process 292 (174 µs), and left out: process "
         "291 (162 µs)"
     )
 

@@ -85,13 +85,13 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("print('so far')\nimport ctypes\nctypes.string_at(0)", "crashed by SIGSEGV.*so far"),
         ("x = (", ":1: is not valid Python"),
         ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere beside fomkit"),
-        ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Make no data"),
+        ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Create less data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("", r"is empty\. Give a Python file with a model"),
         (
             "import torch\nmodel = torch.nn.Linear(2, 3)\ninputs = torch.ones(5, 2)\nloss_fn = lambda o, i: "
             "torch.linalg.lstsq(o, o).solution.sum()",
-            "linalg_lstsq.*PyTorch cannot run this op without data: take another in its place",
+            "linalg_lstsq.*PyTorch cannot run this op without data: use another op instead",
         ),
         ("model = 3", "(?s)'model' is of type int.*'inputs' is missing.*inputs = lambda batch"),
         (

@@ -69,7 +69,7 @@ def test_packed_sequences_count_as_full(torch: Any, cell: str, gates: int, mode:
     assert rows["pass_name"].tolist() == passes
     by_hand = 2 * BATCH * STEPS * gates * HIDDEN * (WIDTH + HIDDEN)
     assert [row_flop(row) for _, row in rows.iterrows()] == [by_hand] * len(passes)
-    assert "lengths are not known without data; every sequence is taken as full" in notes(profile)
+    assert "lengths are unknown without data; every sequence counts as full" in notes(profile)
     assert not profile.unsupported
     assert profile.ops.query("kind == 'rnn'")["batch"].iloc[0] == "batch"
     parts = numbers(profile, "parts")

@@ -221,14 +221,14 @@ def test_of_several_devices_the_busiest_is_taken_and_the_others_named(
     found, notes = import_model(path, file_format="xplane")
     assert found.traced_with["device"] == name
     assert (found.ops["count"] * found.ops["traced_time_s"]).sum() == pytest.approx(22e-6)
-    told = f"partial: the trace is of 2 devices; the busiest was taken, {name} (44.0 µs), and left out: GPU:0 "
+    told = f"partial: the trace is of 2 devices; the busiest is used, {name} (44.0 µs), and left out: GPU:0 "
     assert f"{told}(42.0 µs)" in notes
 
 
 def test_of_several_hosts_one_is_taken(tmp_path: Path) -> None:
     found, notes = import_model(write(tmp_path, host(NODES) + host(NODES)), file_format="xplane")
     assert set(found.ops["count"]) == {1}
-    assert any("the trace is of 2 hosts; the busiest was taken, host:CPU (19.2 µs)" in line for line in notes)
+    assert any("the trace is of 2 hosts; the busiest is used, host:CPU (19.2 µs)" in line for line in notes)
 
 
 FOUR: list[Node] = [

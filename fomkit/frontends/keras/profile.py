@@ -84,7 +84,7 @@ def implementation() -> str:
     return "foreach" if keras.backend.backend() == "torch" else "per_tensor"
 
 
-_SCALED = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
+_SCALED = "loss scaling: the check of the gradients for overflow and their unscaling are not counted"
 
 
 def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Update:
@@ -99,9 +99,9 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
     name = type(optimizer).__name__
     if by_ops:
-        note = f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one"
+        note = f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"
         return Update(notes=[note])
-    return Update(unsupported=f"the update by {name}, which does more than a rule with a formula")
+    return Update(unsupported=f"the update by {name}, which does more than a formula here covers")
 
 
 def _update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:

@@ -102,7 +102,7 @@ class Call:
         """Return an argument that must be a tensor; raise TypeError if it is not."""
         value = self.arguments[name]
         if not isinstance(value, Array):
-            raise TypeError(f"{self.op}: {name} is no tensor")
+            raise TypeError(f"{self.op}: {name} is not a tensor")
         return value
 
     @property

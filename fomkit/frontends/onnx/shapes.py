@@ -150,8 +150,8 @@ def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) ->
 
 
 CONTROL: Mapping[str, str] = {
-    "If": "a branch that depends on data", "Loop": "a loop whose trips are not counted",
-    "Scan": "a loop whose trips are not counted", "SequenceMap": "a loop whose trips are not counted",
+    "If": "a branch that depends on data", "Loop": "a loop whose iterations are unknown",
+    "Scan": "a loop whose iterations are unknown", "SequenceMap": "a loop whose iterations are unknown",
 }  # fmt: skip
 """Entries of the list of unsupported ops for control flow, with all ops inside; it may read any tensor."""
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])

@@ -120,13 +120,13 @@ def _no_step_error(
         if isinstance(error, SyntaxError | FomkitError):
             return explained
         wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator"))
-        hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
+        hint = " It is run on the CPU: let it use the CPU where there is no accelerator." if wants else ""
         return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}")
     if watch.rounds:
         return FomkitError(
             where,
-            "took one training step and ended. A later one was expected, as the first sets things up. Let it "
-            "train three steps: more samples or epochs, or a smaller batch.",
+            "took one training step and ended. A later step was expected, because the first one also "
+            "initialises. Let it train three steps: more samples or epochs, or a smaller batch.",
         )
     expected = (
         f"A program that trains by {framework.trains} was expected; its own arguments go after '--', for "
@@ -146,7 +146,7 @@ def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str
     if isinstance(error, SystemExit):
         ended = f"ended by sys.exit({error.code!r})"
     steps = f"{watch.rounds} step{'s' if watch.rounds > 1 else ''}"
-    return f"the program {ended} after {steps}, of which {WANTED_ROUND} or more were wanted"
+    return f"the program {ended} after {steps}; {WANTED_ROUND} or more were wanted"
 
 
 def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCapture[T]) -> Mapping[str, object]:

@@ -44,7 +44,7 @@ def _batch(taken: Taken) -> tuple[int | None, str]:
         return None, ""
     each = taken.seen.backwards if _accumulates(taken) else 1
     times = f"{each} times " if each > 1 else ""
-    origin = "the first axis of what the model is called with, as no DataLoader gives it"
+    origin = "the first axis of the model's input, as no DataLoader states it"
     return each * taken.seen.called_with[0][0], f"{times}{origin}"
 
 
@@ -82,7 +82,7 @@ def _ops_by_batch(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]
 def _run_notes(taken: Taken, batch: int | None, read_from: str, ops: list[TracedOp], why: str) -> Iterator[str]:
     yield f"taken from the running program: its step {taken.place}, with real data on {_devices(taken)}"
     if batch is None:
-        yield "the batch is not known: no DataLoader gave one, and no tensor went into a model"
+        yield "the batch is unknown: no DataLoader states it, and no tensor was passed to a model"
     elif ops is taken.step.ops:
         yield f"the sizes hold for batch {batch} only ({read_from}){why}"
     else:
@@ -106,8 +106,8 @@ def _run_notes(taken: Taken, batch: int | None, read_from: str, ops: list[Traced
         yield f"{len(loaders)} DataLoaders feed a step; batch and samples are those of the first"
     if not taken.seen.is_clean:
         yield (
-            "partial: no step stood alone, each had the end of an epoch, an evaluation or a batch that is not "
-            "full; what ran before the training step is left out"
+            "partial: every step came with the end of an epoch, an evaluation or an incomplete batch; what ran "
+            "before the training step is left out"
         )
 
 
@@ -116,13 +116,13 @@ def _length_notes(taken: Taken) -> Iterator[str]:
     if length.steps:
         yield f"{length.steps:,} steps of the optimizer, {length.origin}"
     elif length.epochs is None:
-        yield f"the number of epochs is not known: {length.origin}"
+        yield f"the number of epochs is unknown: {length.origin}"
     else:
         yield f"{length.epochs} epoch{'s' * (length.epochs > 1)}, {length.origin}"
     if length.accumulates and len(taken.steps_by) == 1 and length.accumulates != taken.seen.backwards:
         yield (
-            f"{DOUBTFUL}: the step that was taken has {taken.seen.backwards} backward passes, and its trainer was "
-            f"told {length.accumulates}"
+            f"{DOUBTFUL}: the recorded step has {taken.seen.backwards} backward passes, and its trainer is set to "
+            f"{length.accumulates}"
         )
     yield from length.remarks
 
@@ -139,7 +139,7 @@ def _in_epochs(length: RunLength, facts: LoaderFacts, batch: int | None) -> tupl
     validated = length.validation_samples
     if validated:
         validated = validated * (length.steps // each) if each else None
-    note = f"the run ends by its steps: they count as one epoch of {whole:,} samples"
+    note = f"the length of the run is given in steps: they count as one epoch of {whole:,} samples"
     return replace(length, epochs=1, train_samples=whole, validation_samples=validated), [note]
 
 

@@ -133,7 +133,7 @@ def at_other_batches(seen: Recording, recent: Sequence[Fetched]) -> OtherBatches
     used = [batch for batch in own if {*seen.called_with} <= {*shapes_in(batch.values)}]
     shapes = shapes_in(own[0].values) if own else []
     if not shapes or not seen.called_lengths:
-        return "no tensor of the batch was seen to go into a model"
+        return "no tensor of the batch was passed to a model"
     samples = shapes[0][0]
     if samples != (loader_facts(loader).batch or samples) or seen.called_lengths[0] % samples:
         return "its first axis is not that of the samples"
