@@ -196,15 +196,17 @@ def test_sections_not_covered_are_skipped_by_name_and_counted(make_workbook):
     rows = [*PREAMBLE, *attention, *GEMM, *unknown]
     imported = read_deepbench(make_workbook({"r": rows, "remarks": [["a"], ["b"]]}))
     assert [(one.sheet, one.section, one.imported, one.skipped, one.reason) for one in imported.counts] == [
-        ("r", "Attention", 0, 1, "it is no section that fomkit knows"),
+        ("r", "Attention", 0, 1, "it is not a section that fomkit knows"),
         ("r", "Dense Matrix Multiplication", 1, 0, ""),
-        ("r", "Element-wise", 0, 2, "it is no section that fomkit knows"),
+        ("r", "Element-wise", 0, 2, "it is not a section that fomkit knows"),
         ("remarks", "(no section)", 0, 2, ""),
     ]
 
 
 def test_an_unknown_section_is_named(make_workbook):
-    with pytest.raises(FomkitError, match=r"cell A5 is 'Convolutions', which is no known section.*'convolution'"):
+    with pytest.raises(
+        FomkitError, match=r"cell A5 is 'Convolutions', not a known section.*'convolution'"
+    ):
         read_deepbench(make_workbook({"r": [*PREAMBLE, *GEMM, ["Convolutions"]]}))
 
 

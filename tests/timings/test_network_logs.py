@@ -96,7 +96,7 @@ ROW = "1048576 262144 float sum -1 100.0 10.49 10.49 0 100.0 10.49 10.49 0\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEADER + ROW, "nothing before this table says which collective"),
+        (HEADER + ROW, "no line before this table names the collective"),
         (
             "all_reduce_perf\n" + HEADER.replace("(us)", "(ms)") + ROW,
             "does not say \\(B\\), \\(us\\) and \\(GB/s\\)",
@@ -142,7 +142,7 @@ def test_osu_collectives_take_ranks_from_the_command_or_the_user(logs: Path, tmp
     assert rows["repeats"].iloc[0] == 1000
     bare = tmp_path / "bare.txt"
     bare.write_text(path.read_text().split("\n", 1)[1])
-    with pytest.raises(FomkitError, match="does not say how many ranks ran"):
+    with pytest.raises(FomkitError, match="does not state how many ranks ran"):
         read_timings(bare)
     rows = read_timings(bare, sizes={"ranks": 4, "nodes": 2}).timings
     assert (set(rows["ranks"]), set(rows["link"])) == ({4.0}, {"system"})

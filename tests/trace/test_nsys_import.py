@@ -42,7 +42,7 @@ def test_ranges_with_sizes_become_rows(report: Path) -> None:
     assert table.loc["Memcpy HtoD", "read_byte"] == 512
     assert math.isnan(table.loc["aten::mm", "trans_a"])
     assert found.traced_with["device"] == "NVIDIA A100-SXM4-80GB"
-    assert said[0].startswith("partial: NVTX ranges tell the sizes of tensors only: fp32 is taken")
+    assert said[0].startswith("partial: NVTX ranges state the sizes of tensors only: fp32 is assumed")
 
 
 def test_without_sizes_it_is_a_table_of_kernels(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_of_several_devices_of_a_process_the_busiest_is_taken(report: Path) -> N
 
 
 REFUSED = {
-    "DROP TABLE META_DATA_EXPORT": "is an SQLite database, and no export of Nsight Systems",
+    "DROP TABLE META_DATA_EXPORT": "is an SQLite database, not an export of Nsight Systems",
     "UPDATE META_DATA_EXPORT SET value = '4.0.0'": "its export schema has version '4.0.0'; fomkit knows 3.x",
     "DELETE FROM META_DATA_EXPORT": "its export schema has no version; fomkit knows 3.x",
     "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL": "has no table CUPTI_ACTIVITY_KIND_KERNEL. Record with CUDA",

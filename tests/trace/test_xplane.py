@@ -265,7 +265,7 @@ def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: P
 def test_unknown_formats_and_units_are_told(tmp_path: Path) -> None:
     _, notes = import_model(write(tmp_path, host(NODES)), file_format="xplane")
     assert (
-        "partial: the trace tells neither number format nor arithmetic unit of an op: fp32 and vector stand in "
+        "partial: the trace states neither number format nor arithmetic unit of an op: fp32 and vector stand in "
         "the op table for unknown ones" in notes
     )
 
@@ -275,7 +275,7 @@ def test_broken_events_are_left_out_and_counted(tmp_path: Path) -> None:
     times = read_plane_times(write(tmp_path, host(NODES, more=more)))
     assert times.wrong == Counter({"of negative time": 2, "of more than eleven days": 1, "without a name": 1})
     _, notes = import_model(tmp_path / "vm.xplane.pb", file_format="xplane")
-    assert any(line.startswith("partial: of 14 events were left out: 2 of negative time") for line in notes)
+    assert any(line.startswith("partial: of 14 events these were left out: 2 of negative time") for line in notes)
 
 
 WHOLE = host(NODES)

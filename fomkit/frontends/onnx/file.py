@@ -276,7 +276,7 @@ def _with_values(
     known = {**({BATCH: fixed or 1} if BATCH in used else {}), **wanted}
     if lacking := [name for name in used if name not in known]:
         example = " ".join(f"--set {name}={_EXAMPLE}" for name in lacking)
-        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Give their sizes, for example {example}.")
+        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Give values, for example {example}.")
     notes = []
     if BATCH in used and not fixed and BATCH not in wanted:
         notes.append("the file leaves the batch open; 1 is assumed. Give another here or to an estimate")

@@ -74,7 +74,7 @@ def _rnn_sizes(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     """
     values, states, weights = arguments[:3]
     if not isinstance(values, Array) or len(values.shape) != 3 or not isinstance(weights, tuple) or not weights:
-        raise CallError("packed sequences do not tell their steps")
+        raise CallError("packed sequences do not state their lengths")
     layers, both, batch_first = int(arguments[4]), bool(arguments[7]), bool(arguments[8])
     first, second, width = values.shape
     batch, steps = (first, second) if batch_first else (second, first)
@@ -166,7 +166,7 @@ class Rows:
         except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             if isinstance(error, CallError):
                 raise
-            raise CallError("its arguments are not those that it takes, or not in the trace") from error
+            raise CallError("its arguments do not fit the op, or are not in the trace") from error
         # Without strides, the storage order of factors is unknown.
         hidden = () if signature[2] is not None else ("trans_a", "trans_b")
         sizes = [{name: size for name, size in work.dimensions.items() if name not in hidden} for work in works]
@@ -235,9 +235,9 @@ def _identity(row: Row) -> dict[str, object]:
 
 def _reason_dropped(row: Row) -> str:
     if row.op.kind in _NEVER:
-        return "no dimensions that a timing could stand for"
+        return "no dimensions to key a timing by"
     if not row.alone:
-        return "one time for several works"
+        return "one time for ops of different work"
     return "" if any(time > 0 for time in row.times) else "no time"
 
 

@@ -193,11 +193,11 @@ def joined_notes(joined: JoinedNodes) -> Iterator[str]:
 def gap_notes(joined: JoinedNodes) -> Iterator[str]:
     """Yield notes on times that include other ops, are extrapolated, or are missing."""
     if joined.fused:
-        yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
+        yield f"products that ran fused with the ops after them: {joined.fused}; their row has the time of all"
     if joined.seen < joined.expected:
         yield (
             f"of {joined.expected:,} executions {joined.seen:,} are in the trace (TensorFlow stops recording ops "
-            "that turned out cheap); the mean of those is taken for all"
+            "that turned out cheap); their mean is used for all"
         )
     if joined.unseen:
         yield f"partial: {joined.unseen:,} executions a step in loops were never recorded, and have no time"
@@ -207,12 +207,12 @@ _UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply"
 STAND_IN = "fp32"
 """Number format of ops whose trace states none; the op table has no value for unknown formats."""
 UNKNOWN_FORMAT = (
-    f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
+    f"partial: the trace states neither number format nor arithmetic unit of an op: {STAND_IN} and "
     f"{default_engine('other', STAND_IN)} stand in the op table for unknown ones"
 )
 JOIN = (
-    "its events carry no shapes. For sizes, work and prediction say which model it is of: --graph model.py, the "
-    "file of the Keras model that fomkit profile takes"
+    "its events carry no shapes. For sizes, work and prediction name its model: --graph model.py, the file of "
+    "the Keras model as for fomkit profile"
 )
 
 

@@ -110,7 +110,7 @@ def plane_notes(times: PlaneTimes) -> Iterator[str]:
     if times.loose_s:
         share = times.loose_s / times.time_s
         yield f"partial: {share:.1%} of the time is of kernels that name no op of TensorFlow"
-    yield from (f"the profiler said: {printable(one)}" for one in times.notes)
+    yield from (f"message of the profiler: {printable(one)}" for one in times.notes)
 
 
 def plain_name(name: str) -> str:
