@@ -100,7 +100,7 @@ def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Shee
     wanted = list(by_title if titles is None else titles)
     for title in wanted:
         if title not in by_title:
-            raise FomkitError(title, f"is no sheet. {nearest_names(title, by_title)}")
+            raise FomkitError(title, f"is not a sheet. {nearest_names(title, by_title)}")
     return [by_title[title] for title in wanted]
 
 

@@ -190,7 +190,7 @@ class LabelFolder:
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():
-            raise FomkitError(str(self.path), "is no folder. Name one laid out like validation/neusight.")
+            raise FomkitError(str(self.path), "is not a folder. Name one with the files of validation/neusight.")
         if self.find("e2e") is None and self.find("oplabels") is None:
             raise FomkitError(str(self.path), "has no labels. Expected e2e.csv or oplabels.csv, plain or .csv.gz.")
 

@@ -79,7 +79,7 @@ def _projected(
         return replace(cell, why=error.what)
     batch = one.sizes.get("batch")
     if batch is None:
-        return replace(cell, why="the profile names no batch")
+        return replace(cell, why="the profile does not state a batch")
     return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled",
                    excludes=one.step_time.excludes, fits=one.fit.fits)  # fmt: skip
 
@@ -105,13 +105,13 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
         and (row.quantity == "latency_s") == (cell.mode == "infer")
     ]
     if not about:
-        return replace(cell, why=f"nobody measured it, and no profile was traced with {cell.framework}")
+        return replace(cell, why=f"not measured, and no profile was traced with {cell.framework}")
     real = [row for row in about if row.basis == MEASURED]
     if not real:
-        return replace(cell, why=f"only a figure that is {about[0].basis}")
+        return replace(cell, why=f"only a measurement that is {about[0].basis}")
     one = next((row for row in real if row.devices in (None, 1)), None)
     if one is None:
-        return replace(cell, why=f"only a figure of {real[0].devices} devices")
+        return replace(cell, why=f"only a measurement of {real[0].devices} devices")
     rate = _rate(one, model)
     if rate is None:
         return replace(cell, why=f"the samples of {'a batch' if cell.mode == 'infer' else 'an epoch'} are unknown")

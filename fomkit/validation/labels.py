@@ -196,6 +196,6 @@ def read_graphs(path: Path) -> Iterator[tuple[str, GraphRow]]:
         try:
             found = _row(cells, last[1] if last[0] == graph else "")
         except (ValueError, TypeError, IndexError) as error:
-            raise FomkitError(f"{path}:{line}", f"is no row of an op graph ({error}). Check the file.") from error
+            raise FomkitError(f"{path}:{line}", f"is not an op's row ({error}). Check the file.") from error
         last = (graph, found.name)
         yield graph, found

@@ -369,7 +369,8 @@ def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.
     if abs(ratio - 1) > SAME_BOARD:
         found.notes.append(
             f"Provenance: by the table of {name}, products of these models take {ratio:.2f} times as long as by "
-            f"that of {device}: another board, clock or library. Nothing is corrected; the intervals must hold it."
+            f"that of {device}: another board, clock or library. Nothing is corrected; the intervals must cover "
+            "it."
         )
 
 

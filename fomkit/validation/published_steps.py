@@ -50,10 +50,10 @@ Vector = NDArray[np.float64]
 MPT, VTRAIN = "MPT under FSDP", "vTrain's small layers"
 SETS = (MPT, VTRAIN, "Megatron-LM on JUWELS Booster", "Megatron-Bridge on H100")
 CHOSEN = (
-    f"{MPT}: the rate of attention is stated, 30 % of the peak, which these rows showed; with model sizes left "
-    "out the rows of the other sizes choose it, from 20 to 50 % in steps of half a percent. "
-    f"{VTRAIN}: the host of 51 us an op is the shipped default, which these rows showed; hidden 2,048 is also "
-    "scored with the host that one row of each setting of hidden 1,024 chooses, from 40 to 66 us in steps of 2."
+    f"{MPT}: the rate of attention is set to 30 % of the peak, chosen on these rows; with model sizes left out it "
+    f"is chosen on the rows of the other sizes, from 20 to 50 % in steps of half a percent. {VTRAIN}: the host "
+    "cost of 51 us an op is the shipped default, chosen on these rows; hidden 2,048 is also scored with the host "
+    "cost chosen on one row of each setting of hidden 1,024, from 40 to 66 us in steps of 2."
 )
 _SIZES = ("hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads", "head_dim", "experts", "top_k")
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
@@ -323,8 +323,8 @@ def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> li
 VISION = "vision steps by facts"
 LATER, EARLIER = "networks that chose no rule", "networks seen when rules were chosen"
 VISION_NOTE = (
-    f"{VISION}: networks of our own sources with as many parameters as the measured ones, at their batch and size "
-    "of image; no step is fitted, and networks by which no rule was chosen are scored apart."
+    f"{VISION}: networks from our own sources with as many parameters as the measured ones, at their batch and "
+    "image size; no step is fitted. Networks on which no rule was chosen are scored separately."
 )
 FEWEST_ALIKE = 4
 """Fewest steps of a family, or with the same largest part, for a line of their own."""

@@ -50,7 +50,7 @@ def _cost_of_steps(cell: Cell, estimate: Estimate) -> str:
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or rest / steps > STEP_HOST_S:
         return ""
-    return f"{rest / steps * 1e3:.2g} ms a step are not the device's"
+    return f"{rest / steps * 1e3:.2g} ms a step are not explained by the device"
 
 
 def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
@@ -58,7 +58,7 @@ def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
         return ""
-    return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
+    return f"{rest:.2g} s an epoch of {steps} steps are not explained by the device"
 
 
 def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Claim, str]:
@@ -67,7 +67,7 @@ def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Clai
         return "start-up bound", f"{device}; {fixed}"
     if slower:
         return "host bound", f"{device}; {slower}"
-    return "unexplained", f"{device}, and nothing here says what the rest is"
+    return "unexplained", f"{device}; the cause of the rest is unknown"
 
 
 def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
@@ -87,7 +87,7 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
     if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, estimate)):
         return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
-        return "ratio", f"the figure holds {cell.holds}; the device explains {share:.0%}, bound by {bound}"
+        return "ratio", f"the measurement includes {cell.holds}; the device explains {share:.0%}, bound by {bound}"
     short = "" if share >= ENOUGH else f"; a verdict of fom needs {ENOUGH:.0%}"
     return "absolute", f"the device explains {share:.0%}, bound by {bound}{short}"
 
@@ -140,7 +140,7 @@ def _ratio(cell: Cell, baseline: Cell | None) -> tuple[float | None, Span | None
 def _cell_verdict(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None) -> CellVerdict:
     one = cell.estimate
     if not cell.is_measured:
-        return CellVerdict(cell, None, f"the figure is {cell.rows[0].basis}, not measured")
+        return CellVerdict(cell, None, f"the value is {cell.rows[0].basis}, not measured")
     if one is None:
         return CellVerdict(cell, None, cell.missing)
     ratio, projected_ratio, ratio_agrees = _ratio(cell, baseline)
@@ -275,7 +275,7 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
     cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}
     if not cells_by_key:
         raise FomkitError(
-            machine, "has no epoch that waits for its host, so no host term can be carried. Name another machine."
+            machine, "has no epoch that is host bound, so no host term can be transferred. Name another machine."
         )
     found = []
     for one in known:
