@@ -242,7 +242,7 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
         ({"layer_types": ["linear_attention"] * 32}, "Give full_attention or sliding_attention for each layer."),
         ({"text_config": {}}, "llama has several parts (text_config). Give one of them as a file of its own"),
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
-        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "takes 9 of 8 experts"),
+        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "uses 9 of 8 experts"),
         (
             {
                 "model_type": "qwen3_moe",
@@ -288,7 +288,7 @@ def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"model_type": "gpt_neox"}, "Its sizes have the names of a llama's; biases"),
-        ({"num_attention_heads": None, "conv_kernel": 4}, "of its sizes have no place: conv_kernel. Or profile"),
+        ({"num_attention_heads": None, "conv_kernel": 4}, "of its sizes are not used: conv_kernel. Or profile"),
     ],
 )
 def test_an_unknown_kind_says_what_a_llama_has_not_and_what_to_do(

@@ -154,9 +154,9 @@ LIBRARIES: Mapping[str, Library] = {
         },
         unsupported=tensorflow.UNSUPPORTED,
         notes=(
-            "library: ops run in compiled graphs (tf.function); the call of the function is taken off, and no ops "
-            "are fused, as a step fuses some",
-            "fresh pages: not measured with TensorFlow; timings of large results have them in themselves",
+            "library: ops run in compiled graphs (tf.function); the call of the function is subtracted, and no "
+            "ops are fused, though a step fuses some",
+            "fresh pages: not measured with TensorFlow; timings of large results include them",
         ),
     ),
 }  # fmt: skip
@@ -173,11 +173,11 @@ def choose_library(name: str, device: str) -> tuple[Library, str]:
     if not name:
         name = "torch"
         if find_spec("torch") is None and device == "cpu" and find_spec("tensorflow") is not None:
-            name, notes = "tensorflow", "library: TensorFlow, because PyTorch is not here"
+            name, notes = "tensorflow", "library: TensorFlow, because PyTorch is not installed"
     found = LIBRARIES[name]
     if device != "cpu" and found.name == "tensorflow":
         raise FomkitError(
-            f"--device {device}", "is timed by events, which TensorFlow does not give. Take --library torch."
+            f"--device {device}", "is timed by events, which TensorFlow does not have. Use --library torch."
         )
     return found, notes
 
@@ -317,7 +317,7 @@ class Child:
             if code >= 0:
                 raise GoneError(f"ended with exit code {code}")
             name = signal.Signals(-code).name
-            raise GoneError(f"was ended by {name}{', perhaps for its memory' if name == 'SIGKILL' else ''}")
+            raise GoneError(f"was ended by {name}{', perhaps for lack of memory' if name == 'SIGKILL' else ''}")
         answer: Answer = json.loads(line)
         self._spent_s = answer.pop("spent_s", self._spent_s)
         return answer

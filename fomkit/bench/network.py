@@ -328,8 +328,8 @@ def slurm_job(job: Job) -> str:
     """
     if job.ranks % job.nodes or job.ranks < 2:
         raise FomkitError(
-            f"--ranks {job.ranks} --nodes {job.nodes}", "each node needs as many ranks as the others, 2 at least "
-            "in all. Give, for example, '--nodes 2 --ranks 8'.",
+            f"--ranks {job.ranks} --nodes {job.nodes}", "each node needs the same number of ranks, in all at "
+                                                        "least 2. Give, for example, '--nodes 2 --ranks 8'.",
         )  # fmt: skip
     tasks = job.ranks // job.nodes
     gpus = [f"#SBATCH --gpus-per-node={tasks}"] if "nccl" in job.backends else []

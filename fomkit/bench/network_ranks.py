@@ -86,14 +86,14 @@ def with_network(
     kept = [link for link in machine.links if (link.tier, link.channel) not in new]
     count, noisy, width = noise_of(answer["times"] for _, answer in answers if "times" in answer)
     noise = (
-        f"{channel}: noise: of {count} exchanges the median is known to ±{width:.1%} in the middle; "
-        f"{noisy} are wider than ±10 %"
+        f"{channel}: noise: half of {count} exchanges have intervals within ±{width:.1%}; {noisy} are wider than "
+        "±10 %"
     )
     notes = [f"network: {source}", noise if rows else ""]
     skipped = Counter((cells["collective"], str(one["reason"])) for cells, one in answers if "reason" in one)
     notes += [f"{channel}, not timed: {count} {which}, {reason}" for (which, reason), count in skipped.items()]
     if rows and not links:
-        notes.append(f"{channel}, no link: its messages do not tell start-up time and rate apart")
+        notes.append(f"{channel}, no link: its messages do not separate start-up time from rate")
     before = [
         note
         for note in machine.notes

@@ -94,7 +94,7 @@ class EnergyLog:
             raise CannotReadError(self.trouble)
         inside = [reading for reading in self.readings if begin_s <= reading.moment_s <= end_s]
         if len(inside) < 2:
-            raise CannotReadError(f"{self.meter.source}: was read {len(inside)} times while steps ran, too few")
+            raise CannotReadError(f"{self.meter.source}: was read only {len(inside)} times while steps ran")
         return self.meter.total(inside)
 
 
@@ -320,7 +320,7 @@ def energy_of(journal: Journal, device: str) -> Energy | None:
     idle_w = average = None
     if idle:
         seconds = sum(one["wall_s"] for one in idle)
-        source = f"{first['source']}, {seconds:.0f} s with nothing asked of it; whatever else ran there counts"
+        source = f"{first['source']}, {seconds:.0f} s idle; other processes that ran there are included"
         idle_w = Fact(*_powers(idle), "measured", source)
     if marks:
         value, low, high = _powers(marks)

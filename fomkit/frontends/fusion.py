@@ -175,7 +175,7 @@ def join_chains(model: ModelProfile) -> ModelProfile:
     memory is unknown.
     """
     if model.order is None:
-        what = "has no recorded op order, so the ops that a compiler would fuse are unknown"
+        what = "has no order of its ops, so the ops that a compiler would fuse are unknown"
         raise FomkitError(model.name, f"{what}. Trace it from its code, or leave fusion out.")
     ops, of_model = model.ops, (model.sizes, model.name)
     many: Counter[tuple[int, ...]] = Counter()

@@ -99,8 +99,8 @@ def test_tf_data_is_known_by_where_it_is_from(monkeypatch: pytest.MonkeyPatch) -
     ("text", "more", "said"),
     [
         ("x = 1", {}, "loader.py: has no 'loader', 'dataset' or 'inputs'"),
-        ("loader = 3", {}, "its loader is of type int, which gives no batches"),
-        ("loader = []", {}, "its loader gives no batch. Give it data"),
+        ("loader = 3", {}, "its loader is of type int, which yields no batches"),
+        ("loader = []", {}, "its loader yields no batch. Add data"),
         ("import numpy\nloader = iter([numpy.zeros(3)])", {}, "gives no batch a second time"),
         ("loader = ['a', 'b']", {}, "does not say how many samples"),
         ("loader = [1]", {"batch": 4}, "its loader has its own workers and batch"),

@@ -30,7 +30,7 @@ def test_pytorch_is_usual_and_tensorflow_where_only_that_is_here(monkeypatch: py
     assert choose_library("", "cpu") == (LIBRARIES["torch"], "")
     assert choose_library("tensorflow", "cpu") == (TENSORFLOW, "")
     installed(monkeypatch, "tensorflow")
-    assert choose_library("", "cpu") == (TENSORFLOW, "library: TensorFlow, because PyTorch is not here")
+    assert choose_library("", "cpu") == (TENSORFLOW, "library: TensorFlow, because PyTorch is not installed")
     assert choose_library("", "cuda")[0].name == "torch"
     installed(monkeypatch)
     assert choose_library("", "cpu")[0].name == "torch"  # whose absence is told as ever

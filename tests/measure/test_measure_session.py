@@ -135,7 +135,7 @@ def test_a_journal_is_taken_up_where_it_was_cut(tmp_path: Path, timer: Simple) -
         (None, "nothing can be resumed"),
         ("", "is no record"),
         ("garbage\n", "is no record"),
-        ('{"schema": "other/1"}\n', "does not say schema"),
+        ('{"schema": "other/1"}\n', "does not state schema"),
         (
             '{"schema": "fomkit/measuring/1", "about": {"device": "Other"}}\n',
             "was measured on Other, and this is Here",
@@ -175,7 +175,7 @@ def test_a_busy_machine_is_told_with_its_load_its_drift_and_its_noise(
         timer.now += 2.0
         session.time_one(one)
     said = notes_of(session)
-    assert "load while measuring: 0.50 to 7.50 (/proc/loadavg), ours is about 1" in said
+    assert "load while measuring: 0.50 to 7.50 (/proc/loadavg), about 1 of it is ours" in said
     assert any(note.startswith("drift: ") and "not steady" in note for note in said)
     assert any("of 6 timings" in note and "6 are wider than ±10 %" in note for note in said)
     assert len(machine_of(session.journal, session.subject).timings) == 6

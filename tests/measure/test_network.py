@@ -118,7 +118,7 @@ def test_a_killed_rank_costs_its_exchange_only(ranks, tmp_path: Path) -> None:
     network.time_cases(ranks, journal, [long, two], lambda _text: None)
     assert time.monotonic() - begun < 30
     lost, kept = journal.answers[key_of(one.cells)][1], journal.answers[key_of(two.cells)][1]
-    assert lost["reason"] == "rank 1: the process that timed it was ended by SIGKILL, perhaps for its memory"
+    assert lost["reason"] == "rank 1: the process that timed it was ended by SIGKILL, perhaps for lack of memory"
     assert kept["times"]
 
 
@@ -243,7 +243,7 @@ def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
         assert line in text.splitlines()
     assert text.startswith("#!/bin/bash\n")
     assert "gpus" not in network.slurm_job(network.Job(2, 2, "quick", ("gloo",), "x.yaml", False))
-    with pytest.raises(FomkitError, match="each node needs as many ranks"):
+    with pytest.raises(FomkitError, match="each node needs the same number of ranks"):
         network.slurm_job(network.Job(2, 3, "quick", ("gloo",), "x.yaml", False))
 
 

@@ -204,9 +204,7 @@ def test_sections_not_covered_are_skipped_by_name_and_counted(make_workbook):
 
 
 def test_an_unknown_section_is_named(make_workbook):
-    with pytest.raises(
-        FomkitError, match=r"cell A5 is 'Convolutions', not a known section.*'convolution'"
-    ):
+    with pytest.raises(FomkitError, match=r"cell A5 is 'Convolutions', not a known section.*'convolution'"):
         read_deepbench(make_workbook({"r": [*PREAMBLE, *GEMM, ["Convolutions"]]}))
 
 

@@ -370,7 +370,7 @@ def test_a_measured_step_is_a_row_of_measurements(small: Any) -> None:
     ("wall", "clock", "device", "value", "told"),
     [
         (0.0101, "process", "cpu", 0.0101, "wall time"),
-        (0.030, "process", "cpu", 0.010, "process time, as others shared the processor"),
+        (0.030, "process", "cpu", 0.010, "process time, as other processes shared the processor"),
         (0.030, "wall", "cpu", 0.030, "wall time"),
         (0.030, "device", "gpu", 0.009, "device time"),
     ],

@@ -63,7 +63,7 @@ BAD = {
     "is of opset -3, and ONNX has those from 1 to": lambda: _opset(-3),
     "makes the tensor 'y' twice": _twice,
     "has a cycle: a Add needs its own result": _cycle,
-    "is no tensor with a shape": _no_tensor,
+    "is not a tensor with a shape": _no_tensor,
     "has the input 'x' with a dimension of -6": _negative,
     "reads 'z', which no op computes": lambda: graph([node("Relu", "z", "y")], {"x": (4, 6)}, [WEIGHT]),
     "has no input": lambda: graph([node("Relu", "w", "y")], {}, [WEIGHT]),
@@ -109,7 +109,7 @@ def test_a_shape_in_a_missing_file_makes_the_profile_partial(tmp_path: Path) -> 
     found = profiled(graph(nodes, {"x": (4, 6)}, [WEIGHT, shape]), tmp_path)
     assert found.unsupported == ("Reshape of unknown shape",)
     assert any(one.startswith("partial: shapes stored in files beside it are unknown") for one in found.notes)
-    assert any(one.startswith("partial: no gradient goes through") for one in found.notes)
+    assert any(one.startswith("partial: no gradient passes through") for one in found.notes)
 
 
 def test_an_empty_file_is_told(tmp_path: Path) -> None:

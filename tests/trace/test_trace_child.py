@@ -84,7 +84,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("raise SystemExit", r":1: ends the program by sys.exit\(None\)"),
         ("print('so far')\nimport ctypes\nctypes.string_at(0)", "crashed by SIGSEGV.*so far"),
         ("x = (", ":1: is not valid Python"),
-        ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere beside fomkit"),
+        ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere where fomkit is"),
         ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Create less data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("", r"is empty\. Give a Python file with a model"),
@@ -342,7 +342,7 @@ def test_what_it_says_of_an_epoch_is_checked(file_of: Write) -> None:
     told = 'validation_samples = -1\nlast_batch = "half"\nnotes = "an estimate"\n'
     with pytest.raises(FomkitError) as caught:
         profile_file(file_of(GOOD + told))
-    for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of texts"):
+    for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of strings"):
         assert words in str(caught.value)
 
 

@@ -364,5 +364,5 @@ def test_inputs_that_do_not_hear_the_batch_are_told_of(tmp_path):
     )
     path.write_text(UNUSED_BATCH.replace("8", "1"))
     assert any(note.endswith("that of 1 sample") for note in fomkit.profile(path).notes)
-    with pytest.raises(FomkitError, match=r"so 16 samples cannot be made\. Let inputs\(batch\) use its batch"):
+    with pytest.raises(FomkitError, match=r"so 16 samples cannot be profiled\. Let inputs\(batch\) use its batch"):
         fomkit.profile(path, batch=16)
