@@ -77,7 +77,7 @@ def rows(path: Path, tmp_path: Path, **named: str) -> tuple[tuple[Measurement, .
     """Import a file, write the table and read it back, as a user does."""
     found = import_measurements(path, choose_import(path, None, None)[0], **named)
     write_table(found.table, tmp_path / "measured.csv", "MEASUREMENTS")
-    return read_measurements(tmp_path / "measured.csv"), found.said
+    return read_measurements(tmp_path / "measured.csv"), found.messages
 
 
 def test_a_dawnbench_entry_is_a_run_to_its_quality(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def notes(path: Path, **cut: str) -> tuple[str, ...]:
-    return import_meter(path, model="m", machine="x", **cut).said
+    return import_meter(path, model="m", machine="x", **cut).messages
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class ImportedMeasurements:
     """A table of measurements, and the reader's messages."""
 
     table: pd.DataFrame
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
