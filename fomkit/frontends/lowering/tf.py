@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, on_rows, traffic
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, row_work, traffic
 
 
 def _channels_first(call: Call) -> bool:
@@ -172,7 +172,7 @@ def sum_of_rows(call: Call) -> list[Work]:
 def softmax(call: Call) -> list[Work]:
     """Price softmax and the cross-entropies that contain one: a row is the last axis."""
     values = next(arrays_in(call.arguments.values()))
-    return on_rows("softmax", call, values, values.shape[-1] if values.shape else 1)
+    return row_work("softmax", call, values, values.shape[-1] if values.shape else 1)
 
 
 def batch_norm(call: Call) -> list[Work]:
@@ -207,7 +207,7 @@ def gather_from(table: str) -> Rule:
 def add_by_index(call: Call) -> list[Work]:
     """Price a lookup's gradient: the incoming gradient is read, the gradient of the whole table is written."""
     values = call.array("data" if "data" in call.arguments else "updates")
-    return on_rows("embedding", call, values, values.shape[-1] if values.shape else 1)
+    return row_work("embedding", call, values, values.shape[-1] if values.shape else 1)
 
 
 PRODUCTS = frozenset(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"])
