@@ -273,7 +273,9 @@ def gather_from(table: str, kind: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         source, picked = call.array(table), call.results[0]
-        return calls.on_selected(kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0)
+        return calls.selected_work(
+            kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0
+        )
 
     return rule
 
@@ -283,7 +285,7 @@ def embedding_bag(call: Call) -> list[Work]:
     table, indices = call.array("weight"), call.array("indices")
     width = table.shape[-1]
     bags = replace(call, results=call.results[:1])
-    return calls.on_selected("embedding", bags, table, indices.numel * width, width)
+    return calls.selected_work("embedding", bags, table, indices.numel * width, width)
 
 
 def embedding_backward(call: Call) -> list[Work]:
@@ -320,7 +322,7 @@ def scatter(call: Call) -> list[Work]:
 def picked_loss(call: Call) -> list[Work]:
     """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     numel = call.array("target").numel
-    return calls.on_selected("reduction", call, call.array("self"), numel, numel)
+    return calls.selected_work("reduction", call, call.array("self"), numel, numel)
 
 
 def picked_loss_backward(call: Call) -> list[Work]:
