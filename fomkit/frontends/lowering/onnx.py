@@ -14,8 +14,8 @@ from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten import conv_dimensions, product
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, row_work, traffic
 from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
-from fomkit.frontends.lowering.tf import cut, padded
 from fomkit.frontends.lowering.tf import einsum as contraction
+from fomkit.frontends.lowering.tf import padded, transposed_padding
 
 
 def _factors(call: Call) -> tuple[Array, Array]:
@@ -62,7 +62,7 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
     before, after = (pads[at + spatial], pads[at + 2 * spatial]) if pads else (0, 0)
     automatic = call.arguments.get("auto_pad", "NOTSET") not in ("NOTSET", "")
     if transposed:
-        found[f"pad_{axis}"], output_pad = cut(given, out, extent, stride)
+        found[f"pad_{axis}"], output_pad = transposed_padding(given, out, extent, stride)
         if output_pad:
             for one in calls.AXES:
                 found.setdefault(f"output_pad_{one}", 0)

@@ -42,7 +42,7 @@ def padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     return 0, length + total
 
 
-def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+def transposed_padding(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     """Return the padding and the output padding of a transposed convolution."""
     less = (length - 1) * stride + reach - out
     pad = max(-(-less // 2), 0)
@@ -66,7 +66,7 @@ def _conv_sizes(call: Call, small: Array, large: Array, kernel: Sequence[int], *
         extent = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
-            found[f"pad_{axis}"], output_pad = cut(small_at[at], large_at[at], extent, strides[at])
+            found[f"pad_{axis}"], output_pad = transposed_padding(small_at[at], large_at[at], extent, strides[at])
             output_pads.append(output_pad)
         else:
             found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], extent, strides[at])
