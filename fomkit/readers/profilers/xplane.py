@@ -148,7 +148,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
             expected = node.count
             found.seen += time.count
             found.expected += expected * steps.steps
-        time_s = steps.mean_s(time, expected)
+        time_s = steps.step_time_s(time, expected)
         fused = bool(node and node.product and "Fused" in time.kernel and node.product not in times.nodes)
         found.fused += fused
         taken = _rows_with_time(name, nodes, fused, loops)
@@ -244,7 +244,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneS
         key = (op_of_kernel(time.kernel), scope if pass_name != UPDATE else "", pass_name)
         known = sums.setdefault(key, [0.0, 0.0])
         known[0] += time.count
-        known[1] += steps.mean_s(time)
+        known[1] += steps.step_time_s(time)
     fixed = {"kind": "other", "dtype": STAND_IN, "engine": default_engine("other", STAND_IN)}
     rows = [
         {

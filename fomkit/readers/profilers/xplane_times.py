@@ -318,7 +318,7 @@ class PlaneSteps:
     step_s: tuple[float, ...]
     cold_s: float | None = None
 
-    def mean_s(self, time: NodeTime, count: float = 0.0) -> float:
+    def step_time_s(self, time: NodeTime, count: float = 0.0) -> float:
         """Return a node's time in a step [s]: the median over steps if its executions fill them, else the mean.
 
         `count`: executions in a step of a node that was not recorded each time: the mean then counts for all.
