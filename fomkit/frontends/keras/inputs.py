@@ -187,7 +187,7 @@ def split_values(data: Values) -> tuple[Values, Values]:
 
 
 @dataclass
-class Handed:
+class ApplyArgs:
     """Gradients and variables that the optimizer got while the step was traced."""
 
     gradients: list[Any] = field(default_factory=list)
@@ -195,7 +195,7 @@ class Handed:
 
 
 @contextmanager
-def watch_update(optimizer: Any, seen: Handed, *, run: bool) -> Iterator[None]:
+def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None]:
     """Record the optimizer's arguments inside the block; its own ops are traced only if ``run``."""
     if optimizer is None:
         yield
