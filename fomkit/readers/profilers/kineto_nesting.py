@@ -165,7 +165,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
     return Call(f"aten::{name}", arguments, results), schema
 
 
-def loose(signature: Signature, default_dtype: str) -> list[Any]:
+def positional_arguments(signature: Signature, default_dtype: str) -> list[Any]:
     """Return the arguments of a call whose overload is unknown, by position."""
     given = _Arguments(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]

@@ -17,7 +17,7 @@ from fomkit.frontends.lowering.aten import find_rule
 from fomkit.frontends.lowering.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Dimensions, TracedOp
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.readers.profilers.kineto_device import collective_word, is_collective, is_copy, message_of
-from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, loose
+from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, positional_arguments
 from fomkit.readers.profilers.kineto_results import with_results
 from fomkit.readers.profilers.kineto_steps import Executions, Key
 from fomkit.readers.profilers.kineto_stream import Events, Signature
@@ -91,7 +91,7 @@ def _attention_sizes(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
 
 
 def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) -> TracedOp:
-    arguments = loose(signature, default_dtype)
+    arguments = positional_arguments(signature, default_dtype)
     try:
         attention = name == "scaled_dot_product_attention"
         dimensions, dtype = _attention_sizes(arguments) if attention else _rnn_sizes(name, arguments)
