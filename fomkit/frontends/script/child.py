@@ -30,7 +30,7 @@ _TIDY_S = 10.0
 T = TypeVar("T")
 
 
-class Stop(BaseException):
+class StopProgram(BaseException):
     """Ends the user's program; an ``except Exception`` in it does not catch this."""
 
 
@@ -104,7 +104,7 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
         late = threading.Timer(_TIDY_S, os._exit, (0,))
         late.daemon = True
         late.start()
-        raise Stop
+        raise StopProgram
 
     return on_taken
 
