@@ -57,8 +57,8 @@ def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
         except Stopped:
             pass
-        assert watch.taken is not None
-        return draft_script(watch.taken, {"name": "train", "where": str(path), "path": str(path)}).profile()
+        assert watch.captured is not None
+        return draft_script(watch.captured, {"name": "train", "where": str(path), "path": str(path)}).profile()
 
     return run_text
 

@@ -147,8 +147,8 @@ def run(libraries: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
         except Stopped:
             pass
-        assert watch.taken is not None
-        return draft_script(watch.taken, {"name": "train"}).profile()
+        assert watch.captured is not None
+        return draft_script(watch.captured, {"name": "train"}).profile()
 
     return run_text
 

@@ -39,13 +39,13 @@ class Watch(Protocol[T]):
 
     `rounds`: steps seen.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
-    `taken`: the best step so far.
+    `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
     rounds: int
     is_over: bool
-    taken: T | None
+    captured: T | None
 
     @property
     def seen(self) -> str:
@@ -93,9 +93,9 @@ def _failure(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object
 def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
     """Return the function called on capture: it leaves the draft and ends the program unless more is to follow."""
 
-    def on_taken(taken: T, is_all: bool = True) -> None:
+    def on_capture(capture: T, is_all: bool = True) -> None:
         try:
-            answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
+            answer.leave({"draft": asdict(framework.draft(capture, request, ""))})
         except Exception as error:  # otherwise the user's code might swallow the error and train on
             answer.leave(_failure(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
@@ -106,7 +106,7 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
         late.start()
         raise StopProgram
 
-    return on_taken
+    return on_capture
 
 
 def _no_step_error(
@@ -157,12 +157,12 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
             run_program(path, request["arguments"])
     except BaseException as raised:  # the program may raise anything, even SystemExit; the parent reports it
         error = raised
-    if watch.taken is None:
+    if watch.captured is None:
         return _failure(_no_step_error(error, watch, framework, request), quotes=isinstance(error, SystemExit))
     if watch.is_over:
         return {}  # the answer was left when the program was stopped
     try:
-        return {"draft": asdict(framework.draft(watch.taken, request, _why_fewer(error, watch, request)))}
+        return {"draft": asdict(framework.draft(watch.captured, request, _why_fewer(error, watch, request)))}
     except Exception as raised:  # the user's step may fail where only its shapes are known
         return _failure(explain_exception(raised, request["where"], path))
 

@@ -23,7 +23,7 @@ from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_watch import FIT, FitWatch, Taken, Training, first_axis
+from fomkit.frontends.script.keras_watch import FIT, Capture, FitWatch, Training, first_axis
 from fomkit.frontends.step import Draft
 
 
@@ -123,8 +123,8 @@ def _further_fits(training: Training) -> list[int]:
     return sorted({node.lineno for node in fits if node.lineno > training.line})
 
 
-def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
-    training = taken.training
+def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
+    training = capture.training
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
     yield f"batch {batch:,}, the largest that was seen; an epoch {epoch.origin}"
@@ -136,8 +136,8 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     steps = training.model.steps_per_execution
     if steps > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
-    if taken.others:
-        others = ", ".join(f"{other.way} at {other.place}" for other in taken.others)
+    if capture.others:
+        others = ", ".join(f"{other.way} at {other.place}" for other in capture.others)
         yield f"partial: the program trains elsewhere too, which is left out: {others}"
     if further := _further_fits(training):
         lines = " and ".join(map(str, further))
@@ -175,13 +175,13 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
         ) from error
 
 
-def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "") -> Draft:
+def draft_script(capture: Capture, request: dict[str, Any], partial_because: str = "") -> Draft:
     """Make the draft.
 
     `request`: with the ``name`` of the profile, the ``path`` of the program, and ``where``, its name in messages;
     `partial_because`: why the program ended before the wanted step; "" if it did not.
     """
-    training, where = taken.training, request["where"]
+    training, where = capture.training, request["where"]
     model, own = training.model, training.own
     batch = first_axis(training.batch if own is None else own.tensors(training.batch))
     if model is None:
@@ -202,7 +202,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     sized = _traced(training, batch, request)
     draft = make_draft(
         workload, Request(request["name"], where, "train", {}), describe_model(model, "train"), sized,
-        list(_run_notes(taken, batch, epoch)),
+        list(_run_notes(capture, batch, epoch)),
     )  # fmt: skip
     return replace(draft, notes=[f"partial: {partial_because}", *draft.notes]) if partial_because else draft
 
