@@ -158,7 +158,7 @@ HELD_OUT = "device left out"
 MACHINES = "median of machines"
 MAX_SCORED_TIMINGS = 100
 """Largest number of scored timings of one kind, format and pass of a machine, spread evenly over its table."""
-FEWEST = 20
+MIN_TIMINGS = 20
 ROOFLINE = "datasheet roofline"
 _KEYS = ["dtype", "engine", "kind", "pass_name"]
 
@@ -171,7 +171,7 @@ def _machine_parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
     passes = timings["pass_name"].where(timings["kind"].isin(["conv", "rnn"]), "").fillna("")
     for key, rows in timings.groupby([timings[name] for name in _KEYS[:3]] + [passes], sort=True):
         dtype, engine, kind, word = map(str, key)
-        if len(rows) >= FEWEST and machine.device.peak(dtype, engine) is not None:
+        if len(rows) >= MIN_TIMINGS and machine.device.peak(dtype, engine) is not None:
             places = np.unique(
                 np.linspace(0, len(rows) - 1, min(MAX_SCORED_TIMINGS, len(rows))).round().astype(int)
             )
