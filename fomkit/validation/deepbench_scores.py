@@ -232,7 +232,7 @@ PIECES: Mapping[str, str] = {
     "attn_post_proj": "projections", "mlp_up_proj": "projections", "mlp_down_proj": "projections",
 }  # fmt: skip
 """Vidur's pieces to fomkit's groups of pieces."""
-FOUR = ("norm", "positions", "activation", "addition")
+MOST_TIMED_PIECES = ("norm", "positions", "activation", "addition")
 """Groups with more timings than in any other table; all four together have a line."""
 
 
@@ -259,11 +259,11 @@ def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str
 def _piece_lines(
     parts: Sequence[Mapping[str, Cases]], comparison: str, machine: str, level: float
 ) -> Iterator[Score]:
-    """Score each group of pieces of a board, and the groups of `FOUR` together."""
+    """Score each group of pieces of a board, and the groups of `MOST_TIMED_PIECES` together."""
     whats = list(dict.fromkeys(what for part in parts for what in part))
     joined = {what: join_cases([part[what] for part in parts if what in part]) for what in whats}
-    four = join_cases([joined[what] for what in FOUR if what in joined])
-    for what, cases in ((", ".join(FOUR), four), *joined.items()):
+    four = join_cases([joined[what] for what in MOST_TIMED_PIECES if what in joined])
+    for what, cases in ((", ".join(MOST_TIMED_PIECES), four), *joined.items()):
         yield score(cases, comparison, "op", machine, what, interval=level)
 
 
