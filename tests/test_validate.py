@@ -26,7 +26,7 @@ from fomkit.profiles.metrics import METRICS
 from fomkit.validation import deepbench_folds as folds
 from fomkit.validation import graphs
 from fomkit.validation import scores as scoring
-from fomkit.validation.deepbench_scores import NAME as DENSE
+from fomkit.validation.deepbench_scores import EIE as DENSE
 from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, median_line, score_sheets
 from fomkit.validation.framework import FORWARD, accumulate, backward, backward_alone
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped

@@ -130,7 +130,7 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     return SheetScores([*medians, *grouped, *few], pooled, whole_sheets, thin)
 
 
-NAME = "EIE's dense layers"
+EIE = "EIE's dense layers"
 _WORDS = ("machine", "kind", "dtype", "layout")
 _NUMBERS = ("batch", "b", "m", "n", "k", "trans_a", "trans_b", "time_s")
 _OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
@@ -150,7 +150,7 @@ def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
         batches = rows.groupby("batch", sort=True)
         parts = {f"batch {batch:g}": _dense_cases(some, str(machine), level) for batch, some in batches}
         named = {**parts, "all": join_cases(parts.values())}
-        lines += [score(cases, NAME, "op", str(machine), what, interval=level) for what, cases in named.items()]
+        lines += [score(cases, EIE, "op", str(machine), what, interval=level) for what, cases in named.items()]
     return lines
 
 

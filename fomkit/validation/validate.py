@@ -21,6 +21,7 @@ from fomkit.plan.run import unit_per_day
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores, scores
 from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
+from fomkit.validation.deepbench_scores import EIE as DENSE
 from fomkit.validation.deepbench_scores import (
     FEW,
     GROUPED,
@@ -29,7 +30,6 @@ from fomkit.validation.deepbench_scores import (
     choose_sheets,
     dense_layer_scores,
 )
-from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, compare_labels, counted_devices, label_cases
 from fomkit.validation.published_steps import (
