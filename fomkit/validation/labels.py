@@ -84,7 +84,7 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     return found.assign(seconds=found["seconds"] - found["harness_s"])
 
 
-SEEN = 3.0
+MIN_HARNESS_MULTIPLE = 3.0
 """A call is scored if its label less the harness is at least this multiple of the harness for each op it starts.
 Shorter labels are mostly harness: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
 MOSTLY = 0.97
@@ -99,7 +99,7 @@ def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDAr
     """
     words = {"fw": "forward", "bw": "backward", "acc": "backward"}
     spent = calls["seconds"].clip(lower=0.0) * calls["count"]
-    seen = (calls["flag"] == "") & (calls["seconds"] >= SEEN * calls["harness_s"])
+    seen = (calls["flag"] == "") & (calls["seconds"] >= MIN_HARNESS_MULTIPLE * calls["harness_s"])
     keys = [calls["device"], calls["graph"], calls["label"].map(words)]
     sums = pd.DataFrame({"all": spent, "seen": spent.where(seen, 0.0)}).groupby(keys).sum()
     found: dict[str, list[float]] = {}

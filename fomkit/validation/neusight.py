@@ -24,7 +24,7 @@ from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
-from fomkit.validation.labels import PEERS, SEEN, whole_over_calls
+from fomkit.validation.labels import MIN_HARNESS_MULTIPLE, PEERS, whole_over_calls
 from fomkit.validation.scores import (
     Cases,
     Score,
@@ -54,13 +54,13 @@ def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFram
     """
     doubtful = labels["flag"] != ""
     started = labels.join(timed.groupby(_CALL).size().rename("started"), on=_CALL)["started"].fillna(1)
-    short = ~doubtful & (labels["seconds"] < SEEN * started * labels["harness_s"])
+    short = ~doubtful & (labels["seconds"] < MIN_HARNESS_MULTIPLE * started * labels["harness_s"])
     rows = labels[~doubtful & ~short]
     joined = rows.join(per_call(timed), on=_CALL)
     unknown = joined["time_s"].isna()
     reasons = {
         "label flagged as doubtful": int(doubtful.sum()),
-        f"label below {SEEN:g} times its harness for each op": int(short.sum()),
+        f"label below {MIN_HARNESS_MULTIPLE:g} times its harness for each op": int(short.sum()),
         "no kernel by the rules, or no time": int(unknown.sum()),
     }
     return joined[~unknown], {reason: count for reason, count in reasons.items() if count}
