@@ -21,7 +21,7 @@ PEERS: Mapping[str, str] = {
 }  # fmt: skip
 """Published predictors to the prefixes of their columns."""
 MODES: Mapping[str, str] = {"inf": "inference", "train": "training"}
-IDLE = ("size", "getattr")
+CALLS_WITHOUT_KERNEL = ("size", "getattr")
 """Calls that start no kernel: their label is the time of the harness."""
 _LABELS: Mapping[str, str] = {"fw": "fw_ms", "bw": "bw_ms", "acc": "acc_ms"}
 _PASSES: Mapping[str, str] = {"forward": "fw", "backward": "bw"}
@@ -73,7 +73,7 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     texts = ("device", "graph", "name", "opname", "flag")
     table = read_columns(path, texts, ("count", *_LABELS.values()), optional=("flag",))
     table = table.assign(flag=table["flag"] if "flag" in table.columns else "")
-    idle = table["name"].str.startswith(IDLE) & (table["opname"] == "misc") & (table["fw_ms"] > 0)
+    idle = table["name"].str.startswith(CALLS_WITHOUT_KERNEL) & (table["opname"] == "misc") & (table["fw_ms"] > 0)
     harness_s = table["device"].map(table[idle].groupby("device")["fw_ms"].median()) * _MS
     common = table[["device", "graph", "count", "flag"]].assign(
         call=table["name"], **{"class": table["opname"]}, harness_s=harness_s
