@@ -40,7 +40,7 @@ Vector = NDArray[np.float64]
 
 
 WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
-FEWEST = 2
+MIN_CALLS = 2
 """Fewest calls of a class for a line of its own; fewest machines from which a use is fitted."""
 _CALL = ["graph", "call", "label"]
 
@@ -80,7 +80,7 @@ def call_scores(scored: pd.DataFrame, comparison: str, machine: str) -> Iterator
         return
     yield score(cases_of_calls(scored), comparison, "op", machine, "all")
     for (name, label), rows in scored.groupby(["class", "label"], sort=True):
-        if len(rows) >= FEWEST:
+        if len(rows) >= MIN_CALLS:
             yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {WORDS[str(label)]}")
 
 
@@ -125,15 +125,15 @@ def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = M
     """Fit the errors that use in a step adds, from calls and whole passes of several machines.
 
     `calls`: machine to the table of `calls_by_group`; `wholes`: machine to the ratios of `whole_over_calls`.
-    Returns the uses by group; groups on fewer than `FEWEST` machines keep the shipped values.
+    Returns the uses by group; groups on fewer than `MIN_CALLS` machines keep the shipped values.
     """
-    if len(calls) < FEWEST:
+    if len(calls) < MIN_CALLS:
         return USES
     every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(USES)
     for group, cases in every.groupby("group", sort=True):
-        if cases["machine"].nunique() >= FEWEST:
+        if cases["machine"].nunique() >= MIN_CALLS:
             found[str(group)] = Use(_spread(cases), _spread(_pass_totals(cases)))
-    if len(wholes) >= FEWEST:
+    if len(wholes) >= MIN_CALLS:
         ratios = pd.concat(
             [pd.DataFrame({"machine": name, "seconds": np.exp(own)}) for name, own in wholes.items()]
         )
