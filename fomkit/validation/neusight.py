@@ -39,7 +39,7 @@ from fomkit.validation.scores import (
 Vector = NDArray[np.float64]
 
 
-WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
+PASS_OF_LABEL = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
 MIN_CALLS = 2
 """Fewest calls of a class for a line of its own; fewest machines from which a use is fitted."""
 _CALL = ["graph", "call", "label"]
@@ -81,7 +81,7 @@ def call_scores(scored: pd.DataFrame, comparison: str, machine: str) -> Iterator
     yield score(cases_of_calls(scored), comparison, "op", machine, "all")
     for (name, label), rows in scored.groupby(["class", "label"], sort=True):
         if len(rows) >= MIN_CALLS:
-            yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {WORDS[str(label)]}")
+            yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {PASS_OF_LABEL[str(label)]}")
 
 
 _ENDS = ["time_s", "low_s", "high_s"]
