@@ -187,7 +187,7 @@ def cases_of(predicted: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     return cases_of_spans([one.seconds(pass_name) for one, _ in predicted], [span for _, span in predicted])
 
 
-LINES: tuple[tuple[str, str, str | None], ...] = (
+MODEL_LINES: tuple[tuple[str, str, str | None], ...] = (
     ("all", "step", None),
     ("inference", "forward", "inference"),
     ("training", "step", "training"),
@@ -199,7 +199,7 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
 
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
-    for what, pass_name, mode in LINES:
+    for what, pass_name, mode in MODEL_LINES:
         predicted = chosen(found, pass_name, mode)
         if predicted:
             cases = cases_of(predicted, pass_name)
