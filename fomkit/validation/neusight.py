@@ -176,7 +176,7 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
     return found
 
 
-def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
+def outcomes_of(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
     """Return the labels with a measured and a predicted time of a pass, of one mode or all."""
     of_mode = ((one, one.spans[pass_name]) for one in found if mode in (None, one.label["mode"]))
     return [(one, span) for one, span in of_mode if span is not None and one.seconds(pass_name) > 0]
@@ -200,7 +200,7 @@ MODEL_LINES: tuple[tuple[str, str, str | None], ...] = (
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
     for what, pass_name, mode in MODEL_LINES:
-        predicted = chosen(found, pass_name, mode)
+        predicted = outcomes_of(found, pass_name, mode)
         if predicted:
             cases = cases_of(predicted, pass_name)
             by_peer = {peer: [one.seconds(pass_name, peer) for one, _ in predicted] for peer in PEERS}
@@ -439,6 +439,6 @@ def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
     """Return labels of devices with their own table, by pass, and their ratios as cases, for pooled figures."""
     counted = counted_devices(found.outcomes.get(OWN, {}), folder)
     predicted = [
-        (chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
+        (outcomes_of(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
     ]
     return [*(cases_of(labels, name) for labels, name in predicted if labels), *ratio_cases(counted)]
