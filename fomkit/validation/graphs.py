@@ -255,21 +255,21 @@ class LabelFolder:
         return as_machine(imported, device, self.facts(device))
 
 
-PLACE = ["graph", "call", "class", "label", "in_step"]
+CALL_COLUMNS = ["graph", "call", "class", "label", "in_step"]
 """Columns that identify the call a kernel belongs to."""
 
 
 def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> pd.DataFrame:
     """Predict the kernels of op graphs, through the same stages as ``fomkit predict``.
 
-    `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `PLACE`.
+    `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `CALL_COLUMNS`.
     """
     rows = ops.reset_index(drop=True)
     if machine.device.peak("fp32", "matrix") is not None:
         # AMD's libraries run fp32 products on the matrix units; NVIDIA's have none for fp32.
         rows = rows.assign(engine=rows["engine"].mask(rows["kind"] == "gemm", "matrix"))
-    timed = predict_ops(rows.drop(columns=PLACE), with_fits(machine), interval=level).ops
-    return timed.assign(**{name: rows[name].to_numpy() for name in PLACE})
+    timed = predict_ops(rows.drop(columns=CALL_COLUMNS), with_fits(machine), interval=level).ops
+    return timed.assign(**{name: rows[name].to_numpy() for name in CALL_COLUMNS})
 
 
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:
