@@ -173,7 +173,7 @@ def architecture_of(name: str, path: Path) -> str:
 NO_PROFILES = Profiles("", "", "")
 
 
-def shipped() -> Path:
+def shipped_labels() -> Path:
     """Return the folder of the tables that ship with fomkit."""
     return shipped_folder("validation") / "neusight"
 
@@ -199,9 +199,9 @@ class LabelFolder:
         return next((path for end in (".csv", ".csv.gz") if (path := self.path / f"{name}{end}").is_file()), None)
 
     def _or_shipped(self, name: str) -> Path:
-        found = self.find(name) or LabelFolder(shipped()).find(name)
+        found = self.find(name) or LabelFolder(shipped_labels()).find(name)
         if found is None:
-            raise FomkitError(str(shipped()), f"has no {name}.csv. Install fomkit again.")
+            raise FomkitError(str(shipped_labels()), f"has no {name}.csv. Install fomkit again.")
         return found
 
     @cached_property
@@ -236,7 +236,7 @@ class LabelFolder:
 
     def facts(self, device: str) -> Machine | None:
         """Make a machine of the facts in the lists of devices; None if no list has the device."""
-        lists = [path for path in (self.find("devices"), shipped() / "devices.csv") if path is not None]
+        lists = [path for path in (self.find("devices"), shipped_labels() / "devices.csv") if path is not None]
         return next((found for path in lists if (found := facts_only(device, path)) is not None), None)
 
     def architecture(self, device: str) -> str:

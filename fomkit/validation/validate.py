@@ -30,7 +30,7 @@ from fomkit.validation.deepbench_scores import (
     choose_sheets,
     dense_layer_scores,
 )
-from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, compare_labels, counted_devices, label_cases
 from fomkit.validation.published_steps import (
     CHOSEN,
@@ -355,7 +355,7 @@ def validate(
     default: all, with medians; `level`: level of the intervals.
     """
     tables = shipped_folder("validation")
-    folder = LabelFolder(data or shipped())
+    folder = LabelFolder(data or shipped_labels())
     chosen = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
     scored = deepbench_scores.score_sheets(chosen, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)
