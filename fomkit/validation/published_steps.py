@@ -59,7 +59,7 @@ _SIZES = ("hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads",
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
 FRACTIONS = np.arange(0.2, 0.5, 0.005)
 """Candidates for attention's share of the peak, from which one is chosen on other rows."""
-OTHER = 0.4
+OTHER_FRACTION = 0.4
 """Second share at which each step is projected, to derive the time of its attention from the difference."""
 HOST_S = tuple(np.arange(40e-6, 68e-6, 2e-6).tolist())
 """Candidates for the host time of an op [s], from which one is chosen on other rows."""
@@ -151,11 +151,11 @@ def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others:
     """Return each model's rows as cases, with the rate of attention chosen on the rows of the other models.
 
     A step is treated as linear in the time of its attention; its interval keeps its factors. `others`: the rows'
-    steps with attention at `OTHER`.
+    steps with attention at `OTHER_FRACTION`.
     """
     stated = np.array([row.layout.attention_peak_fraction for row in rows], np.float64)
     ends = np.array([span.ends for span in spans])
-    slope = (ends[:, 0] - np.array([span.value for span in others])) / (1 / stated - 1 / OTHER)
+    slope = (ends[:, 0] - np.array([span.value for span in others])) / (1 / stated - 1 / OTHER_FRACTION)
     times = ends[:, 0] + slope * (1 / FRACTIONS[:, None] - 1 / stated)
     names, measured = np.array([row.model.name for row in rows]), np.array([row.step_s for row in rows])
     value = ends[:, 0].copy()
@@ -195,7 +195,7 @@ def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
     for name, rows in sets.items():
         machine = rows[0].machine.name
         # Both steps of a row in succession: they share predicted times, and only the last few plans are cached.
-        pairs = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
+        pairs = [[row, row.with_attention(OTHER_FRACTION)] if name == MPT else [row] for row in rows]
         spans, *others = zip(*([one.projected() for one in both] for both in pairs), strict=True)
         found = {"steps": _cases_of_rows(rows, spans)}
         if name == MPT:
