@@ -328,7 +328,7 @@ VISION_NOTE = (
 )
 FEWEST_ALIKE = 4
 """Fewest steps of a family, or with the same largest part, for a line of their own."""
-SHARE = 0.5
+MIN_PART_SHARE = 0.5
 """Share of a step's predicted time from which the step is assigned to its largest part."""
 
 
@@ -344,9 +344,9 @@ class ImageStep(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The largest part of the step as "mostly PART"; "no part above half" if none reaches `SHARE`."""
+        """The largest part of the step as "mostly PART"; "no part above half" if none reaches `MIN_PART_SHARE`."""
         most = max(self.shares, key=lambda name: self.shares[name])
-        return f"mostly {most}" if self.shares[most] >= SHARE else "no part above half"
+        return f"mostly {most}" if self.shares[most] >= MIN_PART_SHARE else "no part above half"
 
 
 def parts_of(ops: pd.DataFrame) -> pd.Series[str]:
