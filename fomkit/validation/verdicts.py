@@ -190,7 +190,7 @@ def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
     return {"count": len(pairs), "mean_factor": factor, "mean_error": error, "inside": inside}
 
 
-FEWEST = 3
+MIN_MODELS = 3
 """Fewest models from which the difference of host terms between two machines is estimated."""
 
 
@@ -262,7 +262,7 @@ def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | 
         if machine == new and there is not None and here is not None:
             logs.append(math.log(there / here))
     # About 0, not about the mean: the term is added to the other machine unchanged.
-    return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= FEWEST else None
+    return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= MIN_MODELS else None
 
 
 def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tuple[ExtendedProjection, ...]:
