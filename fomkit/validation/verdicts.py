@@ -24,7 +24,7 @@ STEP_HOST_S = 10e-3
 """Longest time that a framework's training loop spends on one step besides its kernels [s]."""
 FEW_STEPS, START_UP_S = 100, 60.0
 """In epochs of at most this many steps, time beside the device's of at most this length [s] may be start-up."""
-SLOWER = 0.95
+SLOWER_RATIO = 0.95
 """A machine counts as slower than another below this measured ratio of speeds; above it they count as equal."""
 
 
@@ -33,7 +33,7 @@ def _slower_where_faster(cells: Sequence[Cell]) -> str:
     for cell in cells:
         for other in cells:
             measured, projected = ratio_to(cell, other)
-            if projected is not None and projected.low > 1 and measured < SLOWER:
+            if projected is not None and projected.low > 1 and measured < SLOWER_RATIO:
                 return f"{cell.machine} is slower than {other.machine}, though its device is faster"
     return ""
 
