@@ -93,7 +93,7 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
 
 
 Agreement = Literal["inside", "ambiguous", "outside"]
-WIDER = 0.95
+AMBIGUOUS_LEVEL = 0.95
 """Outside its interval but inside that of this level, a cell is ambiguous: the model neither holds nor fails."""
 
 
@@ -121,7 +121,7 @@ def agreement(value: float, low: float, high: float, span: Span) -> Agreement:
     """Return whether a measured value is in a projected interval; low and high are the value's own spread."""
     if span.low <= value <= span.high:
         return "inside"
-    wide = at_level(span, max(WIDER, span.level))
+    wide = at_level(span, max(AMBIGUOUS_LEVEL, span.level))
     touches = low <= span.high and high >= span.low
     return "ambiguous" if touches or wide.low <= value <= wide.high else "outside"
 
