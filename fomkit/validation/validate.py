@@ -113,7 +113,7 @@ def _headlines(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[H
             }  # fmt: skip
 
 
-class Earlier(TypedDict):
+class HistoryEntry(TypedDict):
     """Figures of an earlier version, by the names of headlines."""
 
     date: str
@@ -121,7 +121,7 @@ class Earlier(TypedDict):
     figures: dict[str, float]
 
 
-def read_history(path: Path) -> list[Earlier]:
+def read_history(path: Path) -> list[HistoryEntry]:
     """Read the figures of earlier versions; an empty cell is left out."""
     return [
         {"date": row.pop("date"), "version": row.pop("version"),
@@ -171,7 +171,7 @@ ValidationContent = TypedDict("ValidationContent", {
     "schema": str, "fomkit": str, "interval": float, "full": bool, "regressed": bool, "said": list[str],
     "lines": list[scores.ScoreContent], "published": list[Published], "aims": list[scores.AimContent],
     "not_scored": list[NotScored], "published_as": str, "sets": list[SetText], "headlines": list[Headline],
-    "history": list[Earlier],
+    "history": list[HistoryEntry],
 })  # fmt: skip
 
 
