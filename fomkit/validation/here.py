@@ -35,7 +35,7 @@ QUICK_NARROW = ("multilayer_perceptron", "convolutional", "encoder")
 """Models that the quick plan also times in a narrower number format."""
 NARROW: Precision = "bf16"
 THREADS = 2
-SPARE = 0.5
+MIN_FREE_CORES = 0.5
 """Cores that must be free, by the mean load of a minute, before threads are timed; our own load is about 1."""
 BUDGET_S = {"quick": 240.0, "default": 900.0}
 """Time budget [s] of each profile; more than the plans have, because ten models have more ops than one."""
@@ -197,7 +197,7 @@ def _over_threads(
     cores, load = proving.tools.cores(), proving.tools.load()
     if cores < THREADS:
         proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
-    elif load is not None and load > cores - SPARE:
+    elif load is not None and load > cores - MIN_FREE_CORES:
         why = f"the load is {load:.2g} on {cores} cores: threads would wait for other processes"
         proving.skipped.append(("ratio of threads", why))
     else:
