@@ -58,7 +58,7 @@ def _claim_cells(cell: grid.Judged) -> list[str]:
     ]  # fmt: skip
 
 
-def _extended_line(cell: grid.Judged, one: grid.Told) -> str:
+def _extended_line(cell: grid.Judged, one: grid.ExtendedContent) -> str:
     quantity = cell["quantity"]
     inside = "inside" if one["inside"] else "outside"
     return (

@@ -173,14 +173,14 @@ def _column(model: ModelProfile, columns: Iterable[str]) -> str:
     return next((one for one in columns if framework in one.split("/")), framework)
 
 
-Told = TypedDict("Told", {"value": float, "low": float, "high": float, "told_by": str, "error": float,
+ExtendedContent = TypedDict("Told", {"value": float, "low": float, "high": float, "told_by": str, "error": float,
                           "inside": bool})  # fmt: skip
 Judged = TypedDict("Judged", {
     "model": str, "machine": str, "batch": int | None, "quantity": str, "basis": str, "measured": Ends,
     "projected": Ends | None, "error": float | None, "inside": bool | None, "explained": float | None,
     "ratio": float | None, "projected_ratio": Ends | None, "ratio_agrees": str | None, "claim": str | None,
-    "agrees": str | None, "cause": str, "holds": str | None, "calibrated": Told | None,
-    "with_host_term": Told | None, "sources": list[str], "rows": list[str],
+    "agrees": str | None, "cause": str, "holds": str | None, "calibrated": ExtendedContent | None,
+    "with_host_term": ExtendedContent | None, "sources": list[str], "rows": list[str],
 })  # fmt: skip
 OfMachine = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
 Summaries = TypedDict("Summaries", {"absolute": Summary | None, "ratio": Summary | None,
@@ -200,9 +200,9 @@ GridContent = TypedDict("GridContent", {
 })  # fmt: skip
 
 
-def _extended_content(projection: ExtendedProjection) -> Told:
+def _extended_content(projection: ExtendedProjection) -> ExtendedContent:
     told_by = f"{projection.reference.model} on {projection.reference.machine}"
-    return as_content(Told, span_content(projection.projected), projection, told_by=told_by)
+    return as_content(ExtendedContent, span_content(projection.projected), projection, told_by=told_by)
 
 
 def _row(
