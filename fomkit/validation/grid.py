@@ -175,7 +175,7 @@ def _column(model: ModelProfile, columns: Iterable[str]) -> str:
 
 ExtendedContent = TypedDict("Told", {"value": float, "low": float, "high": float, "told_by": str, "error": float,
                           "inside": bool})  # fmt: skip
-Judged = TypedDict("Judged", {
+ComparedCell = TypedDict("Judged", {
     "model": str, "machine": str, "batch": int | None, "quantity": str, "basis": str, "measured": Ends,
     "projected": Ends | None, "error": float | None, "inside": bool | None, "explained": float | None,
     "ratio": float | None, "projected_ratio": Ends | None, "ratio_agrees": str | None, "claim": str | None,
@@ -187,7 +187,7 @@ Summaries = TypedDict("Summaries", {"absolute": Summary | None, "ratio": Summary
                                     "calibrated": Summary | None, "with_host_term": Summary | None})  # fmt: skip
 ComparedContent = TypedDict("ComparedContent", {
     "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "baseline": str | None,
-    "foms": list[OfMachine], "cells": list[Judged], "notes": list[str], "summary": Summaries,
+    "foms": list[OfMachine], "cells": list[ComparedCell], "notes": list[str], "summary": Summaries,
 })  # fmt: skip
 CellContent = TypedDict("CellContent", {
     "model": str, "machine": str, "framework": str, "mode": str, "batch": int | None, "sample_per_s": Ends | None,
@@ -207,10 +207,10 @@ def _extended_content(projection: ExtendedProjection) -> ExtendedContent:
 
 def _row(
     all_verdicts: CellVerdict, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
-) -> Judged:
+) -> ComparedCell:
     cell = all_verdicts.cell
     return as_content(
-        Judged, cell, all_verdicts, basis=cell.rows[0].basis, ratio_agrees=all_verdicts.ratio_agreement,
+        ComparedCell, cell, all_verdicts, basis=cell.rows[0].basis, ratio_agrees=all_verdicts.ratio_agreement,
         error=None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
         agrees=all_verdicts.agreement,
         calibrated=next((_extended_content(other) for other in calibrated if other.cell is cell), None),
