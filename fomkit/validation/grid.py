@@ -182,12 +182,12 @@ ComparedCell = TypedDict("Judged", {
     "agrees": str | None, "cause": str, "holds": str | None, "calibrated": ExtendedContent | None,
     "with_host_term": ExtendedContent | None, "sources": list[str], "rows": list[str],
 })  # fmt: skip
-OfMachine = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
+MachineFom = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
 Summaries = TypedDict("Summaries", {"absolute": Summary | None, "ratio": Summary | None,
                                     "calibrated": Summary | None, "with_host_term": Summary | None})  # fmt: skip
 ComparedContent = TypedDict("ComparedContent", {
     "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "baseline": str | None,
-    "foms": list[OfMachine], "cells": list[ComparedCell], "notes": list[str], "summary": Summaries,
+    "foms": list[MachineFom], "cells": list[ComparedCell], "notes": list[str], "summary": Summaries,
 })  # fmt: skip
 CellContent = TypedDict("CellContent", {
     "model": str, "machine": str, "framework": str, "mode": str, "batch": int | None, "sample_per_s": Ends | None,
@@ -238,12 +238,12 @@ def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, floa
     ]
 
 
-def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[OfMachine]:
+def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[MachineFom]:
     """Compute, for each machine, the geometric means of the claimed ratios as measured and as projected."""
     by_machine: dict[str, dict[str, tuple[float, Span]]] = {}
     for place, (machine, ratio, span) in enumerate(_claimed_ratios(all_verdicts)):
         by_machine.setdefault(machine, {})[str(place)] = ratio, span
-    found = list[OfMachine]()
+    found = list[MachineFom]()
     for machine, cells in by_machine.items():
         alone = Rates(str(baseline), "", {name: Span.exact(1.0, span.level) for name, (_, span) in cells.items()})
         merit = figure_of_merit(alone, Rates(machine, "", {name: span for name, (_, span) in cells.items()}))
