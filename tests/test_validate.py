@@ -225,7 +225,9 @@ def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
 
 def test_twenty_known_rows_are_not_scored(gemm_part) -> None:
     machine, part = gemm_part
-    assert [len(cases) for cases in folds.few_rows_cases(part, machine, 0.8)] == [len(part.rows) - folds.KNOWN] * 5
+    assert [len(cases) for cases in folds.few_rows_cases(part, machine, 0.8)] == [
+        len(part.rows) - folds.KNOWN_ROWS
+    ] * 5
 
 
 def test_dense_layers_of_another_source_are_met_within_two_sources_noise() -> None:

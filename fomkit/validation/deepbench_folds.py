@@ -207,17 +207,17 @@ def cross_validated_cases(
             yield what, Cases(*(column[kept] for column in vars(found).values()))
 
 
-KNOWN = 20
+KNOWN_ROWS = 20
 SEEDS = range(5)
 KINDS = ("gemm", "conv", "rnn")
 
 
 def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases]:
     """Predict the rows of a part from 20 of them, once per seed; the 20 known rows are not scored."""
-    if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
+    if part.kind not in KINDS or len(part.rows) < 2 * KNOWN_ROWS:
         return
     others = others_of(machine)
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
-        chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
+        chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN_ROWS, replace=False)] = True
         yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, others)

@@ -20,7 +20,7 @@ from fomkit.plan.content import as_content
 from fomkit.plan.run import unit_per_day
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores, scores
-from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
+from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN_ROWS, SEEDS, read_sheets
 from fomkit.validation.deepbench_scores import EIE as DENSE
 from fomkit.validation.deepbench_scores import (
     FEW,
@@ -186,8 +186,8 @@ def _data_notes(full: bool) -> tuple[str, ...]:
     return (
         f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} (row-major: a "
         f"workbook's m is our n). Everything is refitted without the fold; {way}.",
-        f"{FEW}: {KNOWN} known rows of each kind and pass, seeds {', '.join(map(str, SEEDS))}; the others are "
-        "scored.",
+        f"{FEW}: {KNOWN_ROWS} known rows of each kind and pass, by seeds {', '.join(map(str, SEEDS))}; the others "
+        "are scored.",
         "Labels are never fitted. Medians over sheets are of absolute values.",
         f"{FACTS}, {HELD_OUT}: no timing of the device, or of another board of its chip, is used to estimate "
         f"typical utilisation; {MAX_SCORED_TIMINGS} timings of a kind at most are scored.",
