@@ -204,11 +204,11 @@ def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
     fold = folds.group_folds(rows, "gemm")
     out = fold == fold[0]
     wrong = rows.assign(_time_s=rows["_time_s"].where(~out, rows["_time_s"] * 7))
-    true, shifted = (folds.crossed(one, "gemm", fold, machine) for one in (rows, wrong))
+    true, shifted = (folds.cross_validate(one, "gemm", fold, machine) for one in (rows, wrong))
     assert np.array_equal(true.value[out], shifted.value[out])
     assert not np.array_equal(true.value[~out], shifted.value[~out])
     known = [one.assign(time_s=one["_time_s"]) for one in (rows, wrong)]
-    true, shifted = (folds.nested(one, fold, machine) for one in known)
+    true, shifted = (folds.nested_validate(one, fold, machine) for one in known)
     assert np.array_equal(true.high[out], shifted.high[out])
     assert not np.array_equal(true.high[~out], shifted.high[~out])
 
@@ -218,7 +218,7 @@ def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
     machine, part = gemm_part
     few = part.rows.reset_index(drop=True)  # of 120 rows or fewer, their errors enter the values
     fold = folds.group_folds(few, "gemm")
-    quick, slow = folds.crossed(few, "gemm", fold, machine), folds.nested(few, fold, machine)
+    quick, slow = folds.cross_validate(few, "gemm", fold, machine), folds.nested_validate(few, fold, machine)
     assert np.allclose(quick.value, slow.value, rtol=1e-9)
     assert 0.3 < np.median(np.log(slow.high / slow.low) / np.log(quick.high / quick.low)) < 3
 

@@ -173,16 +173,16 @@ def _column(model: ModelProfile, columns: Iterable[str]) -> str:
     return next((one for one in columns if framework in one.split("/")), framework)
 
 
-ExtendedContent = TypedDict("Told", {"value": float, "low": float, "high": float, "told_by": str, "error": float,
-                          "inside": bool})  # fmt: skip
-ComparedCell = TypedDict("Judged", {
+ExtendedContent = TypedDict("ExtendedContent", {"value": float, "low": float, "high": float, "told_by": str,
+                                                "error": float, "inside": bool})  # fmt: skip
+ComparedCell = TypedDict("ComparedCell", {
     "model": str, "machine": str, "batch": int | None, "quantity": str, "basis": str, "measured": Ends,
     "projected": Ends | None, "error": float | None, "inside": bool | None, "explained": float | None,
     "ratio": float | None, "projected_ratio": Ends | None, "ratio_agrees": str | None, "claim": str | None,
     "agrees": str | None, "cause": str, "holds": str | None, "calibrated": ExtendedContent | None,
     "with_host_term": ExtendedContent | None, "sources": list[str], "rows": list[str],
 })  # fmt: skip
-MachineFom = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
+MachineFom = TypedDict("MachineFom", {"target": str, "count": int, "measured": float, "projected": Ends})
 Summaries = TypedDict("Summaries", {"absolute": Summary | None, "ratio": Summary | None,
                                     "calibrated": Summary | None, "with_host_term": Summary | None})  # fmt: skip
 ComparedContent = TypedDict("ComparedContent", {
