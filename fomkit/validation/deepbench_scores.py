@@ -156,7 +156,7 @@ def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
 
 HELD_OUT = "device left out"
 MACHINES = "median of machines"
-MAX_SCORED_TIMINGS = 100
+MAX_ROWS = 100
 """Largest number of scored timings of one kind, format and pass of a machine, spread evenly over its table."""
 MIN_TIMINGS = 20
 ROOFLINE = "datasheet roofline"
@@ -172,9 +172,7 @@ def _machine_parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
     for key, rows in timings.groupby([timings[name] for name in _KEYS[:3]] + [passes], sort=True):
         dtype, engine, kind, word = map(str, key)
         if len(rows) >= MIN_TIMINGS and machine.device.peak(dtype, engine) is not None:
-            places = np.unique(
-                np.linspace(0, len(rows) - 1, min(MAX_SCORED_TIMINGS, len(rows))).round().astype(int)
-            )
+            places = np.unique(np.linspace(0, len(rows) - 1, min(MAX_ROWS, len(rows))).round().astype(int))
             yield f"{machine.name} {dtype}/{engine}", f"{kind} {word}".strip(), rows.iloc[places]
 
 

@@ -87,7 +87,7 @@ def read_single_calls(path: Path) -> pd.DataFrame:
 MIN_HARNESS_MULTIPLE = 3.0
 """A call is scored if its label less the harness is at least this multiple of the harness for each op it starts.
 Shorter labels are mostly harness: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
-MIN_SCORED_SHARE = 0.97
+COVERAGE = 0.97
 """Share of a pass's time in calls long enough to be scored, from which the sum of its calls is used."""
 
 
@@ -106,11 +106,7 @@ def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDAr
     for row in whole[(whole["option"] == "") & (whole["flag"] == "")].to_dict("records"):
         for name in dict.fromkeys(words.values()):
             total = sums["all"].get((row["device"], row["graph"], name), 0.0)
-            if (
-                row[name] > 0
-                and total > 0
-                and sums["seen"][row["device"], row["graph"], name] >= MIN_SCORED_SHARE * total
-            ):
+            if row[name] > 0 and total > 0 and sums["seen"][row["device"], row["graph"], name] >= COVERAGE * total:
                 found.setdefault(row["device"], []).append(float(np.log(row[name] / total)))
     return {device: np.array(ratios) for device, ratios in found.items()}
 

@@ -22,14 +22,7 @@ from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores, scores
 from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN_ROWS, SEEDS, read_sheets
 from fomkit.validation.deepbench_scores import EIE as DENSE
-from fomkit.validation.deepbench_scores import (
-    FEW,
-    GROUPED,
-    HELD_OUT,
-    MAX_SCORED_TIMINGS,
-    choose_sheets,
-    dense_layer_scores,
-)
+from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MAX_ROWS, choose_sheets, dense_layer_scores
 from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, compare_labels, counted_devices, label_cases
 from fomkit.validation.published_steps import (
@@ -190,7 +183,7 @@ def _data_notes(full: bool) -> tuple[str, ...]:
         "are scored.",
         "Labels are never fitted. Medians over sheets are of absolute values.",
         f"{FACTS}, {HELD_OUT}: no timing of the device, or of another board of its chip, is used to estimate "
-        f"typical utilisation; {MAX_SCORED_TIMINGS} timings of a kind at most are scored.",
+        f"typical utilisation; {MAX_ROWS} timings of a kind at most are scored.",
         "Published steps of Megatron-LM are projected with nothing fitted to them (docs/parallel.md lists each "
         "constant); their activations check that the paper's equations were copied correctly.",
         f"{DENSE}: a layer is the BLAS product of its weights, as stored, and the batch; the paper does not state "

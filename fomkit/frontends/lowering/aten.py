@@ -273,9 +273,7 @@ def gather_from(table: str, kind: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         source, picked = call.array(table), call.results[0]
-        return calls.selected_work(
-            kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0
-        )
+        return calls.part_work(kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0)
 
     return rule
 
@@ -285,7 +283,7 @@ def embedding_bag(call: Call) -> list[Work]:
     table, indices = call.array("weight"), call.array("indices")
     width = table.shape[-1]
     bags = replace(call, results=call.results[:1])
-    return calls.selected_work("embedding", bags, table, indices.numel * width, width)
+    return calls.part_work("embedding", bags, table, indices.numel * width, width)
 
 
 def embedding_backward(call: Call) -> list[Work]:
@@ -322,7 +320,7 @@ def scatter(call: Call) -> list[Work]:
 def picked_loss(call: Call) -> list[Work]:
     """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     numel = call.array("target").numel
-    return calls.selected_work("reduction", call, call.array("self"), numel, numel)
+    return calls.part_work("reduction", call, call.array("self"), numel, numel)
 
 
 def picked_loss_backward(call: Call) -> list[Work]:

@@ -270,7 +270,7 @@ def row_work(kind: str, call: Call, values: Array, row: int) -> list[Work]:
     return [Work(kind, traffic(values.numel, call.read, call.written, row=row), values.dtype)]
 
 
-def selected_work(
+def part_work(
     kind: str, call: Call, source: Array, numel: int, row: int = 0, *, picked: int | None = None, dtype: str = ""
 ) -> list[Work]:
     """Price an op that reads only ``picked`` elements (default: ``numel``) of one argument."""

@@ -174,7 +174,7 @@ def einsum(call: Call) -> list[Work]:
 def picked(call: Call) -> list[Work]:
     """Price data that is cut or picked out of a tensor: only the selected elements are read."""
     numel, taken = calls.most_elements(call.written), sum(array.numel for array in call.written)
-    return calls.selected_work("copy", call, call.read[0], numel, picked=taken, dtype=call.dtype)
+    return calls.part_work("copy", call, call.read[0], numel, picked=taken, dtype=call.dtype)
 
 
 def gather(call: Call) -> list[Work]:
@@ -245,7 +245,7 @@ def global_pool(call: Call) -> list[Work]:
 def picked_loss(call: Call) -> list[Work]:
     """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     source, target = call.read[:2]
-    return calls.selected_work("reduction", call, source, target.numel, target.numel)
+    return calls.part_work("reduction", call, source, target.numel, target.numel)
 
 
 def softmax_loss(call: Call) -> list[Work]:

@@ -79,16 +79,14 @@ def _ops_by_batch(capture: Capture, batch: int | None) -> tuple[list[TracedOp], 
     )
 
 
-def _run_notes(
-    capture: Capture, batch: int | None, read_from: str, ops: list[TracedOp], why: str
-) -> Iterator[str]:
+def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[TracedOp], why: str) -> Iterator[str]:
     yield f"taken from the running program: its step {capture.place}, with real data on {_devices(capture)}"
     if batch is None:
         yield "the batch is unknown: no DataLoader states it, and no tensor was passed to a model"
     elif ops is capture.step.ops:
-        yield f"the sizes hold for batch {batch} only ({read_from}){why}"
+        yield f"the sizes hold for batch {batch} only ({source}){why}"
     else:
-        yield f"batch {batch} ({read_from}); other sizes by the program's own steps at {why}"
+        yield f"batch {batch} ({source}); other sizes by the program's own steps at {why}"
     if batch is not None and (doubt := _axis_note(capture)):
         yield doubt
     yield from parallel_notes(capture.seen.models.values())
