@@ -136,14 +136,14 @@ WRONG = {
     "fails to read": (adapter(read="1 / 0"), "failed (ZeroDivisionError: division by zero). Update broken"),
     "gives nothing": (adapter(read="return None"), "made a NoneType, not a ReadTable of a DataFrame"),
     "gives a list": (adapter(read="return ReadTable([])"), "made a list, not a ReadTable of a DataFrame"),
-    "gives no rows": (adapter(read="return ReadTable(pd.DataFrame())"), "gave a table without rows"),
+    "gives no rows": (adapter(read="return ReadTable(pd.DataFrame())"), "returned a table without rows"),
     "gives a column": (
         adapter(read="return ReadTable(pd.DataFrame({'kind': ['gemm'], 'colour': [1]}))"),
         "returned the column 'colour', which TIMINGS does not have",
     ),
     "gives text": (
         adapter(read="return ReadTable(pd.DataFrame({'kind': ['gemm'], 'time_s': ['fast']}))"),
-        "gave time_s = 'fast' in row 1, no number",
+        "returned time_s = 'fast' in row 1, not a number",
     ),
 }
 

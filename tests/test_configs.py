@@ -306,7 +306,7 @@ def test_what_was_read_or_switched_off_is_not_among_the_fields_left_out(tmp_path
     gated = {**PUBLIC["t5-base"]["config"], "feed_forward_proj": "gated-gelu", "n_positions": 512}
     off = {"use_sliding_window": False, "max_window_layers": 24, "wings": None, "use_mrope": False}
     for config in (gated, {**PUBLIC["qwen2-0.5b"]["config"], **off}):
-        assert not [one for one in read_architecture(write(tmp_path, config)).notes if "nothing was made" in one]
+        assert not [one for one in read_architecture(write(tmp_path, config)).notes if "that are not used" in one]
 
 
 def test_parameters_are_said_in_millions_below_a_billion(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
     [
         (OPS.replace("count", "time_s"), [], "m is 'batch'. Expected a number"),
         (BOTH, [], "fits more than one format: timings, ops. The formats are"),
-        (TIMINGS, ["--as", "measurements"], "is of no known format. The formats are: benchmarker"),
+        (TIMINGS, ["--as", "measurements"], "is not of a known format. The formats are: benchmarker"),
         (TIMINGS, ["--as", "machin"], "cannot be imported. The nearest names are 'machine'"),
         (TIMINGS, ["--as", "model", "--format", "timings"], "the format 'timings' makes a machine"),
         (TIMINGS.replace("time_s", "time_ms"), [], "Divide by 1,000 and name it 'time_s'"),
@@ -120,7 +120,7 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
         (OPS, [], "its dimensions use batch. Give values, for example --set batch=64."),
         (OPS, ["--facts", "facts.yaml"], "schema is 'fomkit/machine/1'. Expected: 'schema: fomkit/model/1'"),
         (OPS, ["--facts", "absent.yaml"], "is not a file. Give a model file without ops"),
-        ("a,b\n1,2\n", [], "is of no known format"),
+        ("a,b\n1,2\n", [], "is not of a known format"),
         (TIMINGS.replace(",", ";"), [], "x.csv:1: its cells are separated by ';'"),
     ],
 )  # fmt: skip

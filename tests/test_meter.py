@@ -88,8 +88,8 @@ def test_a_gap_is_told_with_its_place(log: Path) -> None:
     [
         ("time,power_w\n", "0 readings"),
         ("time,power_w\n0,100\n", "1 readings"),
-        ("time,power_w\n0,100\n0,100\n", ":3: the moment '0' is not after"),
-        ("time,power_w\n5,100\n4,100\n", ":3: the moment '4' is not after"),
+        ("time,power_w\n0,100\n0,100\n", ":3: the time '0' is not after"),
+        ("time,power_w\n5,100\n4,100\n", ":3: the time '4' is not after"),
         ("time,power_w\n0,100\n1,-5\n", ":3: power is '-5 W'"),
         ("time,power_w\n0,100\n1,\n", ":3: power is ''"),
         ("time,power_w\n0,100\n1,nan\n", ":3: power is 'nan'"),
@@ -103,9 +103,9 @@ def test_a_gap_is_told_with_its_place(log: Path) -> None:
         ("time,power_w\n2024-05-01T12:00:00,1\n2024-05-01T12:00:01Z,1\n", "Use one form"),
         ("time,power_w\n=1+1,100\n1,100\n", ":2: the time is '=1+1'"),
         ("time,power_w,power_kw\n0,100,1\n1,100,1\n", "2 columns name the power"),
-        ("moment,power_w\n0,100\n1,100\n", "0 columns name the moment"),
+        ("moment,power_w\n0,100\n1,100\n", "0 columns name the time"),
         ("", "is empty"),
-        ("time,power_w\n0,0\n1,0\n", "reads no power"),
+        ("time,power_w\n0,0\n1,0\n", "has no power above 0"),
     ],
 )
 def test_logs_that_are_none(log: Path, text: str, message: str) -> None:

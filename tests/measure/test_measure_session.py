@@ -133,8 +133,8 @@ def test_a_journal_is_taken_up_where_it_was_cut(tmp_path: Path, timer: Simple) -
     ("text", "said"),
     [
         (None, "nothing can be resumed"),
-        ("", "is no record"),
-        ("garbage\n", "is no record"),
+        ("", "is not a measurement's record"),
+        ("garbage\n", "is not a measurement's record"),
         ('{"schema": "other/1"}\n', "does not state schema"),
         (
             '{"schema": "fomkit/measuring/1", "about": {"device": "Other"}}\n',

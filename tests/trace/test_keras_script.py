@@ -149,7 +149,7 @@ model.fit(x, y, batch_size=50, verbose=0)
     assert profile.batch == 10
     assert told(profile, "Model.fit at train.py:13, its step 3")
     assert told(profile, "partial: the program trains elsewhere too, which is left out: Model.fit at train.py:12")
-    assert told(profile, "train.py calls fit at line 14 too, which is no part")
+    assert told(profile, "train.py calls fit at line 14 too, which is not part")
 
 
 def test_a_step_of_the_users_own_is_the_one_that_is_read(run: Callable[..., ModelProfile]) -> None:

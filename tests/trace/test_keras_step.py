@@ -194,7 +194,7 @@ def test_a_loop_is_counted_by_its_trips(keras: Any) -> None:
          "'batch_size' is missing"),
         ("import keras\nbatch_size = 2\n"
          "model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(2)])\n",
-         "leaves more open than the batch"),
+         "more than the batch is open"),
         ("import keras\nraise SystemExit(3)", "ends the program by sys.exit(3)"),
     ],
     ids=["no_model", "missing", "loss", "batch", "open", "exit"],

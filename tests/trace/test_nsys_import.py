@@ -129,9 +129,9 @@ REFUSED = {
     "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL": "has no table CUPTI_ACTIVITY_KIND_KERNEL. Record with CUDA",
     "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN end TO until": "has no column end: a schema that fomkit",
     "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL; DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY": "has no kernel among its",
-    "ALTER TABLE StringIds RENAME TO s; CREATE VIEW StringIds AS SELECT * FROM s": "StringIds is no plain table",
+    "ALTER TABLE StringIds RENAME TO s; CREATE VIEW StringIds AS SELECT * FROM s": "is not a plain table",
     "DROP TABLE TARGET_INFO_GPU; CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT AS (hex(id)))":
-        "TARGET_INFO_GPU is no plain table",
+        "TARGET_INFO_GPU is not a plain table",
 }  # fmt: skip
 
 

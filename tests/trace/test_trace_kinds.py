@@ -94,7 +94,7 @@ def test_lengths_that_are_known_are_kept_and_unequal_ones_have_no_row(torch: Any
 
     profile = profile_workload(Workload(Insists(), torch.randn(STEPS, 3, WIDTH), batch_size=3), mode="infer")
     assert "LSTM with unequal sequences has no row of its own: its ops are counted one by one" in notes(profile)
-    assert "taken as full" not in notes(profile)
+    assert "counts as full" not in notes(profile)
     tokens = STEPS + 4 + 2
     assert flop(numbers(profile), "forward") == 2 * tokens * 4 * HIDDEN * (WIDTH + HIDDEN)
 

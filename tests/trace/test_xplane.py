@@ -289,10 +289,10 @@ WHOLE = host(NODES)
         (WHOLE + b"\x0a" + b"\xff" * 11, "is cut off or damaged"),
         (WHOLE + b"\x0b", "is cut off or damaged"),
         (WHOLE + b"\x33", "is cut off or damaged"),
-        (WHOLE + message(1, number(2, 5)), "field 2 is of another kind"),
+        (WHOLE + message(1, number(2, 5)), "field 2 has the wrong type"),
         (
             message(1, message(2, "/host:CPU") + message(3, message(4, message(1, "x")))),
-            "field 1 is of another kind",
+            "field 1 has the wrong type",
         ),
         (plane("/host:CPU", [], b""), "has no op among its 0 events. Record with host_tracer_level=2"),
         (WHOLE + b"\x00", "is cut off or damaged"),
