@@ -270,9 +270,7 @@ def test_the_content_decides_and_one_says_what_is_meant(tmp_path: Path) -> None:
     assert not (tmp_path / "x.csv").exists()
     broken = write(tmp_path / "z.json", json.dumps(RECORD)[:-1])
     assert "z.json: is not valid JSON" in fail("import", str(broken), "-o", "x.csv", cwd=tmp_path)
-    assert "not of a known format" in fail(
-        "import", str(write(tmp_path / "y", "{}")), "-o", "x.csv", cwd=tmp_path
-    )
+    assert "not of a known format" in fail("import", str(write(tmp_path / "y", "{}")), "-o", "x.csv", cwd=tmp_path)
 
 
 def test_an_imported_record_serves_as_a_measured_baseline(tmp_path: Path) -> None:
