@@ -85,7 +85,7 @@ def log_sizes(
 
 
 ROUND = (64, 1, 32, 8)
-STORED = (("0", "0"), ("0", "1"), ("1", "0"))
+STORAGE_ORDERS = (("0", "0"), ("0", "1"), ("1", "0"))
 """Storage orders (trans_a, trans_b) of a dense layer: input gradient or batched, forward, weight gradient."""
 
 
@@ -101,7 +101,7 @@ BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16
 
 def _product_cells(
     count: int, dtype: str, engine: str, ranges: Mapping[str, tuple[float, float]],
-    steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORED,
+    steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORAGE_ORDERS,
 ) -> Iterator[Cells]:  # fmt: skip
     for (trans_a, trans_b), sizes in zip(
         shuffled_choices(stored, count), log_sizes(count, ranges, steps), strict=True
