@@ -94,7 +94,7 @@ def _as_cells(sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 PRODUCTS = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
-WIDE = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
+WIDE_SIZES = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
 """Large m and n with small k: gradients of large layers, whose results are written to fresh pages."""
 BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
 
@@ -261,7 +261,7 @@ def _updates(count: int, dtype: str) -> Iterator[Cells]:
 def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
     """Yield the weight of each group of ops, and its ops."""
     yield 1.0, _product_cells(2 * count, dtype, engine, PRODUCTS)
-    yield 0.4, _product_cells(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
+    yield 0.4, _product_cells(count // 4, dtype, engine, WIDE_SIZES, (1, 64), (("1", "0"),))
     yield 0.3, _product_cells(count, dtype, engine, BATCHED)
     yield 0.8, _convolutions(count, dtype, engine)
     yield 0.5, _attentions(count // 2, dtype, engine)
