@@ -308,7 +308,7 @@ def design(
     return found
 
 
-FIRST: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
+KIND_SEEDS: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
 """Number of ops of each family to time before the first prediction, by kind, `FEW` for others; a fit needs 8."""
 FEW = 9
 EVERYWHERE = ("gemm", "conv")
@@ -326,7 +326,7 @@ def seeds(ops: list[Wanted]) -> list[Wanted]:
         share = SHARES.get(dtype, 0.5)
         if share < 1 and kind not in EVERYWHERE:
             continue
-        many = round(share * FIRST.get(kind, FEW))
+        many = round(share * KIND_SEEDS.get(kind, FEW))
         # Drawn at random, not at a fixed stride: properties that alternate in the list must not coincide with it.
         found += random.Random(0).sample(family, min(many, len(family)))  # noqa: S311 - sizes, no secret
     return found
