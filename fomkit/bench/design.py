@@ -311,7 +311,7 @@ def design(
 KIND_SEEDS: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
 """Number of ops of each family to time before the first prediction, by kind, `FEW` for others; a fit needs 8."""
 FEW = 9
-EVERYWHERE = ("gemm", "conv")
+ALL_FORMAT_KINDS = ("gemm", "conv")
 """Kinds whose seeds include all number formats; other kinds have seeds only in formats with a full share."""
 
 
@@ -324,7 +324,7 @@ def seeds(ops: list[Wanted]) -> list[Wanted]:
     found = []
     for (kind, dtype, *_), family in families.items():
         share = SHARES.get(dtype, 0.5)
-        if share < 1 and kind not in EVERYWHERE:
+        if share < 1 and kind not in ALL_FORMAT_KINDS:
             continue
         many = round(share * KIND_SEEDS.get(kind, FEW))
         # Drawn at random, not at a fixed stride: properties that alternate in the list must not coincide with it.
