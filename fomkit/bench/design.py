@@ -276,7 +276,7 @@ def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[floa
 
 SHARES: Mapping[str, float] = {"fp32": 1.0, "fp64": 0.15}
 """Share of ops and weight by number format, one half for all others; few models train in double precision."""
-FILLS_BYTE = 3e7
+LARGE_BYTE = 3e7
 """Traffic [byte] from which an op counts as large: allocators request such tensors from the system."""
 LARGE_OP_FACTOR = 4.0
 """Factor on the longest allowed time for large ops, none of which is short."""
@@ -302,7 +302,7 @@ def design(
             costs = add_costs(as_table(ops))
             flop, byte = costs["flop"].fillna(0.0), costs["byte"].fillna(0.0)
             seconds = flop / flop_per_s[dtype, engine] + byte / byte_per_s
-            limits = np.where(byte > FILLS_BYTE, LARGE_OP_FACTOR * longest_s, longest_s)
+            limits = np.where(byte > LARGE_BYTE, LARGE_OP_FACTOR * longest_s, longest_s)
             kept = [one for one, good in zip(ops, (seconds <= limits).tolist(), strict=True) if good]
             found += [Wanted(one, share * weight / max(len(kept), 1)) for one in kept]
     return found
