@@ -105,7 +105,7 @@ def as_table(ops: Sequence[Cells]) -> pd.DataFrame:
     return table.assign(count=1.0, pass_name=passes)
 
 
-Name = Literal["torch", "tensorflow"]
+LibraryName = Literal["torch", "tensorflow"]
 STREAM_NUMEL = 2**25
 """Elements of the tensors that measure the bandwidth."""
 _STREAM = {"kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
@@ -125,7 +125,7 @@ class Library:
     `notes`: notes for a profile measured with the library.
     """
 
-    name: Name
+    name: LibraryName
     title: str
     worker: str
     knows_op: Callable[[Cells], bool]
@@ -168,7 +168,7 @@ def choose_library(name: str, device: str) -> tuple[Library, str]:
     Returns the library, and a note if TensorFlow is chosen for that reason, else "".
     """
     if name and name not in LIBRARIES:
-        raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
+        raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(LibraryName))}")
     notes = ""
     if not name:
         name = "torch"
