@@ -223,7 +223,7 @@ def find_meter(device: str) -> Meter:
 Around = Callable[[Callable[[], Answer]], Answer]
 IDLE_S = 3.0
 """Idle time [s] over which idle power is read."""
-FEWEST = 10
+MIN_READINGS = 10
 """Fewest readings from which the first and the ninth decile are meaningful."""
 LEAST_SHARE = 0.1
 """Least share of timed work used to separate the power of the work from idle power."""
@@ -294,7 +294,7 @@ def _powers(marks: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
     """Return mean power [W] with bounds that cover the instrument's error and the readings' deciles 1 and 9."""
     wall = sum(mark["wall_s"] for mark in marks)
     value, low, high = (sum(mark[name] for mark in marks) / wall for name in ("joule", "low", "high"))
-    if len(marks) >= FEWEST:
+    if len(marks) >= MIN_READINGS:
         each = quantiles([mark["joule"] / mark["wall_s"] for mark in marks], n=10, method="inclusive")
         low, high = min(low, each[0]), max(high, each[-1])
     # Power is above 0; without this bound an interval that reaches 0 would have no lower bound.
