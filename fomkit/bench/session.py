@@ -128,7 +128,7 @@ EVERY_S = 20.0
 """Time [s] between two checks of the reference op, the load and throttling."""
 MEMORY_SHARE = 0.25
 """Share of the memory that the operands of one op may use; checking its result needs twice as much again."""
-PATIENCE = 10.0
+TIME_LIMIT_FACTOR = 10.0
 """Multiple of the time allowed for an op's repeats, plus 30 s, after which its process is given up."""
 ROUND = 0.5
 """Predictions are recomputed when the timings have grown by this share, because a fit takes seconds."""
@@ -178,7 +178,7 @@ class Session:
             self._compute_traffic([cells])
         cold = not self._byte[key_of(cells)] <= self.subject.near_byte
         request = {"cells": dict(cells), "effort": self.plan.effort(), "cold": cold}
-        answer = self.timer.time_op(request, 30.0 + PATIENCE * self.plan.limit_s)
+        answer = self.timer.time_op(request, 30.0 + TIME_LIMIT_FACTOR * self.plan.limit_s)
         return answer if "reason" in answer else {**answer, "state": "cold" if cold else "warm"}
 
     def _compute_traffic(self, ops: Sequence[Cells]) -> None:

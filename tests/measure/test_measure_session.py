@@ -14,7 +14,16 @@ from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Wanted, as_table, key_of
 from fomkit.bench.record import Moment, machine_of
 from fomkit.bench.run import FIT_S, MeasureSpec, measure, probe
-from fomkit.bench.session import MEMORY_SHARE, PATIENCE, PLANS, REFERENCE, Outlook, best_first, cost_s, gains
+from fomkit.bench.session import (
+    MEMORY_SHARE,
+    PLANS,
+    REFERENCE,
+    TIME_LIMIT_FACTOR,
+    Outlook,
+    best_first,
+    cost_s,
+    gains,
+)
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
 
@@ -240,7 +249,7 @@ def test_a_plan_holds_its_design(name: str) -> None:
     speed = np.array([rates[one.cells["dtype"], one.cells["engine"]] for one in ops])
     time_s = flop / speed + byte / 1e10
     # Made, checked and warmed up twice, repeated six times in each state, on other operands before each.
-    assert 30 * time_s.max() < 30.0 + PATIENCE * plan.limit_s
+    assert 30 * time_s.max() < 30.0 + TIME_LIMIT_FACTOR * plan.limit_s
     assert byte.max() < MEMORY_SHARE * 16e9
     whole_s = cost_s(time_s, plan.limit_s, plan.most, 0.01).sum()
     assert (whole_s < plan.budget_s - FIT_S[name]) == (name != "quick")
