@@ -124,7 +124,7 @@ def square(side: int, dtype: str, engine: str) -> Cells:
 
 REFERENCE = square(512, "fp32", "vector")
 """Reference op, timed repeatedly to detect drift."""
-EVERY_S = 20.0
+CHECK_PERIOD_S = 20.0
 """Time [s] between two checks of the reference op, the load and throttling."""
 MEMORY_SHARE = 0.25
 """Share of the memory that the operands of one op may use; checking its result needs twice as much again."""
@@ -205,8 +205,8 @@ class Session:
                     self.journal.mark(name, **answer)
 
     def time_one(self, wanted: Wanted) -> None:
-        """Time an op and record the answer; every `EVERY_S` first check the reference op."""
-        if self.clock() - self._looked > EVERY_S:
+        """Time an op and record the answer; every `CHECK_PERIOD_S` first check the reference op."""
+        if self.clock() - self._looked > CHECK_PERIOD_S:
             self.look()
         what = f"{wanted.cells['kind']} {wanted.cells['dtype']} {wanted.cells.get('pass_name', '')}".rstrip()
         self.advance(f"{what}; at most {max(0.0, self.left_s()):.0f} s of its own time left")

@@ -81,7 +81,7 @@ def test_the_order_is_random_and_the_same_for_one_seed(tmp_path: Path) -> None:
 def test_the_reference_is_timed_through_the_run(
     tmp_path: Path, timer: Simple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fomkit.bench.session.EVERY_S", 2.0)
+    monkeypatch.setattr("fomkit.bench.session.CHECK_PERIOD_S", 2.0)
     session = make_session(tmp_path, timer)
     session.time_all(products(70))
     assert timer.requested.count(REFERENCE) == len(session.journal.marked("reference")) >= 3
@@ -169,7 +169,7 @@ def notes_of(session) -> tuple[str, ...]:
 def test_a_busy_machine_is_told_with_its_load_its_drift_and_its_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fomkit.bench.session.EVERY_S", 1.0)
+    monkeypatch.setattr("fomkit.bench.session.CHECK_PERIOD_S", 1.0)
     loads = iter([0.5, *[7.5] * 99])
     monkeypatch.setattr("fomkit.bench.session.read_moment", lambda: Moment(next(loads), None))
 
@@ -195,7 +195,7 @@ def test_a_busy_machine_is_told_with_its_load_its_drift_and_its_noise(
 def test_throttling_is_told_and_costs_no_timing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timer: Simple, counts: tuple[int | None, ...], said: str
 ) -> None:
-    monkeypatch.setattr("fomkit.bench.session.EVERY_S", 1.0)
+    monkeypatch.setattr("fomkit.bench.session.CHECK_PERIOD_S", 1.0)
     found = iter(counts)
     monkeypatch.setattr("fomkit.bench.session.read_moment", lambda: Moment(None, next(found)))
     session = make_session(tmp_path, timer)
