@@ -132,7 +132,7 @@ TIME_LIMIT_FACTOR = 10.0
 """Multiple of the time allowed for an op's repeats, plus 30 s, after which its process is given up."""
 REFIT_GROWTH = 0.5
 """Predictions are recomputed when the timings have grown by this share, because a fit takes seconds."""
-FEWEST_A_ROUND = 8
+MIN_PER_REFIT = 8
 FLUSH_S = 0.01
 """Assumed time [s] to make the caches cold."""
 
@@ -260,7 +260,7 @@ class Session:
             costs = cost_s(times, self.plan.limit_s, self.plan.most, FLUSH_S)
             order = best_first(gains(waiting, outlook), costs)
             known = sum("reason" not in answer for _, answer in self.journal.answers.values())
-            many = max(FEWEST_A_ROUND, round(REFIT_GROWTH * known))
+            many = max(MIN_PER_REFIT, round(REFIT_GROWTH * known))
             chosen: list[Wanted] = []
             spent = 0.0
             for place in order:
