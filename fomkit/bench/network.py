@@ -120,7 +120,7 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
             yield Case(cells, {**shared, "collective": SERVER})
 
 
-MENDS = 3
+MAX_RESTARTS = 3
 """Number of restarts of lost ranks before the remaining exchanges are given up."""
 Reporter = Callable[[str], None]
 Key = tuple[str, ...]
@@ -208,7 +208,7 @@ def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
 def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Reporter, *, keep: bool = True) -> None:
     """Time exchanges in turn; after a loss restart the ranks, if possible, and go on with the next exchange.
 
-    An exchange that cannot be timed has its reason recorded; so have all others after `MENDS` restarts.
+    An exchange that cannot be timed has its reason recorded; so have all others after `MAX_RESTARTS` restarts.
     """
     mends, gone = 0, ""
     for number, one in enumerate(wanted, 1):
@@ -220,7 +220,7 @@ def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Repor
             journal.keep(one.cells, pooled(before, answer))
         if answer.get("broken"):
             mends += 1
-            if mends > MENDS or not ranks.mend():
+            if mends > MAX_RESTARTS or not ranks.mend():
                 gone = f"the ranks were lost before ({answer['reason']})"
 
 
