@@ -27,7 +27,7 @@ from fomkit.harness.torch.worker import Answer
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ITEM_BYTE = 4
 """Byte of one number in a message, fp32."""
-LEAST_REPEATS = 12
+MIN_REPEATS = 12
 """Least number of repeats of an exchange, in all visits together."""
 
 
@@ -53,7 +53,7 @@ class NetworkPlan(NamedTuple):
 
     def effort(self) -> dict[str, float | int]:
         """Return the effort of each rank at one visit; see `fomkit.harness.torch.times.Effort`."""
-        least, most = ceil(LEAST_REPEATS / self.visits), ceil(self.most / self.visits)
+        least, most = ceil(MIN_REPEATS / self.visits), ceil(self.most / self.visits)
         return {"target": self.target, "least": least, "most": most, "limit_s": self.limit_s / self.visits}
 
 
