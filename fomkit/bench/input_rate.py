@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fomkit.bench.record import begun_machine, median_span, read_facts, read_moment, write_machine
+from fomkit.bench.record import base_machine, median_span, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.files.child_process import Program, error_in, run_child, take_request, told_error
@@ -294,7 +294,7 @@ def measure_input(spec: InputSpec) -> InputMeasured:
     if not spec.file.is_file():
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()
-    machine = begun_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
+    machine = base_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
     before, read = read_moment().load, _read_in_child(spec)
     batch = sum(read.samples) / len(read.samples)
     workers = f", {read.workers} workers" if read.workers else ""

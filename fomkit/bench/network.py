@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fomkit.bench.journal import Journal, journal_path
 from fomkit.bench.libraries import Cells, cell, key_of
 from fomkit.bench.network_ranks import LaunchedRank, LocalRanks, Place, Ranks, with_network
-from fomkit.bench.record import begun_machine, read_facts, read_moment, write_machine
+from fomkit.bench.record import base_machine, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.harness.torch.network import FORMS, SCHEMES, SEND, SERVER, STREAM, buffer_sizes, op_of
@@ -269,7 +269,7 @@ def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) ->
     """Measure the links between processes and write them into a machine profile; None in processes that do not."""
     begun = time.monotonic()
     facts = read_facts()
-    machine = begun_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)
+    machine = base_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)
     before, reasons, interrupted = read_moment().load, list[str](), False
     measured = False
     for backend in spec.backends:

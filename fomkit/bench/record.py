@@ -1,7 +1,7 @@
 """Make a machine profile from a measurement: facts from the machine's own files, rates, timings and notes.
 
 `read_facts` and `read_moment` read the machine's state, `machine_of` makes the machine from a journal,
-`begun_machine` and `write_machine` load and save the profile.
+`base_machine` and `write_machine` load and save the profile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 
 
-def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
+def base_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
     """Return the machine that a measurement adds to: with ``add`` the one at ``output``, else an empty one."""
     if not add:
         name = name or output.name.removesuffix(".yaml")

@@ -19,7 +19,7 @@ from fomkit.bench import network
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import key_of
 from fomkit.bench.network_ranks import LocalRanks, with_network
-from fomkit.bench.record import begun_machine
+from fomkit.bench.record import base_machine
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 
@@ -45,7 +45,7 @@ def answers(ranks, tmp_path_factory: pytest.TempPathFactory):
         journal = Journal(tmp_path_factory.mktemp("network") / "kept.jsonl", {"ranks": 2})
         journal.begin()
         network.time_cases(ranks, journal, network.ordered(TINY, ranks.facts["hosts"], 0, {}), lambda _text: None)
-        empty = begun_machine(Path("here.yaml"), "", "a machine", add=False)
+        empty = base_machine(Path("here.yaml"), "", "a machine", add=False)
         if with_network(empty, journal.answers.values(), "gloo", ranks.facts, "fomkit").links:
             break
     return journal.answers
@@ -61,7 +61,7 @@ def test_every_exchange_is_timed_and_right(answers) -> None:
 
 @pytest.fixture(scope="module")
 def machine(answers, ranks):
-    empty = begun_machine(Path("here.yaml"), "", "a machine", add=False)
+    empty = base_machine(Path("here.yaml"), "", "a machine", add=False)
     return with_network(empty, answers.values(), "gloo", ranks.facts, "fomkit")
 
 
@@ -149,7 +149,7 @@ def test_what_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
     assert reasons[-1] == "the ranks were lost before (Timed out waiting 20000ms)"
     facts = {**ranks.facts, "library_version": "9.9"}
     machine = with_network(
-        begun_machine(Path("x.yaml"), "", "x", add=False), journal.answers.values(), "gloo", facts, "fomkit"
+        base_machine(Path("x.yaml"), "", "x", add=False), journal.answers.values(), "gloo", facts, "fomkit"
     )
     assert not len(machine.timings)
     assert any(note.startswith("gloo, not timed: ") and "Timed out" in note for note in machine.notes)
