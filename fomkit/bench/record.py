@@ -188,7 +188,7 @@ def read_moment(root: Path = Path("/")) -> Moment:
     return Moment(float(words[0]) if words else None, sum(counts) if counts else None)
 
 
-DRIFTED = 0.05
+MAX_DRIFT = 0.05
 """Relative change of the reference op over a run above which the profile warns."""
 
 
@@ -278,7 +278,7 @@ def _drift(journal: Journal) -> list[str]:
     if len(times) < 2:
         return ["drift: unknown, because the reference op ran only once"]
     change = max(times) / min(times) - 1
-    verdict = "steady" if change <= DRIFTED else "not steady: times are less certain than their intervals state"
+    verdict = "steady" if change <= MAX_DRIFT else "not steady: times are less certain than their intervals state"
     least, most = min(times), max(times)
     return [f"drift: the reference op took {least:.4g} to {most:.4g} s in {len(times)} rounds, {verdict}"]
 
