@@ -102,7 +102,7 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     # What shows the bandwidth, and what makes operands cold: here neither need be larger than a host's cache.
     stream = {**TENSORFLOW.stream, "numel": f"{2**22}", "read_byte": f"{8 * 2**22}", "write_byte": f"{4 * 2**22}"}
     monkeypatch.setitem(LIBRARIES, "tensorflow", replace(TENSORFLOW, stream=stream))
-    monkeypatch.setattr("fomkit.bench.run.CACHES", 0.0)
+    monkeypatch.setattr("fomkit.bench.run.FLUSH_FACTOR", 0.0)
     found = measure(MeasureSpec(tmp_path / "here.yaml", "quick", library="tensorflow", budget_s=300.0))
     assert not found.interrupted
     machine = fomkit.machine(tmp_path / "here.yaml")
