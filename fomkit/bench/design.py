@@ -309,8 +309,8 @@ def design(
 
 
 KIND_SEEDS: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
-"""Number of ops of each family to time before the first prediction, by kind, `FEW` for others; a fit needs 8."""
-FEW = 9
+"""Number of ops of each family to time before the first prediction, by kind; else `OTHER_SEEDS`. A fit needs 8."""
+OTHER_SEEDS = 9
 ALL_FORMAT_KINDS = ("gemm", "conv")
 """Kinds whose seeds include all number formats; other kinds have seeds only in formats with a full share."""
 
@@ -326,7 +326,7 @@ def seeds(ops: list[Wanted]) -> list[Wanted]:
         share = SHARES.get(dtype, 0.5)
         if share < 1 and kind not in ALL_FORMAT_KINDS:
             continue
-        many = round(share * KIND_SEEDS.get(kind, FEW))
+        many = round(share * KIND_SEEDS.get(kind, OTHER_SEEDS))
         # Drawn at random, not at a fixed stride: properties that alternate in the list must not coincide with it.
         found += random.Random(0).sample(family, min(many, len(family)))  # noqa: S311 - sizes, no secret
     return found
