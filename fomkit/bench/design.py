@@ -43,7 +43,7 @@ def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]
         yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
 
 
-def shuffled_choices(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
+def shuffled(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
     """Return each choice equally often, in a shuffled order.
 
     In strict rotation, each of three choices would always meet the same third of `halton`'s second coordinate.
@@ -76,7 +76,7 @@ def log_sizes(
     `ranges`: least and largest value of each size; `steps`: sizes are multiples of one of these; `start`: number
     of the first point of the sequence.
     """
-    for step, point in zip(shuffled_choices(steps, count, start), halton(count, len(ranges), start), strict=True):
+    for step, point in zip(shuffled(steps, count, start), halton(count, len(ranges), start), strict=True):
         found = {}
         for (name, (low, high)), share in zip(ranges.items(), point, strict=True):
             value = float(np.exp(np.log(low) + share * np.log(high / low)))
@@ -103,16 +103,14 @@ def _product_cells(
     count: int, dtype: str, engine: str, ranges: Mapping[str, tuple[float, float]],
     steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORAGE_ORDERS,
 ) -> Iterator[Cells]:  # fmt: skip
-    for (trans_a, trans_b), sizes in zip(
-        shuffled_choices(stored, count), log_sizes(count, ranges, steps), strict=True
-    ):
+    for (trans_a, trans_b), sizes in zip(shuffled(stored, count), log_sizes(count, ranges, steps), strict=True):
         yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_as_cells(sizes),
                "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
 
 
 def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"m": (64.0, 8192.0), "n": (1.0, 512.0), "k": (64.0, 8192.0)}
-    densities = shuffled_choices(("0.05", "0.1", "0.02"), count)
+    densities = shuffled(("0.05", "0.1", "0.02"), count)
     for density, sizes in zip(densities, log_sizes(count, ranges, ROUND), strict=True):
         yield {"kind": "sparse_gemm", "dtype": dtype, "engine": engine, "b": "1", **_as_cells(sizes),
                "trans_a": "0", "trans_b": "0", "density": density}  # fmt: skip
@@ -131,7 +129,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         "out_channels": (16.0, 768.0),
         "side": (6.0, 112.0),
     }
-    forms, strides = shuffled_choices(FORMS, count), shuffled_choices(STRIDES, count, seed=1)
+    forms, strides = shuffled(FORMS, count), shuffled(STRIDES, count, seed=1)
     for (kernel, alone), stride, sizes in zip(forms, strides, log_sizes(count, ranges, (32, 16, 1)), strict=True):
         side, edge = str(sizes.pop("side")), str(kernel // 2)
         groups = sizes["in_channels"] if alone else 1
@@ -149,7 +147,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 128.0), "steps": (4.0, 128.0), "hidden_size": (32.0, 1024.0)}
-    cells = shuffled_choices(("lstm", "gru", "vanilla"), count)
+    cells = shuffled(("lstm", "gru", "vanilla"), count)
     for cell_name, sizes in zip(cells, log_sizes(count, ranges, (32, 16)), strict=True):
         # Tables hold the recurrence alone: the product with the input is priced as a product.
         shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_as_cells(sizes),
@@ -160,7 +158,7 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _attentions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 16.0), "heads": (2.0, 16.0), "q_len": (16.0, 1024.0), "head_dim": (32.0, 128.0)}
-    for causal, sizes in zip(shuffled_choices("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
+    for causal, sizes in zip(shuffled("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
         shape = {"kind": "attention", "dtype": dtype, "engine": engine, **_as_cells(sizes),
                  "kv_heads": str(sizes["heads"]), "kv_len": str(sizes["q_len"]),
                  "causal": causal}  # fmt: skip
@@ -230,7 +228,7 @@ def _pools(count: int, dtype: str) -> Iterator[Cells]:
     each = ITEM_BYTE[dtype]
     for name, largest in (("max_pool2d_with_indices", True), ("avg_pool2d", False)):
         ranges = {"planes": (8.0, 4096.0), "side": (4.0, 28.0)}
-        windows = shuffled_choices(((4, 2), (9, 2)), count)
+        windows = shuffled(((4, 2), (9, 2)), count)
         for (window, step), sizes in zip(windows, log_sizes(count, ranges, (16, 1)), strict=True):
             results = sizes["planes"] * sizes["side"] ** 2
             read = results * step * step * each

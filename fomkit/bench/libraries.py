@@ -223,7 +223,7 @@ START_S = 120.0
 _THREADS = ("OMP", "MKL", "OPENBLAS")
 
 
-class ChildEndedError(Exception):
+class EndedError(Exception):
     """The timing process gave no answer; the message is the reason."""
 
 
@@ -245,7 +245,7 @@ class Child:
     def __enter__(self) -> Child:
         try:
             self._start()
-        except ChildEndedError as reason:
+        except EndedError as reason:
             self.close()
             raise FomkitError(
                 "measure",
@@ -291,7 +291,7 @@ class Child:
         threading.Thread(target=self._listen, args=(self._process, self._answers), daemon=True).start()
         self.facts = self._exchange(self._setup, START_S)
         if "reason" in self.facts:
-            raise ChildEndedError(self.facts["reason"])
+            raise EndedError(self.facts["reason"])
 
     @staticmethod
     def _listen(process: subprocess.Popen[str], answers: queue.Queue[str]) -> None:
@@ -303,23 +303,21 @@ class Child:
     def _exchange(self, request: Mapping[str, Any], limit_s: float) -> Answer:
         process = self._process
         if process is None or process.stdin is None:
-            raise ChildEndedError("has ended")
+            raise EndedError("has ended")
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = self._answers.get(timeout=limit_s)
         except queue.Empty:
-            raise ChildEndedError(f"took longer than {limit_s:.0f} s") from None
+            raise EndedError(f"took longer than {limit_s:.0f} s") from None
         except OSError:
             line = ""
         if not line:
             code = process.wait()
             if code >= 0:
-                raise ChildEndedError(f"ended with exit code {code}")
+                raise EndedError(f"ended with exit code {code}")
             name = signal.Signals(-code).name
-            raise ChildEndedError(
-                f"was ended by {name}{', perhaps for lack of memory' if name == 'SIGKILL' else ''}"
-            )
+            raise EndedError(f"was ended by {name}{', perhaps for lack of memory' if name == 'SIGKILL' else ''}")
         answer: Answer = json.loads(line)
         self._spent_s = answer.pop("spent_s", self._spent_s)
         return answer
@@ -334,7 +332,7 @@ class Child:
             self.__enter__()
         try:
             return self._exchange(request, limit_s)
-        except ChildEndedError as reason:
+        except EndedError as reason:
             self.close()
             return {"reason": f"the process that timed it {reason}"}
 
