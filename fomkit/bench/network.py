@@ -210,7 +210,7 @@ def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Repor
 
     An exchange that cannot be timed has its reason recorded; so have all others after `MAX_RESTARTS` restarts.
     """
-    mends, gone = 0, ""
+    restarts, gone = 0, ""
     for number, one in enumerate(wanted, 1):
         byte = float(one.cells["message_byte"])
         report(f"{one.cells['collective']} of {byte:,.0f} bytes, {number} of {len(wanted)}")
@@ -219,8 +219,8 @@ def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Repor
             _, before = journal.answers.get(key_of(one.cells), ({}, {}))
             journal.keep(one.cells, pooled(before, answer))
         if answer.get("broken"):
-            mends += 1
-            if mends > MAX_RESTARTS or not ranks.mend():
+            restarts += 1
+            if restarts > MAX_RESTARTS or not ranks.restart():
                 gone = f"the ranks were lost before ({answer['reason']})"
 
 

@@ -197,7 +197,7 @@ GRACE_S = 15.0
 
 
 class LocalRanks:
-    """Ranks as processes on this machine; `mend` restarts all of them after a loss.
+    """Ranks as processes on this machine; `restart` restarts all of them after a loss.
 
     `backend`: backend of ``torch.distributed``.
     `limit_s`: time [s] after which an exchange that does not end counts as failed.
@@ -245,7 +245,7 @@ class LocalRanks:
         failed = [answer for answer in answers if "reason" in answer]
         return failed[0] if failed else answers[0]
 
-    def mend(self) -> bool:
+    def restart(self) -> bool:
         """Restart all ranks; return whether that worked."""
         self._end()
         try:
@@ -286,7 +286,7 @@ class LaunchedRank:
         """Run this rank's part of an exchange."""
         return self._rank.time_exchange(request)
 
-    def mend(self) -> bool:
+    def restart(self) -> bool:
         """Return False: only the launcher can restart ranks."""
         return False
 

@@ -40,7 +40,7 @@ Vector = NDArray[np.float64]
 
 
 PASS_OF_LABEL = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
-MIN_CALLS = 2
+MIN_COUNT = 2
 """Fewest calls of a class for a line of its own; fewest machines from which a use is fitted."""
 _CALL = ["graph", "call", "label"]
 
@@ -80,7 +80,7 @@ def call_scores(scored: pd.DataFrame, comparison: str, machine: str) -> Iterator
         return
     yield score(cases_of_calls(scored), comparison, "op", machine, "all")
     for (name, label), rows in scored.groupby(["class", "label"], sort=True):
-        if len(rows) >= MIN_CALLS:
+        if len(rows) >= MIN_COUNT:
             yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {PASS_OF_LABEL[str(label)]}")
 
 
@@ -125,15 +125,15 @@ def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = M
     """Fit the errors that use in a step adds, from calls and whole passes of several machines.
 
     `calls`: machine to the table of `calls_by_group`; `wholes`: machine to the ratios of `whole_over_calls`.
-    Returns the uses by group; groups on fewer than `MIN_CALLS` machines keep the shipped values.
+    Returns the uses by group; groups on fewer than `MIN_COUNT` machines keep the shipped values.
     """
-    if len(calls) < MIN_CALLS:
+    if len(calls) < MIN_COUNT:
         return USES
     every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(USES)
     for group, cases in every.groupby("group", sort=True):
-        if cases["machine"].nunique() >= MIN_CALLS:
+        if cases["machine"].nunique() >= MIN_COUNT:
             found[str(group)] = Use(_spread(cases), _spread(_pass_totals(cases)))
-    if len(wholes) >= MIN_CALLS:
+    if len(wholes) >= MIN_COUNT:
         ratios = pd.concat(
             [pd.DataFrame({"machine": name, "seconds": np.exp(own)}) for name, own in wholes.items()]
         )
@@ -369,8 +369,7 @@ def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.
     if abs(ratio - 1) > SAME_BOARD:
         found.notes.append(
             f"Provenance: by the table of {name}, products of these models take {ratio:.2f} times as long as by "
-            f"that of {device}: another board, clock or library. Nothing is corrected; the intervals must cover "
-            "it."
+            f"that of {device}: another board, clock or library. Nothing is corrected; intervals must cover it."
         )
 
 

@@ -66,13 +66,12 @@ COLLECTIVES: Mapping[str, str] = {
 }  # fmt: skip
 NOTES: Mapping[str, str] = {
     "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of "
-    "their own: warm, without host time. fp8 and nvfp4 products quantise bf16 activations and write "
-    "bf16; timings of the op fp8_block_gemm scale blocks of 128 and serve that op only.",
+    "their own: warm, without host time. fp8 and nvfp4 products quantise bf16 activations and write bf16; "
+    "timings of the op fp8_block_gemm scale blocks of 128 and serve that op only.",
     "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
-    "the backend of SGLang that a row names, in a replayed CUDA graph. Except for an encoder it "
-    "also writes keys and values to the cache; small tensors stay in the L2 cache. Latent "
-    "attention has DeepSeek's sizes; a prompt is a separate op, as the table does not state how "
-    "the cache is expanded.",
+    "the backend of SGLang that a row names, in a replayed CUDA graph. Except for an encoder it also writes keys "
+    "and values to the cache; small tensors stay in the L2 cache. Latent attention has DeepSeek's sizes; a "
+    "prompt is a separate op, as the table does not state how the cache is expanded.",
     "experts": "aiconfigurator's experts are those of one device: gate, up, down and the ops between them, in a "
     "replayed CUDA graph. m counts the tokens of all devices, b the experts of this device.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
