@@ -197,7 +197,7 @@ GRACE_S = 15.0
 
 
 class LocalRanks:
-    """Ranks as processes on this machine; `restart` restarts all of them after a loss.
+    """Ranks as processes on this machine; `restart` starts all of them again after a loss.
 
     `backend`: backend of ``torch.distributed``.
     `limit_s`: time [s] after which an exchange that does not end counts as failed.

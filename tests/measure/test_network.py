@@ -132,7 +132,7 @@ class Broken:
         self.exchanges += 1
         return {"reason": "Timed out waiting 20000ms", "broken": True}
 
-    def mend(self) -> bool:
+    def restart(self) -> bool:
         return True
 
     def close(self) -> None:
