@@ -22,7 +22,7 @@ from fomkit.frontends.step import Draft, Route, profile_by_routes
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 8e9
-MOST_OF_A_SIZE = 2**31 - 1
+MAX_SIZE = 2**31 - 1
 """Frameworks count a tensor's elements in 64 bits, and a tensor has several sizes."""
 SCRIPT_MEMORY_LIMIT_BYTE = 16e9
 """A script trains for real, with data and weights."""
@@ -36,8 +36,8 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     """Return the requested sizes, the batch among them; raise for a value that is out of range."""
     wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
     for name, size in wanted.items():
-        if type(size) is not int or not 1 <= size <= MOST_OF_A_SIZE:
-            expected = f"A whole number from 1 to {MOST_OF_A_SIZE:,} was expected."
+        if type(size) is not int or not 1 <= size <= MAX_SIZE:
+            expected = f"A whole number from 1 to {MAX_SIZE:,} was expected."
             raise FomkitError(where, f"the {name} is {size!r}. {expected}")
     return wanted
 
