@@ -188,7 +188,7 @@ _ADDED = re.compile(
     r"(Arguments received by|Exception raised from|Traceback|While executing|Call arguments received)"
 )
 """Where a library appends the arguments of a call or its own stack to a message."""
-MOST_LETTERS = 240
+MAX_LETTERS = 240
 """Most characters of an error's text that are reported."""
 NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
 """Errors that no other way of making tensors would mend."""
@@ -280,7 +280,7 @@ def _on_one_line(text: str) -> str:
     while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
     message_lines = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
-    return " ".join(message_lines)[:MOST_LETTERS].replace("`", "'")
+    return " ".join(message_lines)[:MAX_LETTERS].replace("`", "'")
 
 
 def _advice(error: BaseException) -> str:

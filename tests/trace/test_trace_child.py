@@ -149,12 +149,12 @@ def test_what_keras_wraps_is_told_without_its_wrapping() -> None:
     ],
 )
 def test_all_lines_of_an_exception_are_told_but_those_of_its_makers(said: str, told: str) -> None:
-    from fomkit.frontends.model_file import MOST_LETTERS, explain_exception
+    from fomkit.frontends.model_file import MAX_LETTERS, explain_exception
 
     message = explain_exception(RuntimeError(said), "model.py").what
     assert told in message
     assert not {"\n", "a.cpp"} & {*message.split(" "), *message}
-    assert len(message) <= len("raises RuntimeError: ") + MOST_LETTERS
+    assert len(message) <= len("raises RuntimeError: ") + MAX_LETTERS
 
 
 def test_a_hang_is_ended(file_of: Write) -> None:
