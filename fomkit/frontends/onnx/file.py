@@ -25,7 +25,7 @@ Graph = Any
 Node = Any
 """ONNX's own messages; the library has types for its version only."""
 
-MOST_BYTE = 2**31
+MAX_BYTE = 2**31
 """Largest size of a single message of this format [byte]."""
 MOST_NODES = 200_000
 _GRAPH = 7
@@ -82,7 +82,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
     size = path.stat().st_size
     if not size:
         raise FomkitError(where, f"is empty. {_NEWEST}")
-    if size >= MOST_BYTE:
+    if size >= MAX_BYTE:
         raise FomkitError(
             where,
             "has 2 GiB or more, which no ONNX model has. Export it with its weights in files beside it, which are "
