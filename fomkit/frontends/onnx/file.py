@@ -27,7 +27,7 @@ Node = Any
 
 MAX_BYTE = 2**31
 """Largest size of a single message of this format [byte]."""
-MOST_NODES = 200_000
+MAX_NODES = 200_000
 _GRAPH = 7
 _FIELDS = frozenset([1, 2, 3, 4, 5, 6, _GRAPH, 8, 14, 20, 25, 26])
 """Numbers of the fields of a model, from ONNX's published message format."""
@@ -107,8 +107,8 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
             raise FomkitError(where, f"{message} in the package here. {_NEWEST}")
     if not all(isinstance(text, str) for text in _names_in(model.graph)):
         raise FomkitError(where, f"is a damaged ONNX file: a name in it is not text. {_NEWEST}")
-    if len(model.graph.node) > MOST_NODES:
-        raise FomkitError(where, f"has {len(model.graph.node):,} ops. At most {MOST_NODES:,} are read.")
+    if len(model.graph.node) > MAX_NODES:
+        raise FomkitError(where, f"has {len(model.graph.node):,} ops. At most {MAX_NODES:,} are read.")
     return model, model.graph
 
 
