@@ -153,7 +153,7 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
     return list(graph.node) if holds else [graph.node[at] for at in order]
 
 
-MOST_LENGTH = 10**12
+MAX_LENGTH = 10**12
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _SAMPLES = re.compile(r"(?:n|b|bs|.*batch.*)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -208,7 +208,7 @@ def _graph_inputs(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
                 where, f"has the input {value.name!r:.80}, which is not a tensor with a shape. Export the model "
                        "with inputs that are tensors.")  # fmt: skip
         for dim in tensor.shape.dim:
-            if dim.HasField("dim_value") and not 0 < dim.dim_value <= MOST_LENGTH:
+            if dim.HasField("dim_value") and not 0 < dim.dim_value <= MAX_LENGTH:
                 message = f"has the input {value.name!r:.80} with a dimension of {dim.dim_value}"
                 raise FomkitError(where, f"{message}. A length of 1 or more, or a name, was expected.")
         found.append((value.name, tensor.elem_type, list(tensor.shape.dim)))
