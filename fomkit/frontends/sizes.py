@@ -25,7 +25,7 @@ Point = tuple[int, ...]
 Exponents = tuple[int, ...]
 """Power of each named size in a product."""
 
-MOST_TERMS = 4
+MAX_TERMS = 4
 MOST_FACTORS = 3
 MOST_POWER = 2
 
@@ -53,7 +53,7 @@ class Candidates:
             one: [prod(size**power for size, power in zip(point, one, strict=True)) for point in self.points]
             for one in products
         }
-        most = min(MOST_TERMS, (len(self.points) + 1) // 2, len(products))
+        most = min(MAX_TERMS, (len(self.points) + 1) // 2, len(products))
         self._sums: list[tuple[list[tuple[Exponents, ...]], NDArray[np.float64], NDArray[np.float64]]] = []
         for terms in range(1, most + 1):
             chosen = list(combinations(products, terms))
