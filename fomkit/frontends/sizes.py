@@ -26,7 +26,7 @@ Exponents = tuple[int, ...]
 """Power of each named size in a product."""
 
 MAX_TERMS = 4
-MOST_FACTORS = 3
+MAX_FACTORS = 3
 MOST_POWER = 2
 
 
@@ -34,7 +34,7 @@ MOST_POWER = 2
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
     """Return the products to try, low degrees first: batch, seq, batch·seq, seq², batch·seq² and so on."""
     powers = product(range(MOST_POWER + 1), repeat=sizes)
-    few = (power for power in powers if sum(power) <= MOST_FACTORS)
+    few = (power for power in powers if sum(power) <= MAX_FACTORS)
     return tuple(sorted(few, key=lambda power: (sum(power), power)))
 
 
