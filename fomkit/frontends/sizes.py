@@ -27,13 +27,13 @@ Exponents = tuple[int, ...]
 
 MAX_TERMS = 4
 MAX_FACTORS = 3
-MOST_POWER = 2
+MAX_POWER = 2
 
 
 @cache
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
     """Return the products to try, low degrees first: batch, seq, batch·seq, seq², batch·seq² and so on."""
-    powers = product(range(MOST_POWER + 1), repeat=sizes)
+    powers = product(range(MAX_POWER + 1), repeat=sizes)
     few = (power for power in powers if sum(power) <= MAX_FACTORS)
     return tuple(sorted(few, key=lambda power: (sum(power), power)))
 
