@@ -21,7 +21,7 @@ from fomkit.frontends.lowering.calls import Dimensions, TracedOp
 
 COLD_FACTOR = 1.5
 """A first step longer than this many times the median of the others is cold: it loads, plans and allocates."""
-LEAST_STEPS = 3
+MIN_STEPS = 3
 """Fewest steps among which a cold first step can be detected; of two steps it is open which one is typical."""
 _RULE = f"a first step of more than {COLD_FACTOR} times the median of two or more others is excluded"
 
@@ -32,7 +32,7 @@ def is_cold(step_s: Sequence[float]) -> bool:
     >>> is_cold([552e-6, 104e-6, 45e-6]), is_cold([110e-6, 104e-6, 100e-6]), is_cold([552e-6, 104e-6])
     (True, False, False)
     """
-    return len(step_s) >= LEAST_STEPS and step_s[0] > COLD_FACTOR * median(step_s[1:])
+    return len(step_s) >= MIN_STEPS and step_s[0] > COLD_FACTOR * median(step_s[1:])
 
 
 def step_sums(times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
