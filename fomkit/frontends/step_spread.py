@@ -79,7 +79,7 @@ def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
         yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to the median of steps"
 
 
-CONTENDED = 0.2
+CONTENDED_SHARE = 0.2
 """Share of a trace's time beyond the medians of equal executions above which the trace is called contended."""
 IDLE_SHARE = 0.5
 """Busy share of a step's wall time below which a note names what the idle time may be."""
@@ -120,7 +120,7 @@ def contention_notes(
         busy = min(sum(step_s) / sum(wall_s), 1.0)
         rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE_SHARE else ""
         yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
-    if (excess := excess_share(times)) > CONTENDED:
+    if (excess := excess_share(times)) > CONTENDED_SHARE:
         yield (
             f"contended: {excess:.0%} of the traced time is beyond the median of equal executions, so other work "
             "shared the machine or its clock changed; trace it alone"
