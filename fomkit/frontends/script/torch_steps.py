@@ -166,7 +166,7 @@ FURTHER_ROUNDS = 4
 """Most further steps to wait for an undisturbed one: in the middle of an epoch, with a full batch."""
 _RECENT = 8
 """Batches that are remembered, to find the one that a step used."""
-PATIENCE = 50
+MAX_IDLE_STEPS = 50
 """Steps after which an optimizer that has not stepped is ignored."""
 
 
@@ -359,7 +359,7 @@ class StepWatch:
             self.captured = replace(found, others=others)
         captured_is_clean = self.captured.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
-        waits = self._idle() and self._steps < PATIENCE
+        waits = self._idle() and self._steps < MAX_IDLE_STEPS
         if self.rounds >= WANTED_ROUND and (captured_is_clean or is_late) and not waits:
             works = tuple(work for is_clean, work in self._works if is_clean == captured_is_clean)
             self.captured = replace(self.captured, works=works)
