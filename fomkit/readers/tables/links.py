@@ -25,7 +25,7 @@ CLASSES: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 """Classes of message sizes [byte], bounds included; long ones first, since training mostly sends long ones."""
 LEVEL = 0.8
-MOST_CONDITION = 1e6
+MAX_CONDITION = 1e6
 """Condition number of the two terms above which the normal equations lose all significant digits."""
 LEAST_ERROR = 0.01
 """Smallest relative error that is assumed for a time."""
@@ -80,7 +80,7 @@ def fit_line(timed: Timed) -> LinkLine | None:
     error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, LEAST_ERROR)
     terms = np.column_stack([np.ones(len(byte)), byte])
     weighed = terms / error[:, None]
-    if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MOST_CONDITION:
+    if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MAX_CONDITION:
         return None  # one message outweighs all others, so latency and rate cannot be separated
     used = [0, 1]
     values, half = _least_squares(terms, time_s, error, used)
