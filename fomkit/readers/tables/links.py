@@ -27,7 +27,7 @@ CLASSES: Mapping[str, tuple[float, float]] = {
 LEVEL = 0.8
 MAX_CONDITION = 1e6
 """Condition number of the two terms above which the normal equations lose all significant digits."""
-LEAST_ERROR = 0.01
+MIN_ERROR = 0.01
 """Smallest relative error that is assumed for a time."""
 FEWEST = 3
 """Fewest sizes for a fit: with fewer, a line has no residual to estimate its error from."""
@@ -77,7 +77,7 @@ def fit_line(timed: Timed) -> LinkLine | None:
     byte, time_s = np.asarray(timed.byte, float), np.asarray(timed.time_s, float)
     if len(np.unique(byte)) < FEWEST:
         return None
-    error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, LEAST_ERROR)
+    error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, MIN_ERROR)
     terms = np.column_stack([np.ones(len(byte)), byte])
     weighed = terms / error[:, None]
     if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MAX_CONDITION:
