@@ -29,7 +29,7 @@ MAX_CONDITION = 1e6
 """Condition number of the two terms above which the normal equations lose all significant digits."""
 MIN_ERROR = 0.01
 """Smallest relative error that is assumed for a time."""
-FEWEST = 3
+MIN_SIZES = 3
 """Fewest sizes for a fit: with fewer, a line has no residual to estimate its error from."""
 
 
@@ -75,7 +75,7 @@ def fit_line(timed: Timed) -> LinkLine | None:
     (10.0, 1.0)
     """
     byte, time_s = np.asarray(timed.byte, float), np.asarray(timed.time_s, float)
-    if len(np.unique(byte)) < FEWEST:
+    if len(np.unique(byte)) < MIN_SIZES:
         return None
     error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, MIN_ERROR)
     terms = np.column_stack([np.ones(len(byte)), byte])
