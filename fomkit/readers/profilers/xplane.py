@@ -260,7 +260,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneS
     return table_of_rows(rows, "OPS"), steps
 
 
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """Least share of the trace's time, and of the graph's products, that trace and graph must have in common."""
 _LISTED = 5
 
@@ -313,7 +313,7 @@ def model_of_planes(
 
 def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
     """Raise if the trace is of another model than the graph."""
-    if joined.known_share >= LEAST_SHARE and joined.missed <= LEAST_SHARE * joined.products:
+    if joined.known_share >= MIN_SHARE and joined.missed <= MIN_SHARE * joined.products:
         return
     raise FomkitError(
         str(path),
