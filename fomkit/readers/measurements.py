@@ -128,7 +128,7 @@ _TIMES = frozenset(
 _POWERS = frozenset({"power", "activepower", "realpower", "load"})
 _WATTS = {"w": "W", "watt": "W", "watts": "W", "kw": "kW", "kilowatt": "kW", "kilowatts": "kW"}
 """Units in a heading; mW and MW cannot be distinguished in headings, so neither is accepted."""
-MOST_S = 1e11
+MAX_TIME_S = 1e11
 """Seconds since 1970 of the year 5138: larger numbers are milliseconds."""
 
 
@@ -195,7 +195,7 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
     text = text.strip()
     if is_number(text):
         seconds = float(text)
-        if not abs(seconds) < MOST_S:
+        if not abs(seconds) < MAX_TIME_S:
             what = f"the time {shown(text)} is not in seconds. Divide milliseconds by 1000."
             raise FomkitError(where, what)
         return seconds, False, False
