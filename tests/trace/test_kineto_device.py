@@ -317,7 +317,7 @@ def test_ops_of_several_processes_are_refused_and_listed(tmp_path: Path) -> None
     recording = Recording()
     recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", 7.0)])
     _twice(recording, process=True)
-    with pytest.raises(FomkitError, match=r"ops of 2 processes: 1 \(1 ops\), 2 \(1 ops\), and nothing"):
+    with pytest.raises(FomkitError, match=r"ops of 2 processes: 1 \(1 ops\), 2 \(1 ops\), and does not state"):
         read(tmp_path, recording)
 
 

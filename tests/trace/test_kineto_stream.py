@@ -75,7 +75,7 @@ def test_other_files_are_no_traces(path: Path, text: str) -> None:
     [
         (trace_text()[:-3000], "the file is cut off"),
         (trace_text()[:-1], "the file is cut off"),
-        ('{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "after 1 events stands '{' where , or ] was expected"),
+        ('{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "after 1 events '{' was found where , or ] was expected"),
         ('{"traceEvents": [nonsense]}', "cut off, or is not JSON"),
         ('{"traceEvents": [' + '{"a":' * 100_000, "nested too deeply"),
         ('{"traceEvents": []}', "has no event. Check that the profiler ran. Record it with shapes"),

@@ -105,7 +105,7 @@ def plane_notes(times: PlaneTimes) -> Iterator[str]:
     """Yield notes on a file of planes and on what was left out, a line each."""
     if times.wrong:
         listed = ", ".join(f"{count:,} {what}" for what, count in times.wrong.items())
-        yield f"partial: of {times.seen:,} events were left out: {listed}"
+        yield f"partial: of {times.seen:,} events these were left out: {listed}"
     yield from times.choices
     if times.loose_s:
         share = times.loose_s / times.time_s
