@@ -8,12 +8,12 @@ fits the same for each machine from the others only, so that no machine's interv
 from __future__ import annotations
 
 from fomkit.plan.coverage import USES
-from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.neusight import fit_uses, known_calls, known_wholes
 
 
 def main() -> None:
-    folder = LabelFolder(shipped())
+    folder = LabelFolder(shipped_labels())
     machines = {device: folder.own_machine(device) for device in folder.devices}
     calls, wholes = known_calls(folder, machines), known_wholes(folder, machines)
     print(*(f"{device}: {len(rows)} calls" for device, rows in calls.items()), sep="; ")

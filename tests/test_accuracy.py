@@ -21,7 +21,7 @@ from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, rea
 
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
-SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME,
+SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.EIE,
         OWN, OTHER, FACTS, validate.MERITS, published_steps.MEGATRON, validate.POOLED,
         published_steps.VISION}  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
     ("sets", "content"),
     [
         ({published_steps.MEGATRON}, lambda: content_of((), tuple(published_steps.megatron_figures()))),
-        ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
+        ({ops.EIE}, lambda: content_of(ops.dense_layer_scores())),
         ({published_steps.VISION}, lambda: content_of(published_steps.vision_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
         pytest.param(

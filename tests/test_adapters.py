@@ -125,25 +125,25 @@ RAISES = "raise RuntimeError('no licence')\n"
 WRONG = {
     "raises on import": (RAISES, "cannot be loaded (RuntimeError: no licence)"),
     "leaves on import": ("import sys\nsys.exit(3)\n", "cannot be loaded (SystemExit: 3)"),
-    "has nothing": ("it = 3\n", "has no 'name'; an adapter offers name, title, recognises, read"),
-    "is a class": ("class it: pass\n", "is a class. Name an object of it"),
+    "has nothing": ("it = 3\n", "has no 'name'; an adapter has name, title, recognises, read"),
+    "is a class": ("class it: pass\n", "is a class. Name an instance of it"),
     "takes a name": (adapter("kineto"), "calls its format 'kineto', which is one of fomkit's own"),
     "fails to look": (
         adapter(recognises="1 / 0"),
         "failed to look at the file (ZeroDivisionError: division by zero)",
     ),
-    "answers wrong": (adapter(recognises="return 'yes'"), "answered 'yes', not True or False"),
+    "answers wrong": (adapter(recognises="return 'yes'"), "returned 'yes', not True or False"),
     "fails to read": (adapter(read="1 / 0"), "failed (ZeroDivisionError: division by zero). Update broken"),
-    "gives nothing": (adapter(read="return None"), "gave a NoneType, not a ReadTable of a DataFrame"),
-    "gives a list": (adapter(read="return ReadTable([])"), "gave a list, not a ReadTable of a DataFrame"),
-    "gives no rows": (adapter(read="return ReadTable(pd.DataFrame())"), "gave a table without rows"),
+    "gives nothing": (adapter(read="return None"), "made a NoneType, not a ReadTable of a DataFrame"),
+    "gives a list": (adapter(read="return ReadTable([])"), "made a list, not a ReadTable of a DataFrame"),
+    "gives no rows": (adapter(read="return ReadTable(pd.DataFrame())"), "returned a table without rows"),
     "gives a column": (
         adapter(read="return ReadTable(pd.DataFrame({'kind': ['gemm'], 'colour': [1]}))"),
-        "gave the column 'colour', which TIMINGS does not have",
+        "returned the column 'colour', which TIMINGS does not have",
     ),
     "gives text": (
         adapter(read="return ReadTable(pd.DataFrame({'kind': ['gemm'], 'time_s': ['fast']}))"),
-        "gave time_s = 'fast' in row 1, no number",
+        "returned time_s = 'fast' in row 1, not a number",
     ),
 }
 
@@ -172,7 +172,7 @@ def test_a_broken_adapter_breaks_nothing_else(case, toy, monkeypatch) -> None:
 def test_of_two_adapters_with_one_name_neither_works(toy, monkeypatch) -> None:
     install(toy, monkeypatch, "second", adapter("toybench"))
     said = error_of(imported("bench.txt", "-o", "toy.yaml"))
-    assert "have one name; remove one of them" in said
+    assert "have the same name; remove one of them" in said
     assert "toy-adapter 1.0" in said
     assert "second 2.0" in said
 

@@ -170,7 +170,7 @@ def test_a_figure_of_several_devices_is_not_held_against_one(tmp_path: Path) -> 
     one, eight = make_cells(read_measurements(path), Options(), load_model, load_machine)
     assert one.estimate is not None
     assert (eight.estimate, eight.missing) == (
-        None, "the figure is of 8 devices, and a step is projected for one"
+        None, "the measurement is of 8 devices, but a step is projected for one"
     )  # fmt: skip
     rows = "p1b3,v100,sample_per_s,400000,,,100,fp32,8,,measured,"
     done = run("--measured", str(table(tmp_path, rows)), "--grid", "--json").stdout
@@ -222,7 +222,7 @@ def test_the_grid_keeps_the_latency_and_says_why_a_cell_is_empty(tmp_path: Path)
         (cell["machine"], cell["framework"], cell["mode"]): cell["why"] for cell in cells if cell["model"] == "tc1"
     }
     assert "more than 7 ms" in said["raspberry-pi-3", "torch", "infer"]
-    assert "nobody measured it" in said["v100", "keras/tensorflow", "infer"]
+    assert "not measured" in said["v100", "keras/tensorflow", "infer"]
     assert "empty: " in done.stdout
 
 
@@ -291,8 +291,8 @@ def test_copies_count_once_and_several_figures_of_a_cell_are_told(tmp_path: Path
     notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
     assert notes[0] == f"note: {path}:3 is a copy of line 2 and counts once"
     assert notes[1] == (
-        "note: p1b3 on v100, step_s: lines 2, 4 say 0.002 … 0.009; their median counts, with all their ends as "
-        "its interval; they are of different precisions"
+        "note: p1b3 on v100, step_s: lines 2, 4 state 0.002 … 0.009; their median counts, its interval "
+        "covers them all; they are of different precisions"
     )
     (cell,) = json.loads(run("--measured", str(path), "--json").stdout)["cells"]
     assert cell["measured"]["value"] == pytest.approx(0.0055)

@@ -224,7 +224,7 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
     [
         (
             {"model_type": "lama"},
-            "model_type is 'lama', whose layers are not known here. The nearest names are 'llama'",
+            "model_type is 'lama', whose layers are unknown. The nearest names are 'llama'",
         ),
         ({"model_type": None, "hidden_size": None}, "has no model_type"),
         ({"hidden_size": None}, "hidden_size is missing. Add it: a whole number of 1 or more."),
@@ -234,7 +234,7 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
         ),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0. Give a whole number from 1 to 1,000,000,000."),
         ({"num_attention_heads": True}, "num_attention_heads is True."),
-        ({"num_key_value_heads": 5}, "32 heads do not go with 5 heads of keys"),
+        ({"num_key_value_heads": 5}, "5 key-value heads, 32 heads and"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'. Give true or false."),
         ({"torch_dtype": "float8"}, "torch_dtype is 'float8'. Give one of bfloat16, float16, float32."),
         ({"vocab_size": 1e6}, "vocab_size is 1000000.0."),
@@ -242,7 +242,7 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
         ({"layer_types": ["linear_attention"] * 32}, "Give full_attention or sliding_attention for each layer."),
         ({"text_config": {}}, "llama has several parts (text_config). Give one of them as a file of its own"),
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
-        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "takes 9 of 8 experts"),
+        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "uses 9 of 8 experts"),
         (
             {
                 "model_type": "qwen3_moe",
@@ -266,9 +266,9 @@ def test_what_a_file_cannot_say_is_one_message(changed: dict[str, Any], message:
 
 def test_sizes_and_modes_that_a_step_has_not(tmp_path: Path) -> None:
     path = write(tmp_path, PUBLIC["bert-base"]["config"])
-    with pytest.raises(FomkitError, match="makes no words one by one"):
+    with pytest.raises(FomkitError, match="does not generate tokens one by one"):
         profile_config(path, mode="decode")
-    with pytest.raises(FomkitError, match=r"'cache' is no size of its step\. It has batch, seq\.$"):
+    with pytest.raises(FomkitError, match=r"'cache' is not a size of its step\. It has batch, seq\.$"):
         profile_config(path, sizes={"cache": 8})
     with pytest.raises(FomkitError, match="is for a transformer"):
         fomkit.profile(tmp_path / "model.py", mode="decode")
@@ -287,8 +287,8 @@ def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_type": "gpt_neox"}, "Its sizes are called as those of a llama, which says nothing of biases"),
-        ({"num_attention_heads": None, "conv_kernel": 4}, "of its sizes have no place: conv_kernel. Or profile"),
+        ({"model_type": "gpt_neox"}, "Its sizes have the names of a llama's; biases"),
+        ({"num_attention_heads": None, "conv_kernel": 4}, "of its sizes are not used: conv_kernel. Or profile"),
     ],
 )
 def test_an_unknown_kind_says_what_a_llama_has_not_and_what_to_do(
@@ -306,7 +306,7 @@ def test_what_was_read_or_switched_off_is_not_among_the_fields_left_out(tmp_path
     gated = {**PUBLIC["t5-base"]["config"], "feed_forward_proj": "gated-gelu", "n_positions": 512}
     off = {"use_sliding_window": False, "max_window_layers": 24, "wings": None, "use_mrope": False}
     for config in (gated, {**PUBLIC["qwen2-0.5b"]["config"], **off}):
-        assert not [one for one in read_architecture(write(tmp_path, config)).notes if "nothing was made" in one]
+        assert not [one for one in read_architecture(write(tmp_path, config)).notes if "that are not used" in one]
 
 
 def test_parameters_are_said_in_millions_below_a_billion(tmp_path: Path) -> None:
@@ -416,9 +416,9 @@ def test_what_was_not_read_is_noted(tmp_path: Path) -> None:
     packed = {"quantization_config": {"quant_method": "mxfp4"}, "wings": 2,
               "architectures": ["LlamaForSequenceClassification"]}  # fmt: skip
     notes = read_architecture(write(tmp_path, {**PUBLIC["llama3-8b"]["config"], **packed})).notes
-    assert any("quantization_config (mxfp4) is not read" in note for note in notes)
+    assert any("quantization_config (mxfp4) is not known" in note for note in notes)
     assert any("LlamaForSequenceClassification" in note for note in notes)
-    assert "fields of the file that nothing was made of: wings" in notes
+    assert "fields of the file that are not used: wings" in notes
     gemma = {name: value for name, value in PUBLIC["gemma2-2b"]["config"].items() if name != "head_dim"}
     assert read_architecture(write(tmp_path, gemma)).parameters == PUBLIC["gemma2-2b"]["parameters"]
 
@@ -464,7 +464,7 @@ def test_weights_that_are_kept_narrow_take_less_memory_and_traffic(
     found, whole = (fomkit.estimate(one, "h100-sxm").step for one in (narrow, plain))
     assert found.value < 0.9 * whole.value
     trained = profile_config(write(tmp_path, {**config, "quantization_config": stored}))
-    assert any("is of inference: a training step counts in bf16" in note for note in trained.notes)
+    assert any("is for inference: a training step counts in bf16" in note for note in trained.notes)
 
 
 def test_a_file_in_fp8_is_its_model_with_precision_fp8(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_packed_weights_are_not_packed_again(tmp_path: Path) -> None:
     config = {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": "bfloat16"}
     stored = {"quantization_config": {"quant_method": "gptq", "bits": 4, "modules_to_not_convert": ["model.norm"]}}
     path = write(tmp_path, {**config, **stored})
-    assert any("modules that quantization_config leaves wide" in note for note in read_architecture(path).notes)
+    assert any("modules that quantization_config excludes" in note for note in read_architecture(path).notes)
     with pytest.raises(
         FomkitError, match="precision: fp8 is of linear layers, whose weights this model keeps packed"
     ):
@@ -537,7 +537,7 @@ def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -
     assert by_name.step == by_file.step
     for name, mode, message in (
         ("gpt2", "decode", r"gpt2: no config\.json beside it says what mode decode would take"),
-        ("vit-b16", "prefill", "makes no words one by one"),
+        ("vit-b16", "prefill", "does not generate tokens one by one"),
         ("llama3-8b-decode", "train", "what mode train would take"),
     ):
         with pytest.raises(FomkitError, match=message):

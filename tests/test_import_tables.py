@@ -93,7 +93,7 @@ def test_what_predict_wrote_can_be_imported(here: Path) -> None:
     timed.ops.to_csv(here / "timed.csv", index=False)
     done = run("timed.csv", "--as", "model", "-o", "y.yaml", cwd=here)
     assert done.returncode == 0, done.stderr
-    assert "left out; an estimate makes them anew" in done.stderr
+    assert "left out; an estimate recomputes them" in done.stderr
     assert load_model(here / "y.yaml").ops["m"].tolist() == [8.0, 8.0]
 
 
@@ -109,18 +109,18 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
     [
         (OPS.replace("count", "time_s"), [], "m is 'batch'. Expected a number"),
         (BOTH, [], "fits more than one format: timings, ops. The formats are"),
-        (TIMINGS, ["--as", "measurements"], "is of no known format. The formats are: benchmarker"),
-        (TIMINGS, ["--as", "machin"], "is nothing to import. The nearest names are 'machine'"),
+        (TIMINGS, ["--as", "measurements"], "is not of a known format. The formats are: benchmarker"),
+        (TIMINGS, ["--as", "machin"], "cannot be imported. The nearest names are 'machine'"),
         (TIMINGS, ["--as", "model", "--format", "timings"], "the format 'timings' makes a machine"),
         (TIMINGS.replace("time_s", "time_ms"), [], "Divide by 1,000 and name it 'time_s'"),
         (TIMINGS.replace("time_s", "time_us"), [], "Divide by 1,000,000 and name it 'time_s'"),
         (TIMINGS.replace("1e-5", "0"), [], "x.csv:2: time_s is 0. Expected a finite number above 0"),
         (TIMINGS.replace(",vector", ","), [], "x.csv:2: engine is ''. Expected one of vector, matrix"),
         (TIMINGS, ["--set", "batch=8"], "say something of a model, not of a machine"),
-        (OPS, [], "its dimensions use batch. Say how large, for example --set batch=64."),
+        (OPS, [], "its dimensions use batch. Give values, for example --set batch=64."),
         (OPS, ["--facts", "facts.yaml"], "schema is 'fomkit/machine/1'. Expected: 'schema: fomkit/model/1'"),
         (OPS, ["--facts", "absent.yaml"], "is not a file. Give a model file without ops"),
-        ("a,b\n1,2\n", [], "is of no known format"),
+        ("a,b\n1,2\n", [], "is not of a known format"),
         (TIMINGS.replace(",", ";"), [], "x.csv:1: its cells are separated by ';'"),
     ],
 )  # fmt: skip

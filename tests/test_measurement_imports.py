@@ -77,7 +77,7 @@ def rows(path: Path, tmp_path: Path, **named: str) -> tuple[tuple[Measurement, .
     """Import a file, write the table and read it back, as a user does."""
     found = import_measurements(path, choose_import(path, None, None)[0], **named)
     write_table(found.table, tmp_path / "measured.csv", "MEASUREMENTS")
-    return read_measurements(tmp_path / "measured.csv"), found.said
+    return read_measurements(tmp_path / "measured.csv"), found.messages
 
 
 def test_a_dawnbench_entry_is_a_run_to_its_quality(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_dawnbench_entry_is_a_run_to_its_quality(tmp_path: Path) -> None:
     assert "top5Accuracy 93.0046 in epoch 107; 4.56 USD/h, 1112.64 USD" in row.note
     assert (row.framework, row.framework_version, row.date) == ("MXNet", "0.11.0", "2017-10-27")
     assert (row.batch, row.devices, row.precision) == (None, None, "")
-    assert any("--model says which profile" in one for one in said)
+    assert any("--model names its profile" in one for one in said)
 
 
 def test_a_dawnbench_latency_is_of_one_sample(tmp_path: Path) -> None:
@@ -202,14 +202,14 @@ BROKEN: list[tuple[str, str, Any, str]] = [
     ("benchmarker", "a.json", {**RECORD, "device": "\ud800"}, "device is no text"),
     ("benchmarker", "a.json", {**RECORD, "x": "y" * 40_000}, "a cell holds 32,000"),
     ("benchmarker", "a.json", {"problem": {"name": "a"}, "framework": "b", "device": "c"}, "states no time"),
-    ("benchmarker", "a.json", {**RECORD, "mode": "inference"}, "states no time_batch"),
+    ("benchmarker", "a.json", {**RECORD, "mode": "inference"}, "time_batch is missing"),
     ("dawnbench", "a.json", ENTRY, "its log a.tsv is not beside it"),
     ("dawnbench", "a.json", {**ENTRY, "logFilename": "../../etc/passwd"}, "its log a.tsv is not beside it"),
     ("dawnbench", "a.json", {**ENTRY, "latency": "fast"}, "latency is 'fast'. A number above 0"),
     ("dawnbench", "a.json", {**ENTRY, "latency": 1.0, "model": ["x"]}, "model is \"['x']\". A text was expected"),
     ("mllog", "log.txt", ":::MLLOG {", "log.txt:1: is not valid JSON"),
     ("mllog", "log.txt", ":::MLLOG [1]", "log.txt:1: is an MLLOG line without an event"),
-    ("mllog", "log.txt", "\n".join(HEAD), "no run of it succeeded (0 ended)"),
+    ("mllog", "log.txt", "\n".join(HEAD), "no run in it succeeded (0 ended)"),
     ("mllog", "log.txt", "\n".join(MLLOG[5:]), "submission_benchmark is missing"),
     ("mllog", "log.txt", MLLOG[7], "log.txt:1: a run ends that has not started"),
     ("mllog", "log.txt", "\n".join([MLLOG[5], MLLOG[5]]), "log.txt:2: a run starts before that of"),
@@ -233,10 +233,10 @@ def test_what_is_broken_is_refused_with_one_message(
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        ("", "a.tsv:1: is no DAWNBench log"),
-        ("epoch\thours\n1\t2", "a.tsv:1: is no DAWNBench log"),
+        ("", "a.tsv:1: is not a DAWNBench log"),
+        ("epoch\thours\n1\t2", "a.tsv:1: is not a DAWNBench log"),
         ("epoch\thours\ttop5Accuracy\n1\t2", "a.tsv:2: has 2 cells where the header has 3"),
-        ("epoch\thours\ttop5Accuracy\n1\t2\tmany", "a.tsv:2: holds what is no number"),
+        ("epoch\thours\ttop5Accuracy\n1\t2\tmany", "a.tsv:2: a cell is not a number"),
         ("epoch\thours\ttop5Accuracy\n1\t-2\t99", "a.tsv:2: hours is '-2.0'"),
         ("epoch\thours\ttop5Accuracy\n1\tinf\t99", "a.tsv:2: hours is 'inf'"),
         ("epoch\thours\ttop5Accuracy\n1\t2\t92.99", "never reaches top5Accuracy 93"),
@@ -270,7 +270,7 @@ def test_the_content_decides_and_one_says_what_is_meant(tmp_path: Path) -> None:
     assert not (tmp_path / "x.csv").exists()
     broken = write(tmp_path / "z.json", json.dumps(RECORD)[:-1])
     assert "z.json: is not valid JSON" in fail("import", str(broken), "-o", "x.csv", cwd=tmp_path)
-    assert "is of no known format" in fail("import", str(write(tmp_path / "y", "{}")), "-o", "x.csv", cwd=tmp_path)
+    assert "not of a known format" in fail("import", str(write(tmp_path / "y", "{}")), "-o", "x.csv", cwd=tmp_path)
 
 
 def test_an_imported_record_serves_as_a_measured_baseline(tmp_path: Path) -> None:

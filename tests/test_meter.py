@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def notes(path: Path, **cut: str) -> tuple[str, ...]:
-    return import_meter(path, model="m", machine="x", **cut).said
+    return import_meter(path, model="m", machine="x", **cut).messages
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_gap_is_told_with_its_place(log: Path) -> None:
     [
         ("time,power_w\n", "0 readings"),
         ("time,power_w\n0,100\n", "1 readings"),
-        ("time,power_w\n0,100\n0,100\n", ":3: the moment '0' is not after"),
-        ("time,power_w\n5,100\n4,100\n", ":3: the moment '4' is not after"),
+        ("time,power_w\n0,100\n0,100\n", ":3: the time '0' is not after"),
+        ("time,power_w\n5,100\n4,100\n", ":3: the time '4' is not after"),
         ("time,power_w\n0,100\n1,-5\n", ":3: power is '-5 W'"),
         ("time,power_w\n0,100\n1,\n", ":3: power is ''"),
         ("time,power_w\n0,100\n1,nan\n", ":3: power is 'nan'"),
@@ -97,15 +97,15 @@ def test_a_gap_is_told_with_its_place(log: Path) -> None:
         ("time,power\n0,100\n1,100\n", "no unit"),
         ("time,power\n0,100 J\n1,100 J\n", "is not a unit of power_w"),
         ("time,power_mw\n0,100\n1,100\n", "milliwatts or megawatts"),
-        ("time,power_w\nyesterday,100\n1,100\n", ":2: the moment is 'yesterday'"),
+        ("time,power_w\nyesterday,100\n1,100\n", ":2: the time is 'yesterday'"),
         ("time,power_w\n1714560000000,100\n1714560001000,100\n", "Divide milliseconds"),
         ("time,power_w\n0,100\n2024-05-01,100\n", "Use one form"),
         ("time,power_w\n2024-05-01T12:00:00,1\n2024-05-01T12:00:01Z,1\n", "Use one form"),
-        ("time,power_w\n=1+1,100\n1,100\n", ":2: the moment is '=1+1'"),
+        ("time,power_w\n=1+1,100\n1,100\n", ":2: the time is '=1+1'"),
         ("time,power_w,power_kw\n0,100,1\n1,100,1\n", "2 columns name the power"),
-        ("moment,power_w\n0,100\n1,100\n", "0 columns name the moment"),
+        ("moment,power_w\n0,100\n1,100\n", "0 columns name the time"),
         ("", "is empty"),
-        ("time,power_w\n0,0\n1,0\n", "reads no power"),
+        ("time,power_w\n0,0\n1,0\n", "has no power above 0"),
     ],
 )
 def test_logs_that_are_none(log: Path, text: str, message: str) -> None:
@@ -123,7 +123,7 @@ def test_logs_that_are_none(log: Path, text: str, message: str) -> None:
         ({"end": "21"}, "Nothing is made up outside"),
         ({"start": "9", "end": "3"}, "not after the start"),
         ({"start": "2024-05-01"}, "are plain seconds"),
-        ({"start": "noon"}, "the moment is 'noon'"),
+        ({"start": "noon"}, "the time is 'noon'"),
     ],
 )
 def test_cuts_that_cannot_be(log: Path, cut: dict[str, str], message: str) -> None:

@@ -19,7 +19,14 @@ from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import parse_link, transformer_profile
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.published_steps import MPT, OTHER, VTRAIN, by_setting, published_steps, sizes_left_out
+from fomkit.validation.published_steps import (
+    MPT,
+    OTHER_FRACTION,
+    VTRAIN,
+    by_setting,
+    published_steps,
+    sizes_left_out,
+)
 
 LINK = "system, 10 us, 50 GB/s, each"
 LLAMA = Transformer(hidden=4096, heads=32, blocks=32, seq=4096, vocabulary=32000, feed_forward=11008, kv_heads=8,
@@ -45,7 +52,7 @@ def test_the_sets_hold_what_was_published() -> None:
 
 def test_every_fifth_step_under_fsdp_is_priced_and_held() -> None:
     rows = [row for row in published_steps() if row.of == MPT][::5]
-    asked = ((row, row.with_attention(OTHER)) for row in rows)
+    asked = ((row, row.with_attention(OTHER_FRACTION)) for row in rows)
     steps, others = zip(*([one.stepper.at(one.devices, one.batch) for one in both] for both in asked), strict=True)
     assert all(step.memory_byte is not None and step.memory_byte < 80 * 2**30 * 1.02 for step in steps)  # all ran
     found = sizes_left_out(rows, [step.wall_s for step in steps], [step.wall_s for step in others])

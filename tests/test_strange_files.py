@@ -141,7 +141,7 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
         (["estimate", "p1b3", "-t", "{}/net.ops.csv"], "is a table, no machine profile. fomkit makes"),
         (["estimate", "{}/nett.yaml", "-t", "v100"], "profile of this name. In that folder are 'net.yaml'."),
         (["predict", "{}/net.yaml", "-t", "v100", "-o", "{}/out.csv"], "is a profile, no table of ops. Give"),
-        (["profile", "{}/net.ops.csv"], ".py. Of tables and traces 'fomkit import' makes profiles."),
+        (["profile", "{}/net.ops.csv"], ".py. Profiles of tables and traces are made by 'fomkit import'."),
         (["show", "p1b3", "v100"], "show: 'v100' is more than it takes. 'fomkit show -h' says what it takes."),
         (["show", "machines", "--with", "fp9"], "--with: no machine has 'fp9'."),
         (["estimate", "p1b3", "-t", "v100", "--precision", "FP32"], "is 'FP32'. The nearest names are 'fp32'."),

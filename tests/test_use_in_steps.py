@@ -11,7 +11,7 @@ import pytest
 from fomkit.core.machine import Device, Machine
 from fomkit.plan.coverage import STEP, USES, Spread, Use, uses_of, widen_calls
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
-from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.labels import whole_over_calls
 from fomkit.validation.neusight import OWN, compare_labels, fit_uses, known_calls, known_wholes
 
@@ -133,13 +133,13 @@ def test_one_machine_alone_tells_nothing():
 
 def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
     """Doubling the labels of one device changes the intervals of the others, not its own; one model shows it."""
-    folder, device, other = LabelFolder(shipped()), "A100-PCIe-40GB", "P100-PCIe-16GB"
+    folder, device, other = LabelFolder(shipped_labels()), "A100-PCIe-40GB", "P100-PCIe-16GB"
     ops, labels, whole = (
         table[table["graph"].str.startswith("gpt2_large-inf")]
         for table in (folder.ops, folder.single_calls, folder.whole_models)
     )
     chosen = labels["device"].isin([device, other, "V100-PCIe-32GB"])
-    wrong = LabelFolder(shipped())
+    wrong = LabelFolder(shipped_labels())
     scale = labels["seconds"].where(labels["device"] != device, labels["seconds"] * 2)
     for one, table in ((folder, labels[chosen]), (wrong, labels.assign(seconds=scale)[chosen])):
         one.__dict__["ops"] = ops
@@ -151,7 +151,7 @@ def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
 
 
 def test_the_stated_spreads_are_those_that_the_labels_tell():
-    folder = LabelFolder(shipped())
+    folder = LabelFolder(shipped_labels())
     machines = {name: folder.own_machine(name) for name in folder.devices}
     told = fit_uses(known_calls(folder, machines), known_wholes(folder, machines))
     assert told.keys() == USES.keys()

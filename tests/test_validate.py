@@ -26,10 +26,10 @@ from fomkit.profiles.metrics import METRICS
 from fomkit.validation import deepbench_folds as folds
 from fomkit.validation import graphs
 from fomkit.validation import scores as scoring
-from fomkit.validation.deepbench_scores import NAME as DENSE
+from fomkit.validation.deepbench_scores import EIE as DENSE
 from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, median_line, score_sheets
 from fomkit.validation.framework import FORWARD, accumulate, backward, backward_alone
-from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
+from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped_labels
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
 from fomkit.validation.neusight import FACTS, OTHER, OWN, compare_labels, scored_calls
 from fomkit.validation.published_steps import megatron_figures, megatron_scores
@@ -130,7 +130,7 @@ def test_a_call_without_a_rule_is_work_without_a_time() -> None:
 
 
 def test_every_kernel_of_the_shipped_graphs_is_priced() -> None:
-    folder = LabelFolder(shipped())
+    folder = LabelFolder(shipped_labels())
     machine = folder.facts("H100")
     assert machine is not None
     timed = predict_graphs(folder.ops, machine)
@@ -149,12 +149,12 @@ def test_every_kernel_of_the_shipped_graphs_is_priced() -> None:
 def small_folder(target: Path, *, whole_models: bool = True, factor: float = 1.0) -> LabelFolder:
     """Labels of two devices for one model, whole ones wrong by a factor."""
     target.mkdir()
-    labels = pd.read_csv(shipped() / "e2e.csv", keep_default_na=False)
+    labels = pd.read_csv(shipped_labels() / "e2e.csv", keep_default_na=False)
     labels = labels[labels["device"].isin(["MI100", "V100-PCIe-32GB"]) & (labels["model"] == "bert_large")]
     if whole_models:
         scaled = {name: labels[name].astype(float) * factor for name in ("measured_fw_ms", "measured_bw_ms")}
         labels.assign(**scaled).to_csv(target / "e2e.csv", index=False)
-    calls = pd.read_csv(shipped() / "oplabels.csv.gz", keep_default_na=False)
+    calls = pd.read_csv(shipped_labels() / "oplabels.csv.gz", keep_default_na=False)
     kept = calls["device"].isin(["MI100", "V100-PCIe-32GB"]) & calls["graph"].str.startswith("bert_large")
     calls[kept].to_csv(target / "oplabels.csv", index=False)
     return LabelFolder(target)
@@ -204,11 +204,11 @@ def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
     fold = folds.group_folds(rows, "gemm")
     out = fold == fold[0]
     wrong = rows.assign(_time_s=rows["_time_s"].where(~out, rows["_time_s"] * 7))
-    true, shifted = (folds.crossed(one, "gemm", fold, machine) for one in (rows, wrong))
+    true, shifted = (folds.cross_validate(one, "gemm", fold, machine) for one in (rows, wrong))
     assert np.array_equal(true.value[out], shifted.value[out])
     assert not np.array_equal(true.value[~out], shifted.value[~out])
     known = [one.assign(time_s=one["_time_s"]) for one in (rows, wrong)]
-    true, shifted = (folds.nested(one, fold, machine) for one in known)
+    true, shifted = (folds.nested_validate(one, fold, machine) for one in known)
     assert np.array_equal(true.high[out], shifted.high[out])
     assert not np.array_equal(true.high[~out], shifted.high[~out])
 
@@ -218,14 +218,16 @@ def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
     machine, part = gemm_part
     few = part.rows.reset_index(drop=True)  # of 120 rows or fewer, their errors enter the values
     fold = folds.group_folds(few, "gemm")
-    quick, slow = folds.crossed(few, "gemm", fold, machine), folds.nested(few, fold, machine)
+    quick, slow = folds.cross_validate(few, "gemm", fold, machine), folds.nested_validate(few, fold, machine)
     assert np.allclose(quick.value, slow.value, rtol=1e-9)
     assert 0.3 < np.median(np.log(slow.high / slow.low) / np.log(quick.high / quick.low)) < 3
 
 
 def test_twenty_known_rows_are_not_scored(gemm_part) -> None:
     machine, part = gemm_part
-    assert [len(cases) for cases in folds.few_rows_cases(part, machine, 0.8)] == [len(part.rows) - folds.KNOWN] * 5
+    assert [len(cases) for cases in folds.few_rows_cases(part, machine, 0.8)] == [
+        len(part.rows) - folds.KNOWN_ROWS
+    ] * 5
 
 
 def test_dense_layers_of_another_source_are_met_within_two_sources_noise() -> None:
@@ -394,7 +396,7 @@ def test_a_folder_that_is_none_is_one_message(tmp_path: Path, files: dict[str, s
 
 
 def test_a_device_nobody_knows_is_said_not_guessed(tmp_path: Path) -> None:
-    labels = pd.read_csv(shipped() / "e2e.csv", keep_default_na=False)
+    labels = pd.read_csv(shipped_labels() / "e2e.csv", keep_default_na=False)
     labels[labels["device"] == "P4"].assign(device="Z9000").to_csv(tmp_path / "e2e.csv", index=False)
     found = compare_labels(LabelFolder(tmp_path), 0.8)
     assert not found.scores
@@ -402,23 +404,23 @@ def test_a_device_nobody_knows_is_said_not_guessed(tmp_path: Path) -> None:
 
 
 def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> None:
-    labels = pd.read_csv(shipped() / "e2e.csv", keep_default_na=False)
+    labels = pd.read_csv(shipped_labels() / "e2e.csv", keep_default_na=False)
     labels[labels["device"] == "T4"].assign(device="H100").to_csv(tmp_path / "e2e.csv", index=False)
     found = compare_labels(LabelFolder(tmp_path), 0.8)
     assert {line.comparison for line in found.scores} == {"facts only"}
-    machine = graphs.facts_only("H100", shipped() / "devices.csv")
+    machine = graphs.facts_only("H100", shipped_labels() / "devices.csv")
     assert machine is not None
     assert graphs.nearest_device("H100", ["Tesla T4"]) is None
     assert machine.device.peaks[0].rate.value == 66.908e12
     assert machine.energy is not None
     assert machine.energy.limit_w is not None
     assert (machine.energy.limit_w.value, machine.energy.process_m) == (700.0, pytest.approx(4e-9))
-    amd = graphs.facts_only("MI100", shipped() / "devices.csv")  # of which the list states neither
+    amd = graphs.facts_only("MI100", shipped_labels() / "devices.csv")  # of which the list states neither
     assert amd is not None
     assert amd.energy is None
-    chips = [graphs.facts_only(name, shipped() / "devices.csv") for name in ("MI100", "P4")]
+    chips = [graphs.facts_only(name, shipped_labels() / "devices.csv") for name in ("MI100", "P4")]
     assert [(one.device.units.value, one.device.cache_byte.value) for one in chips] == [(120, 8e6), (20, 2e6)]
-    listed = (shipped() / "devices.csv").read_text()
+    listed = (shipped_labels() / "devices.csv").read_text()
     for gone, units in (("real_sm", 40), ("L2Cache", None)):
         (tmp_path / "devices.csv").write_text(listed.replace(gone, "unread"))
         found = graphs.facts_only("P4", tmp_path / "devices.csv").device.units
@@ -426,18 +428,18 @@ def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> N
 
 
 def test_labels_are_seconds_less_their_harness() -> None:
-    calls = read_single_calls(shipped() / "oplabels.csv.gz")
+    calls = read_single_calls(shipped_labels() / "oplabels.csv.gz")
     one = calls[(calls["device"] == "V100-PCIe-32GB") & (calls["graph"] == "bert_large-train-512-8")]
     query = one[(one["call"] == "bert_encoder_layer_0_attention_self_query") & (one["label"] == "bw")].iloc[0]
     assert query["seconds"] == pytest.approx(1.522e-3 - query["harness_s"])
     assert 6e-6 < query["harness_s"] < 12e-6
-    whole = read_whole_models(shipped() / "e2e.csv")
+    whole = read_whole_models(shipped_labels() / "e2e.csv")
     train = whole[(whole["device"] == "V100-PCIe-32GB") & (whole["graph"] == "bert_large-train-512-8")].iloc[0]
     assert (train["forward"], train["backward"]) == pytest.approx((0.29874, 0.54239))
 
 
 def test_what_only_a_call_alone_runs_is_no_part_of_a_step() -> None:
-    ops = LabelFolder(shipped()).ops
+    ops = LabelFolder(shipped_labels()).ops
     dropped = ops[(ops["class"] == "dropout") & (ops["pass_name"] == "backward")]
     in_step = dropped.groupby("in_step")["op"].agg(lambda names: set(names))
     assert in_step[True] == {"aten::native_dropout_backward"}
@@ -452,7 +454,7 @@ def test_what_only_a_call_alone_runs_is_no_part_of_a_step() -> None:
 
 
 def test_short_and_doubtful_calls_are_not_scored() -> None:
-    folder = LabelFolder(shipped())
+    folder = LabelFolder(shipped_labels())
     assert folder.single_calls is not None
     labels = folder.single_calls[folder.single_calls["device"] == "A100-PCIe-40GB"]
     machine = folder.facts("A100-PCIe-40GB")
@@ -472,7 +474,7 @@ def test_the_shipped_tables_are_what_the_converter_makes(shared: Path, root: Pat
     converter = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(converter)
     for name, content in converter.tables(shared).items():
-        known = (shipped() / name).read_bytes()
+        known = (shipped_labels() / name).read_bytes()
         # Packed sizes differ between versions of zlib, what is packed does not.
         unpack = gzip.decompress if name.endswith(".gz") else bytes
         assert unpack(known) == unpack(content), name
@@ -481,9 +483,9 @@ def test_the_shipped_tables_are_what_the_converter_makes(shared: Path, root: Pat
 def test_the_shipped_folder_is_small_and_a_copy_of_it_reads_alike(tmp_path: Path) -> None:
     folder = shipped_folder("validation")
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 5_000_000
-    shutil.copytree(shipped(), tmp_path / "copy")
-    assert LabelFolder(tmp_path / "copy").devices == LabelFolder(shipped()).devices
-    assert replace(LabelFolder(shipped())).profiles["P4"].apart
+    shutil.copytree(shipped_labels(), tmp_path / "copy")
+    assert LabelFolder(tmp_path / "copy").devices == LabelFolder(shipped_labels()).devices
+    assert replace(LabelFolder(shipped_labels())).profiles["P4"].apart
 
 
 def test_a_device_left_out_takes_the_other_boards_of_its_chip_with_it(tmp_path: Path) -> None:
@@ -498,7 +500,7 @@ def test_a_device_left_out_takes_the_other_boards_of_its_chip_with_it(tmp_path: 
 
 
 def test_every_labelled_device_has_a_chip_and_its_profile_says_the_same() -> None:
-    folder = LabelFolder(shipped())
+    folder = LabelFolder(shipped_labels())
     for device in folder.devices:
         own = folder.profiles.get(device, graphs.NO_PROFILES).own
         assert folder.architecture(device), device

@@ -43,7 +43,7 @@ def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]
         yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
 
 
-def in_turn(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
+def shuffled(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
     """Return each choice equally often, in a shuffled order.
 
     In strict rotation, each of three choices would always meet the same third of `halton`'s second coordinate.
@@ -76,7 +76,7 @@ def log_sizes(
     `ranges`: least and largest value of each size; `steps`: sizes are multiples of one of these; `start`: number
     of the first point of the sequence.
     """
-    for step, point in zip(in_turn(steps, count, start), halton(count, len(ranges), start), strict=True):
+    for step, point in zip(shuffled(steps, count, start), halton(count, len(ranges), start), strict=True):
         found = {}
         for (name, (low, high)), share in zip(ranges.items(), point, strict=True):
             value = float(np.exp(np.log(low) + share * np.log(high / low)))
@@ -85,7 +85,7 @@ def log_sizes(
 
 
 ROUND = (64, 1, 32, 8)
-STORED = (("0", "0"), ("0", "1"), ("1", "0"))
+STORAGE_ORDERS = (("0", "0"), ("0", "1"), ("1", "0"))
 """Storage orders (trans_a, trans_b) of a dense layer: input gradient or batched, forward, weight gradient."""
 
 
@@ -94,23 +94,23 @@ def _as_cells(sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 PRODUCTS = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
-WIDE = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
+WIDE_SIZES = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
 """Large m and n with small k: gradients of large layers, whose results are written to fresh pages."""
 BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
 
 
 def _product_cells(
     count: int, dtype: str, engine: str, ranges: Mapping[str, tuple[float, float]],
-    steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORED,
+    steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORAGE_ORDERS,
 ) -> Iterator[Cells]:  # fmt: skip
-    for (trans_a, trans_b), sizes in zip(in_turn(stored, count), log_sizes(count, ranges, steps), strict=True):
+    for (trans_a, trans_b), sizes in zip(shuffled(stored, count), log_sizes(count, ranges, steps), strict=True):
         yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_as_cells(sizes),
                "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
 
 
 def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"m": (64.0, 8192.0), "n": (1.0, 512.0), "k": (64.0, 8192.0)}
-    densities = in_turn(("0.05", "0.1", "0.02"), count)
+    densities = shuffled(("0.05", "0.1", "0.02"), count)
     for density, sizes in zip(densities, log_sizes(count, ranges, ROUND), strict=True):
         yield {"kind": "sparse_gemm", "dtype": dtype, "engine": engine, "b": "1", **_as_cells(sizes),
                "trans_a": "0", "trans_b": "0", "density": density}  # fmt: skip
@@ -129,7 +129,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         "out_channels": (16.0, 768.0),
         "side": (6.0, 112.0),
     }
-    forms, strides = in_turn(FORMS, count), in_turn(STRIDES, count, seed=1)
+    forms, strides = shuffled(FORMS, count), shuffled(STRIDES, count, seed=1)
     for (kernel, alone), stride, sizes in zip(forms, strides, log_sizes(count, ranges, (32, 16, 1)), strict=True):
         side, edge = str(sizes.pop("side")), str(kernel // 2)
         groups = sizes["in_channels"] if alone else 1
@@ -147,7 +147,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 128.0), "steps": (4.0, 128.0), "hidden_size": (32.0, 1024.0)}
-    cells = in_turn(("lstm", "gru", "vanilla"), count)
+    cells = shuffled(("lstm", "gru", "vanilla"), count)
     for cell_name, sizes in zip(cells, log_sizes(count, ranges, (32, 16)), strict=True):
         # Tables hold the recurrence alone: the product with the input is priced as a product.
         shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_as_cells(sizes),
@@ -158,7 +158,7 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _attentions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 16.0), "heads": (2.0, 16.0), "q_len": (16.0, 1024.0), "head_dim": (32.0, 128.0)}
-    for causal, sizes in zip(in_turn("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
+    for causal, sizes in zip(shuffled("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
         shape = {"kind": "attention", "dtype": dtype, "engine": engine, **_as_cells(sizes),
                  "kv_heads": str(sizes["heads"]), "kv_len": str(sizes["q_len"]),
                  "causal": causal}  # fmt: skip
@@ -228,7 +228,7 @@ def _pools(count: int, dtype: str) -> Iterator[Cells]:
     each = ITEM_BYTE[dtype]
     for name, largest in (("max_pool2d_with_indices", True), ("avg_pool2d", False)):
         ranges = {"planes": (8.0, 4096.0), "side": (4.0, 28.0)}
-        windows = in_turn(((4, 2), (9, 2)), count)
+        windows = shuffled(((4, 2), (9, 2)), count)
         for (window, step), sizes in zip(windows, log_sizes(count, ranges, (16, 1)), strict=True):
             results = sizes["planes"] * sizes["side"] ** 2
             read = results * step * step * each
@@ -259,7 +259,7 @@ def _updates(count: int, dtype: str) -> Iterator[Cells]:
 def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
     """Yield the weight of each group of ops, and its ops."""
     yield 1.0, _product_cells(2 * count, dtype, engine, PRODUCTS)
-    yield 0.4, _product_cells(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
+    yield 0.4, _product_cells(count // 4, dtype, engine, WIDE_SIZES, (1, 64), (("1", "0"),))
     yield 0.3, _product_cells(count, dtype, engine, BATCHED)
     yield 0.8, _convolutions(count, dtype, engine)
     yield 0.5, _attentions(count // 2, dtype, engine)
@@ -274,9 +274,9 @@ def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[floa
 
 SHARES: Mapping[str, float] = {"fp32": 1.0, "fp64": 0.15}
 """Share of ops and weight by number format, one half for all others; few models train in double precision."""
-FILLS_BYTE = 3e7
+LARGE_BYTE = 3e7
 """Traffic [byte] from which an op counts as large: allocators request such tensors from the system."""
-LONG = 4.0
+LARGE_OP_FACTOR = 4.0
 """Factor on the longest allowed time for large ops, none of which is short."""
 
 
@@ -300,16 +300,16 @@ def design(
             costs = add_costs(as_table(ops))
             flop, byte = costs["flop"].fillna(0.0), costs["byte"].fillna(0.0)
             seconds = flop / flop_per_s[dtype, engine] + byte / byte_per_s
-            limits = np.where(byte > FILLS_BYTE, LONG * longest_s, longest_s)
+            limits = np.where(byte > LARGE_BYTE, LARGE_OP_FACTOR * longest_s, longest_s)
             kept = [one for one, good in zip(ops, (seconds <= limits).tolist(), strict=True) if good]
             found += [Wanted(one, share * weight / max(len(kept), 1)) for one in kept]
     return found
 
 
-FIRST: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
-"""Number of ops of each family to time before the first prediction, by kind, `FEW` for others; a fit needs 8."""
-FEW = 9
-EVERYWHERE = ("gemm", "conv")
+KIND_SEEDS: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
+"""Number of ops of each family to time before the first prediction, by kind; else `OTHER_SEEDS`. A fit needs 8."""
+OTHER_SEEDS = 9
+ALL_FORMAT_KINDS = ("gemm", "conv")
 """Kinds whose seeds include all number formats; other kinds have seeds only in formats with a full share."""
 
 
@@ -322,9 +322,9 @@ def seeds(ops: list[Wanted]) -> list[Wanted]:
     found = []
     for (kind, dtype, *_), family in families.items():
         share = SHARES.get(dtype, 0.5)
-        if share < 1 and kind not in EVERYWHERE:
+        if share < 1 and kind not in ALL_FORMAT_KINDS:
             continue
-        many = round(share * FIRST.get(kind, FEW))
+        many = round(share * KIND_SEEDS.get(kind, OTHER_SEEDS))
         # Drawn at random, not at a fixed stride: properties that alternate in the list must not coincide with it.
         found += random.Random(0).sample(family, min(many, len(family)))  # noqa: S311 - sizes, no secret
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fomkit.bench.record import begun_machine, median_span, read_facts, read_moment, write_machine
+from fomkit.bench.record import base_machine, median_span, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.files.child_process import Program, error_in, run_child, take_request, told_error
@@ -78,8 +78,8 @@ def samples_of(batch: Any, stated: int | None) -> int:
         return int(shape[0])
     if stated is None:
         raise CannotTimeError(
-            f"its batches hold a {type(_leaf(batch)).__name__} first, which does not say how many samples they "
-            "are. Give arrays whose first axis counts the samples"
+            f"its batches hold a {type(_leaf(batch)).__name__} first, which does not state a number of samples. "
+            "Give arrays whose first axis counts the samples"
         )
     return int(stated)
 
@@ -122,19 +122,21 @@ def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loa
         made = isinstance(loader, type) or not hasattr(loader, "__iter__")
         loader = loader() if callable(loader) and made else loader
         if not hasattr(loader, "__iter__"):
-            raise CannotTimeError(f"its loader is of type {type(loader).__name__}, which gives no batches")
+            raise CannotTimeError(f"its loader is of type {type(loader).__name__}, which yields no batches")
         return _as_loader(loader)
     size = batch or given.get("batch_size")
     name = next((name for name in ("dataset", "inputs") if name in given), None)
     if name is None:
-        raise CannotTimeError("has no 'loader', 'dataset' or 'inputs'. Give it a loader, which gives batches")
+        raise CannotTimeError("has no 'loader', 'dataset' or 'inputs'. Add a loader, which yields batches")
     if not isinstance(size, int) or size < 1:
         raise CannotTimeError(f"has a {name} and no batch_size. Add one, or give --batch")
     if name == "dataset":
         return _of_dataset(given["dataset"], size, workers or 0)
     if workers is not None or not callable(given["inputs"]):
-        raise CannotTimeError("has inputs only: a function that makes a batch, in no worker process, was expected")
-    return Loader(map(given["inputs"], repeat(size)), "inputs(batch) of the file, which reads nothing", 0, 0, size)
+        raise CannotTimeError(
+            "has inputs only: without a worker process, a function that returns a batch was expected"
+        )
+    return Loader(map(given["inputs"], repeat(size)), "inputs(batch) of the file, which reads no data", 0, 0, size)
 
 
 def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[float, float]]:
@@ -188,8 +190,8 @@ def read_loader(
             if read % LOOK_BATCHES == 0 and enough(blocks_of(epochs, loader.ahead, loader.workers)):
                 return epochs
         if not epoch.arrived_s:
-            again = "a second time. Give something that can be read again" if read else ". Give it data"
-            raise CannotTimeError(f"its loader gives no batch{' ' if read else ''}{again}")
+            again = "a second time. Use a loader that can be read again" if read else ". Add data"
+            raise CannotTimeError(f"its loader yields no batch{' ' if read else ''}{again}")
     return epochs
 
 
@@ -200,9 +202,9 @@ START_S = 120.0
 """Time limit [s] for the file before its first batch."""
 INPUT_FILE = Program(
     "fomkit.bench.input_rate",
-    slow="Its first batch comes too late, or one batch takes minutes; give it less to do before.",
-    large="Give it smaller batches or fewer workers.",
-    gone="Take that out of the file.",
+    slow="Its first batch comes too late, or one batch takes minutes; reduce its work before that.",
+    large="Use smaller batches or fewer workers.",
+    gone="Remove that from the file.",
     environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
 )
 
@@ -258,9 +260,7 @@ class InputMeasured:
             f"cold start, to the first batch: {start:.3g} s, not in the rate",
         ]
         if again:
-            messages.append(
-                f"start of {len(again)} later epochs: {sorted(again)[len(again) // 2]:.3g} s in the middle"
-            )
+            messages.append(f"start of {len(again)} later epochs: {sorted(again)[len(again) // 2]:.3g} s (median)")
         if self.per_batch.low_s is None:
             messages.append(f"{self.per_batch.repeats} repeats only: the interval is their range")
         return messages
@@ -294,7 +294,7 @@ def measure_input(spec: InputSpec) -> InputMeasured:
     if not spec.file.is_file():
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()
-    machine = begun_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
+    machine = base_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
     before, read = read_moment().load, _read_in_child(spec)
     batch = sum(read.samples) / len(read.samples)
     workers = f", {read.workers} workers" if read.workers else ""
@@ -325,7 +325,7 @@ def read_batches(path: Path, request: Mapping[str, Any]) -> ReadBatches:
     blocks = blocks_of(epochs, loader.ahead, loader.workers)
     if len(blocks) < 2:
         count = sum(len(epoch.arrived_s) for epoch in epochs)
-        raise CannotTimeError(f"gave {count} batches, too few to tell a rate. Give it more data, or try --full")
+        raise CannotTimeError(f"yielded {count} batches, too few to measure a rate. Use more data, or try --full")
     times, samples = zip(*blocks, strict=True)
     starts_s = [epoch.arrived_s[0] - epoch.begun_s for epoch in epochs if epoch.arrived_s]
     batches = sum(len(epoch.arrived_s) for epoch in epochs)

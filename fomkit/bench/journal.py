@@ -67,14 +67,14 @@ class Journal:
         except OSError as error:
             raise FomkitError(where, "is not there, so nothing can be resumed. Leave --resume out.") from error
         except (ValueError, RecursionError) as error:
-            raise FomkitError(where, "is no record of a measurement. Delete it and leave --resume out.") from error
+            raise FomkitError(where, "is not a measurement's record. Delete it and leave --resume out.") from error
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-            raise FomkitError(where, f"does not say schema {SCHEMA}. Delete it and leave --resume out.")
+            raise FomkitError(where, f"does not state schema {SCHEMA}. Delete it and leave --resume out.")
         before = header.get("about")
         if before != self.about:
             raise FomkitError(
-                where, f"was measured on {_about_text(before)}, and this is {_about_text(self.about)}. "
-                       "Measure anew, without --resume.",
+                where, f"was measured on {_about_text(before)}, and this is {_about_text(self.about)}. Measure "
+                       "again, without --resume.",
             )  # fmt: skip
         for number, line in enumerate(lines, 2):
             try:
@@ -84,7 +84,7 @@ class Journal:
             entry = entry if isinstance(entry, dict) else {}
             answered = all(isinstance(entry.get(one), dict) for one in ("cells", "answer"))
             if not answered and not isinstance(entry.get("mark"), str):
-                raise FomkitError(f"{where}:{number}", "is no op with its answer. Delete the line, or the file.")
+                raise FomkitError(f"{where}:{number}", "is not an op with a result. Delete the line or the file.")
             self._take(entry)
         self.begin()
         for entry in (*self.marks, *({"cells": cells, "answer": one} for cells, one in self.answers.values())):
@@ -234,7 +234,7 @@ Ended = Literal["done", "budget", "wall", "interrupted"]
 _WHY: Mapping[str, str] = {
     "done": "every op was tried",
     "budget": "the budget was spent",
-    "wall": f"the wall time reached {WALL_FACTOR:g} times the budget, so other work had most of the machine",
+    "wall": f"the wall time reached {WALL_FACTOR:g} times the budget, so other processes used most of the machine",
     "interrupted": "it was interrupted",
 }
 
@@ -292,7 +292,7 @@ class Verdict:
     def lines(self) -> list[str]:
         """Return the verdict as sentences."""
         spent = (
-            f"{self.own_s:.0f} s of {self.clock} (budget {self.budget_s:.0f} s), {self.wall_s:.0f} s by the wall"
+            f"{self.own_s:.0f} s of {self.clock} (budget {self.budget_s:.0f} s), {self.wall_s:.0f} s of wall time"
         )
         found = [f"{self.timed} of {self.wanted} ops timed in {spent}; it ended because {_WHY[self.ended]}"]
         for whose, share in self.shares.items():
@@ -301,8 +301,8 @@ class Verdict:
         verdict = "sufficient" if self.sufficient else "not sufficient"
         within = ", within that wall time" if self.ended == "wall" else ""
         enough = min(map(enough_of, self.shares), default=ENOUGH)
-        advice = "; --for MODEL judges by a model's step" if DESIGN in self.shares else ""
-        found.append(f"{verdict}: {enough:.0%} of each is enough{within}{advice}")
+        advice = "; --for MODEL judges by a model's step time" if DESIGN in self.shares else ""
+        found.append(f"{verdict}: {enough:.0%} of each is sufficient{within}{advice}")
         return found
 
     def content(self) -> VerdictContent:

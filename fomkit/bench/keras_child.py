@@ -93,8 +93,8 @@ def _check_finite(result: Any, where: str) -> None:
         if hasattr(leaf, "dtype") and leaf.dtype.is_floating and not np.isfinite(leaf.numpy()).all():
             raise FomkitError(
                 where,
-                "the loss, or the output, of the first step is no finite number, and times of such numbers are no "
-                "times of training. Let inputs give values as in training.",
+                "the loss, or the output, of the first step is not finite, so its times are not those of "
+                "training. Let inputs return values as in training.",
             )
 
 
@@ -114,7 +114,7 @@ def _time_keras(
     watch = model_steps.stopwatch()
     times = OpTimes(traced, values, folder) if ops else None
     profiled = partial(times.profiled, watch) if times is not None else None
-    notes.append("Keras is timed on the CPU only, whatever accelerator is here")
+    notes.append("Keras is timed on the CPU only, even if there is an accelerator")
     timed = model_steps.time_steps(
         lambda: plain(values), watch, profiled, partial(_check_finite, where=request.where)
     )
@@ -122,7 +122,7 @@ def _time_keras(
     if times is not None and times.joined is not None:
         notes += [
             *gap_notes(times.joined),
-            "the profiled step runs each op by itself; the plain one fuses products with what follows them",
+            "the profiled step runs each op by itself; the plain step fuses products with the ops after them",
         ]
         rows = [[row["op"], row["pass_name"], row["module"]] for row in traced.draft.rows]
         seen = ProfiledOps(PROFILER, timed.profiled, joined=times.joined, rows=rows)

@@ -105,7 +105,7 @@ def as_table(ops: Sequence[Cells]) -> pd.DataFrame:
     return table.assign(count=1.0, pass_name=passes)
 
 
-Name = Literal["torch", "tensorflow"]
+LibraryName = Literal["torch", "tensorflow"]
 STREAM_NUMEL = 2**25
 """Elements of the tensors that measure the bandwidth."""
 _STREAM = {"kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
@@ -125,7 +125,7 @@ class Library:
     `notes`: notes for a profile measured with the library.
     """
 
-    name: Name
+    name: LibraryName
     title: str
     worker: str
     knows_op: Callable[[Cells], bool]
@@ -154,9 +154,9 @@ LIBRARIES: Mapping[str, Library] = {
         },
         unsupported=tensorflow.UNSUPPORTED,
         notes=(
-            "library: ops run in compiled graphs (tf.function); the call of the function is taken off, and no ops "
-            "are fused, as a step fuses some",
-            "fresh pages: not measured with TensorFlow; timings of large results have them in themselves",
+            "library: ops run in compiled graphs (tf.function); the call of the function is subtracted, and no "
+            "ops are fused, though a step fuses some",
+            "fresh pages: not measured with TensorFlow; timings of large results include them",
         ),
     ),
 }  # fmt: skip
@@ -168,16 +168,16 @@ def choose_library(name: str, device: str) -> tuple[Library, str]:
     Returns the library, and a note if TensorFlow is chosen for that reason, else "".
     """
     if name and name not in LIBRARIES:
-        raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
+        raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(LibraryName))}")
     notes = ""
     if not name:
         name = "torch"
         if find_spec("torch") is None and device == "cpu" and find_spec("tensorflow") is not None:
-            name, notes = "tensorflow", "library: TensorFlow, because PyTorch is not here"
+            name, notes = "tensorflow", "library: TensorFlow, because PyTorch is not installed"
     found = LIBRARIES[name]
     if device != "cpu" and found.name == "tensorflow":
         raise FomkitError(
-            f"--device {device}", "is timed by events, which TensorFlow does not give. Take --library torch."
+            f"--device {device}", "is timed by events, which TensorFlow does not have. Use --library torch."
         )
     return found, notes
 
@@ -223,7 +223,7 @@ START_S = 120.0
 _THREADS = ("OMP", "MKL", "OPENBLAS")
 
 
-class GoneError(Exception):
+class EndedError(Exception):
     """The timing process gave no answer; the message is the reason."""
 
 
@@ -245,7 +245,7 @@ class Child:
     def __enter__(self) -> Child:
         try:
             self._start()
-        except GoneError as reason:
+        except EndedError as reason:
             self.close()
             raise FomkitError(
                 "measure",
@@ -291,7 +291,7 @@ class Child:
         threading.Thread(target=self._listen, args=(self._process, self._answers), daemon=True).start()
         self.facts = self._exchange(self._setup, START_S)
         if "reason" in self.facts:
-            raise GoneError(self.facts["reason"])
+            raise EndedError(self.facts["reason"])
 
     @staticmethod
     def _listen(process: subprocess.Popen[str], answers: queue.Queue[str]) -> None:
@@ -303,21 +303,21 @@ class Child:
     def _exchange(self, request: Mapping[str, Any], limit_s: float) -> Answer:
         process = self._process
         if process is None or process.stdin is None:
-            raise GoneError("has ended")
+            raise EndedError("has ended")
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = self._answers.get(timeout=limit_s)
         except queue.Empty:
-            raise GoneError(f"took longer than {limit_s:.0f} s") from None
+            raise EndedError(f"took longer than {limit_s:.0f} s") from None
         except OSError:
             line = ""
         if not line:
             code = process.wait()
             if code >= 0:
-                raise GoneError(f"ended with exit code {code}")
+                raise EndedError(f"ended with exit code {code}")
             name = signal.Signals(-code).name
-            raise GoneError(f"was ended by {name}{', perhaps for its memory' if name == 'SIGKILL' else ''}")
+            raise EndedError(f"was ended by {name}{', perhaps for lack of memory' if name == 'SIGKILL' else ''}")
         answer: Answer = json.loads(line)
         self._spent_s = answer.pop("spent_s", self._spent_s)
         return answer
@@ -332,7 +332,7 @@ class Child:
             self.__enter__()
         try:
             return self._exchange(request, limit_s)
-        except GoneError as reason:
+        except EndedError as reason:
             self.close()
             return {"reason": f"the process that timed it {reason}"}
 

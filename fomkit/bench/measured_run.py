@@ -247,16 +247,16 @@ def _list_unjoined(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
 
 def _join_notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
     if joined.miscounted:
-        yield f"{joined.miscounted} rows ran another number of times than the table counts; they have that time"
+        yield f"{joined.miscounted} rows ran more or less often than the table states; they have the measured time"
     missing = int(joined.time_s.isna().sum())
     if missing:
-        yield f"{missing} of {len(model.ops)} rows have no time: nothing ran by their name, or another row has it"
+        yield f"{missing} of {len(model.ops)} rows have no time: no op of that name ran, or another row has it"
     recorded = {str(one) for one in model.ops["impl"] if one}
     if joined.impls and recorded and joined.impls != recorded:
         ran, in_table = (" and ".join(sorted(names)) for names in (joined.impls, recorded))
         yield f"the update ran {ran} here, where the table has {in_table}"
     if joined.parted:
-        yield f"the times of both gradients were told as one, and parted by their work: {joined.parted} rows"
+        yield f"both gradients had one time, which was divided in proportion to their work: {joined.parted} rows"
 
 
 def _joined_times(model: ModelProfile, timed: Timed) -> Joined:
@@ -329,7 +329,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     clock = _exported_clock(run)
     step = run.step.by(clock)
     if step is None:
-        raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
+        raise FomkitError(where, f"has no times of the clock {clock!r}. Measure it again.")
     notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
     if not (precision := run.precision):  # the number format of most of the arithmetic, as an estimate names it
         ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
@@ -356,11 +356,11 @@ def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chose
         where = model.name if isinstance(source, ModelProfile) else str(source)
         if machine is None:
             raise FomkitError(
-                where, "does not say which machine profile stands for where it ran. Add `machine` NAME."
+                where, "does not state the machine profile of the machine it ran on. Add `machine` NAME."
             )
         return (measurement_of(model, machine, where),)
     if machine is not None:
-        raise FomkitError("machine", "names where a model profile was measured; a table says it. Leave it out.")
+        raise FomkitError("machine", "names where a model profile was measured; a table states it. Leave it out.")
     if chosen == "measurements":
         raise FomkitError(str(source), "is a table of measurements already. Write, for example, '-o record.json'.")
     return read_measurements(locate(str(source), "measurements"))
@@ -396,5 +396,5 @@ def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
 def _conditions_text(run: MeasuredRun, clock: Clock) -> str:
     load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
     threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
-    shared = ", as others shared the processor" if clock == "process" else ""
+    shared = ", as other processes shared the processor" if clock == "process" else ""
     return f"{run.processor}{threads}; {clock} time{shared}{load}"

@@ -118,10 +118,10 @@ def by_processor(timed: Timed, covered: float) -> Timed:
     if factor < SHARED:
         return timed
     if factor > MOST_SHARED:
-        why = f"by the wall its ops took {factor:.3g} times their processor time, so that no times of ops are kept"
-        text = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
+        why = f"the wall time of its ops was {factor:.3g} times their processor time, so no op times are kept"
+        text = f"the processor was shared: {why}; run again when it is idle, or with --measure step"
         return Timed(_with_note(timed.run, text))
-    text = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
+    text = f"op times are wall times divided by {factor:.3g}, so that their sum is processor time"
     run = _with_note(timed.run, f"the processor was shared: {text}")
     spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
     joined = None if timed.joined is None else timed.joined.faster(factor)
@@ -132,7 +132,7 @@ def _least_disturbed(timed: Timed) -> Timed:
     """Use the op times of the least disturbed steps, if the profiler distinguishes steps."""
     if not timed.spent or any(math.isnan(one.calm_s) for one in timed.spent):
         return timed
-    text = "the time of each op is that of the quarter of profiled steps that disturbed it least"
+    text = "the time of each op is of the quarter of profiled steps in which it was least disturbed"
     spent = tuple(replace(one, time_s=one.calm_s) for one in timed.spent if one.calm_s > 0)
     return replace(timed, run=_with_note(timed.run, f"the processor was shared: {text}"), spent=spent)
 
@@ -183,7 +183,7 @@ def check_timed(path: Path, precision: str = "") -> Framework:
     if precision and framework != "torch":
         raise FomkitError(
             str(path),
-            f"--precision {precision} is autocast, which PyTorch has. Set Keras's policy in the file: "
+            f"--precision {precision} is PyTorch's autocast. Set Keras's policy in the file: "
             "keras.config.set_dtype_policy('mixed_bfloat16').",
         )
     return framework
@@ -358,7 +358,7 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
         explained = explain_exception(error, request.where, path)
         if explained is not error and timer.lacks_memory(error):
-            what = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+            what = f"does not fit into the memory ({explained.what}). Measure a smaller step with --batch."
             explained = FomkitError(explained.where, what)
         return told_error(explained)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fomkit.bench.journal import Journal, journal_path
 from fomkit.bench.libraries import Cells, cell, key_of
 from fomkit.bench.network_ranks import LaunchedRank, LocalRanks, Place, Ranks, with_network
-from fomkit.bench.record import begun_machine, read_facts, read_moment, write_machine
+from fomkit.bench.record import base_machine, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.harness.torch.network import FORMS, SCHEMES, SEND, SERVER, STREAM, buffer_sizes, op_of
@@ -27,7 +27,7 @@ from fomkit.harness.torch.worker import Answer
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ITEM_BYTE = 4
 """Byte of one number in a message, fp32."""
-LEAST_REPEATS = 12
+MIN_REPEATS = 12
 """Least number of repeats of an exchange, in all visits together."""
 
 
@@ -53,7 +53,7 @@ class NetworkPlan(NamedTuple):
 
     def effort(self) -> dict[str, float | int]:
         """Return the effort of each rank at one visit; see `fomkit.harness.torch.times.Effort`."""
-        least, most = ceil(LEAST_REPEATS / self.visits), ceil(self.most / self.visits)
+        least, most = ceil(MIN_REPEATS / self.visits), ceil(self.most / self.visits)
         return {"target": self.target, "least": least, "most": most, "limit_s": self.limit_s / self.visits}
 
 
@@ -120,7 +120,7 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
             yield Case(cells, {**shared, "collective": SERVER})
 
 
-MENDS = 3
+MAX_RESTARTS = 3
 """Number of restarts of lost ranks before the remaining exchanges are given up."""
 Reporter = Callable[[str], None]
 Key = tuple[str, ...]
@@ -208,9 +208,9 @@ def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
 def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Reporter, *, keep: bool = True) -> None:
     """Time exchanges in turn; after a loss restart the ranks, if possible, and go on with the next exchange.
 
-    An exchange that cannot be timed has its reason recorded; so have all others after `MENDS` restarts.
+    An exchange that cannot be timed has its reason recorded; so have all others after `MAX_RESTARTS` restarts.
     """
-    mends, gone = 0, ""
+    restarts, gone = 0, ""
     for number, one in enumerate(wanted, 1):
         byte = float(one.cells["message_byte"])
         report(f"{one.cells['collective']} of {byte:,.0f} bytes, {number} of {len(wanted)}")
@@ -219,8 +219,8 @@ def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Repor
             _, before = journal.answers.get(key_of(one.cells), ({}, {}))
             journal.keep(one.cells, pooled(before, answer))
         if answer.get("broken"):
-            mends += 1
-            if mends > MENDS or not ranks.mend():
+            restarts += 1
+            if restarts > MAX_RESTARTS or not ranks.restart():
                 gone = f"the ranks were lost before ({answer['reason']})"
 
 
@@ -269,7 +269,7 @@ def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) ->
     """Measure the links between processes and write them into a machine profile; None in processes that do not."""
     begun = time.monotonic()
     facts = read_facts()
-    machine = begun_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)
+    machine = base_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)
     before, reasons, interrupted = read_moment().load, list[str](), False
     measured = False
     for backend in spec.backends:
@@ -328,8 +328,8 @@ def slurm_job(job: Job) -> str:
     """
     if job.ranks % job.nodes or job.ranks < 2:
         raise FomkitError(
-            f"--ranks {job.ranks} --nodes {job.nodes}", "each node needs as many ranks as the others, 2 at least "
-            "in all. Give, for example, '--nodes 2 --ranks 8'.",
+            f"--ranks {job.ranks} --nodes {job.nodes}", "each node needs the same number of ranks, in all at "
+                                                        "least 2. Give, for example, '--nodes 2 --ranks 8'.",
         )  # fmt: skip
     tasks = job.ranks // job.nodes
     gpus = [f"#SBATCH --gpus-per-node={tasks}"] if "nccl" in job.backends else []

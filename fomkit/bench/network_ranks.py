@@ -86,14 +86,14 @@ def with_network(
     kept = [link for link in machine.links if (link.tier, link.channel) not in new]
     count, noisy, width = noise_of(answer["times"] for _, answer in answers if "times" in answer)
     noise = (
-        f"{channel}: noise: of {count} exchanges the median is known to ±{width:.1%} in the middle; "
-        f"{noisy} are wider than ±10 %"
+        f"{channel}: noise: half of {count} exchanges have intervals within ±{width:.1%}; {noisy} are wider than "
+        "±10 %"
     )
     notes = [f"network: {source}", noise if rows else ""]
     skipped = Counter((cells["collective"], str(one["reason"])) for cells, one in answers if "reason" in one)
     notes += [f"{channel}, not timed: {count} {which}, {reason}" for (which, reason), count in skipped.items()]
     if rows and not links:
-        notes.append(f"{channel}, no link: its messages do not tell start-up time and rate apart")
+        notes.append(f"{channel}, no link: its messages do not separate start-up time from rate")
     before = [
         note
         for note in machine.notes
@@ -197,7 +197,7 @@ GRACE_S = 15.0
 
 
 class LocalRanks:
-    """Ranks as processes on this machine; `mend` restarts all of them after a loss.
+    """Ranks as processes on this machine; `restart` starts all of them again after a loss.
 
     `backend`: backend of ``torch.distributed``.
     `limit_s`: time [s] after which an exchange that does not end counts as failed.
@@ -245,7 +245,7 @@ class LocalRanks:
         failed = [answer for answer in answers if "reason" in answer]
         return failed[0] if failed else answers[0]
 
-    def mend(self) -> bool:
+    def restart(self) -> bool:
         """Restart all ranks; return whether that worked."""
         self._end()
         try:
@@ -286,7 +286,7 @@ class LaunchedRank:
         """Run this rank's part of an exchange."""
         return self._rank.time_exchange(request)
 
-    def mend(self) -> bool:
+    def restart(self) -> bool:
         """Return False: only the launcher can restart ranks."""
         return False
 

@@ -94,7 +94,7 @@ class EnergyLog:
             raise CannotReadError(self.trouble)
         inside = [reading for reading in self.readings if begin_s <= reading.moment_s <= end_s]
         if len(inside) < 2:
-            raise CannotReadError(f"{self.meter.source}: was read {len(inside)} times while steps ran, too few")
+            raise CannotReadError(f"{self.meter.source}: was read only {len(inside)} times while steps ran")
         return self.meter.total(inside)
 
 
@@ -223,7 +223,7 @@ def find_meter(device: str) -> Meter:
 Around = Callable[[Callable[[], Answer]], Answer]
 IDLE_S = 3.0
 """Idle time [s] over which idle power is read."""
-FEWEST = 10
+MIN_READINGS = 10
 """Fewest readings from which the first and the ninth decile are meaningful."""
 LEAST_SHARE = 0.1
 """Least share of timed work used to separate the power of the work from idle power."""
@@ -294,7 +294,7 @@ def _powers(marks: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
     """Return mean power [W] with bounds that cover the instrument's error and the readings' deciles 1 and 9."""
     wall = sum(mark["wall_s"] for mark in marks)
     value, low, high = (sum(mark[name] for mark in marks) / wall for name in ("joule", "low", "high"))
-    if len(marks) >= FEWEST:
+    if len(marks) >= MIN_READINGS:
         each = quantiles([mark["joule"] / mark["wall_s"] for mark in marks], n=10, method="inclusive")
         low, high = min(low, each[0]), max(high, each[-1])
     # Power is above 0; without this bound an interval that reaches 0 would have no lower bound.
@@ -320,7 +320,7 @@ def energy_of(journal: Journal, device: str) -> Energy | None:
     idle_w = average = None
     if idle:
         seconds = sum(one["wall_s"] for one in idle)
-        source = f"{first['source']}, {seconds:.0f} s with nothing asked of it; whatever else ran there counts"
+        source = f"{first['source']}, {seconds:.0f} s idle; other processes that ran there are included"
         idle_w = Fact(*_powers(idle), "measured", source)
     if marks:
         value, low, high = _powers(marks)

@@ -1,7 +1,7 @@
 """Make a machine profile from a measurement: facts from the machine's own files, rates, timings and notes.
 
 `read_facts` and `read_moment` read the machine's state, `machine_of` makes the machine from a journal,
-`begun_machine` and `write_machine` load and save the profile.
+`base_machine` and `write_machine` load and save the profile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 
 
-def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
+def base_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
     """Return the machine that a measurement adds to: with ``add`` the one at ``output``, else an empty one."""
     if not add:
         name = name or output.name.removesuffix(".yaml")
@@ -188,7 +188,7 @@ def read_moment(root: Path = Path("/")) -> Moment:
     return Moment(float(words[0]) if words else None, sum(counts) if counts else None)
 
 
-DRIFTED = 0.05
+MAX_DRIFT = 0.05
 """Relative change of the reference op over a run above which the profile warns."""
 
 
@@ -276,9 +276,9 @@ def device_of(journal: Journal, subject: Subject) -> Device:
 def _drift(journal: Journal) -> list[str]:
     times = [summarise(in_step(one["answer"])).median_s for one in journal.marked("reference")]
     if len(times) < 2:
-        return ["drift: the reference op ran once only, so nothing is known of it"]
+        return ["drift: unknown, because the reference op ran only once"]
     change = max(times) / min(times) - 1
-    verdict = "steady" if change <= DRIFTED else "not steady: times are less sure than their intervals say"
+    verdict = "steady" if change <= MAX_DRIFT else "not steady: times are less certain than their intervals state"
     least, most = min(times), max(times)
     return [f"drift: the reference op took {least:.4g} to {most:.4g} s in {len(times)} rounds, {verdict}"]
 
@@ -297,14 +297,13 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     how = "CUDA events" if subject.device == "cuda" else f"{clock} {subject.facts['threads']} thread(s)"
     messages = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
     messages.append(
-        f"noise: of {count} timings the median is known to ±{width:.1%} in the middle; "
-        f"{noisy} are wider than ±10 %, their intervals say so"
+        f"noise: half of {count} timings have intervals within ±{width:.1%}; {noisy} are wider than ±10 %"
     )
     messages += _drift(journal)
     loads = [one["load"] for one in journal.marked("moment") if one.get("load") is not None]
     if loads:
         messages.append(
-            f"load while measuring: {min(loads):.2f} to {max(loads):.2f} (/proc/loadavg), ours is about 1"
+            f"load while measuring: {min(loads):.2f} to {max(loads):.2f} (/proc/loadavg), about 1 of it is ours"
         )
     counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
     cut = f"{counts[-1] - counts[0]} more events while measuring" if counts else "not readable"

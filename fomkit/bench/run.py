@@ -93,7 +93,7 @@ def _wanted_of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[
     return found
 
 
-CACHES = 1.5
+FLUSH_FACTOR = 1.5
 """Bytes written to make caches cold, as a multiple of the largest cache."""
 LEAST_FLUSH_BYTE = 48e6
 """Least number of these bytes: a virtual machine does not always see the cache that it shares."""
@@ -263,7 +263,7 @@ def measure(
         load_model(name)  # report its mistakes before anything is timed
     host = read_facts()
     ended: Ended = "budget"
-    flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
+    flush = max(FLUSH_FACTOR * host.last_cache_byte, LEAST_FLUSH_BYTE)
     setup = {"device": spec.device, "threads": spec.threads, "cache_byte": flush, "library": library.name}
     with start(setup) as child:
         clocks = choose_clocks(spec, child)

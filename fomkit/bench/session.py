@@ -124,15 +124,15 @@ def square(side: int, dtype: str, engine: str) -> Cells:
 
 REFERENCE = square(512, "fp32", "vector")
 """Reference op, timed repeatedly to detect drift."""
-EVERY_S = 20.0
+CHECK_PERIOD_S = 20.0
 """Time [s] between two checks of the reference op, the load and throttling."""
 MEMORY_SHARE = 0.25
 """Share of the memory that the operands of one op may use; checking its result needs twice as much again."""
-PATIENCE = 10.0
+TIME_LIMIT_FACTOR = 10.0
 """Multiple of the time allowed for an op's repeats, plus 30 s, after which its process is given up."""
-ROUND = 0.5
+REFIT_GROWTH = 0.5
 """Predictions are recomputed when the timings have grown by this share, because a fit takes seconds."""
-FEWEST_A_ROUND = 8
+MIN_PER_REFIT = 8
 FLUSH_S = 0.01
 """Assumed time [s] to make the caches cold."""
 
@@ -178,7 +178,7 @@ class Session:
             self._compute_traffic([cells])
         cold = not self._byte[key_of(cells)] <= self.subject.near_byte
         request = {"cells": dict(cells), "effort": self.plan.effort(), "cold": cold}
-        answer = self.timer.time_op(request, 30.0 + PATIENCE * self.plan.limit_s)
+        answer = self.timer.time_op(request, 30.0 + TIME_LIMIT_FACTOR * self.plan.limit_s)
         return answer if "reason" in answer else {**answer, "state": "cold" if cold else "warm"}
 
     def _compute_traffic(self, ops: Sequence[Cells]) -> None:
@@ -205,8 +205,8 @@ class Session:
                     self.journal.mark(name, **answer)
 
     def time_one(self, wanted: Wanted) -> None:
-        """Time an op and record the answer; every `EVERY_S` first check the reference op."""
-        if self.clock() - self._looked > EVERY_S:
+        """Time an op and record the answer; every `CHECK_PERIOD_S` first check the reference op."""
+        if self.clock() - self._looked > CHECK_PERIOD_S:
             self.look()
         what = f"{wanted.cells['kind']} {wanted.cells['dtype']} {wanted.cells.get('pass_name', '')}".rstrip()
         self.advance(f"{what}; at most {max(0.0, self.left_s()):.0f} s of its own time left")
@@ -260,7 +260,7 @@ class Session:
             costs = cost_s(times, self.plan.limit_s, self.plan.most, FLUSH_S)
             order = best_first(gains(waiting, outlook), costs)
             known = sum("reason" not in answer for _, answer in self.journal.answers.values())
-            many = max(FEWEST_A_ROUND, round(ROUND * known))
+            many = max(MIN_PER_REFIT, round(REFIT_GROWTH * known))
             chosen: list[Wanted] = []
             spent = 0.0
             for place in order:

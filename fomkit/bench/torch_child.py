@@ -45,7 +45,7 @@ def _time_torch(
     timed = model_steps.time_steps(step.run, watch, profiled if ops else None, check)
     notes = [*step.notes]
     if not is_finite(timed.last):
-        notes.append("after the timed steps the loss was no finite number: the step does not train as it stands")
+        notes.append("after the timed steps the loss was not finite: the step as written does not train")
     seen = None
     if ops:
         from fomkit.readers.profilers.kineto import time_spent

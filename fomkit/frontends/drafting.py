@@ -190,7 +190,7 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
             several = _with_names(trace, {**sizes, BATCH: 2}, exploration.traced)
             if BATCH not in several.fixed:
                 reason = exploration.fixed[BATCH].partition(": ")[2]
-                from_two = [f"the ops are those of batches from 2 on, at batch 1 too, where they differ: {reason}"]
+                from_two = [f"batch 1 has the ops of larger batches here, though its own differ: {reason}"]
                 exploration, step = several, several.at(several.sizes)
     order, held = exploration.order()
     notes = [f"the order of the ops, and so the memory, holds at one {' and '.join(held)} only"] if held else []
@@ -280,11 +280,11 @@ def _unused_batch_notes(
     if "batch" in request.sizes:  # the same work would count for another number of samples
         raise FomkitError(
             request.where or "profile",
-            f"no op depends on the batch, so {request.sizes['batch']} samples cannot be made. "
-            "Let inputs(batch) use its batch.",
+            f"no op depends on the batch, so {request.sizes['batch']} samples cannot be profiled. Let "
+            "inputs(batch) use its batch.",
         )
     samples = f"{sizes['batch']} sample{'s' * (sizes['batch'] > 1)}"
-    return [f"no op depends on the batch: its work is taken to be that of {samples}"]
+    return [f"no op depends on the batch: the work is assumed to be that of {samples}"]
 
 
 def run_file_request(

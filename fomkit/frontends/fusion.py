@@ -109,10 +109,10 @@ ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}
 """How AdamW runs."""
 NOTES: dict[Fusion, str] = {
-    "eager": "fusion eager: norms without a mean, gates, positions, attention and AdamW run op by op, as code "
-    "states them; products are joined as in libraries",
-    "compiled": "fusion compiled: adding to the stream and the norm after it are one kernel, AdamW runs on lists "
-    "of tensors; products are joined as in libraries",
+    "eager": "fusion eager: norms without a mean, gates, positions, attention and AdamW run op by op, as written "
+    "in the model's code; products are joined as in libraries",
+    "compiled": "fusion compiled: the residual addition and the norm after it are one kernel, AdamW runs on "
+    "lists of tensors; products are joined as in libraries",
     "vendor": "",
 }
 
@@ -175,7 +175,7 @@ def join_chains(model: ModelProfile) -> ModelProfile:
     memory is unknown.
     """
     if model.order is None:
-        what = "has no order of its ops, so that nobody knows which of them a compiler would join"
+        what = "has no order of its ops, so the ops that a compiler would fuse are unknown"
         raise FomkitError(model.name, f"{what}. Trace it from its code, or leave fusion out.")
     ops, of_model = model.ops, (model.sizes, model.name)
     many: Counter[tuple[int, ...]] = Counter()
@@ -203,8 +203,8 @@ def join_chains(model: ModelProfile) -> ModelProfile:
     parts = model.parts.assign(of=model.parts["of"].map(place)) if len(model.parts) else model.parts
     before, after = (_by_elements_byte(resize_ops(table, *of_model)) for table in (ops, joined))
     note = (
-        f"fusion compiled: {many.total():,} chains of ops by elements run as one kernel each, which saves "
-        f"{1 - after / before:.0%} of what such ops move; memory is not followed"
+        f"fusion compiled: {many.total():,} chains of element-wise ops run as one kernel each, which saves "
+        f"{1 - after / before:.0%} of the bytes that such ops move; its effect on memory is not computed"
     )
     return replace(model, ops=joined, parts=parts, order=None, notes=(*model.notes, note))
 

@@ -1,7 +1,7 @@
 """Layers of a forward pass as rows of LAYERS, the temporary memory of optimizer updates, and graph nodes.
 
-`LayerLog` collects the layer calls of a pass, `count_layers` makes the table, `COPIES` and `byte_in_turn` an
-update's memory.
+`LayerLog` collects the layer calls of a pass, `count_layers` makes the table; `COPIES` and `per_tensor_peak_byte`
+are the memory of an update.
 """
 
 from __future__ import annotations
@@ -265,13 +265,13 @@ def rmsprop_rule(options: Mapping[str, Any]) -> str:
     return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if options.get(name))])
 
 
-def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:
+def per_tensor_peak_byte(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:
     """Return the most memory [byte] that an update tensor by tensor allocates at once.
 
     `sizes`: bytes of each parameter in order; `more`: further copies of the current parameter, such as its
     gradient with weight decay added.
 
-    >>> byte_in_turn(COPIES["adam"], [400.0, 100.0])
+    >>> per_tensor_peak_byte(COPIES["adam"], [400.0, 100.0])
     800.0
     """
     before = [0, *sizes]

@@ -139,7 +139,7 @@ def other_backend(where: str, backend: str) -> FomkitError:
     """Return the error for a backend whose steps are not read."""
     return FomkitError(
         where,
-        f"Keras runs on its {backend} backend here, whose steps are not read. Let it run on TensorFlow or "
+        f"Keras runs on its {backend} backend here, whose steps cannot be profiled. Let it run on TensorFlow or "
         f"PyTorch: {_SWITCH}=tensorflow or {_SWITCH}=torch.",
     )
 
@@ -172,7 +172,7 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
     """Raise unless a framework is installed."""
     for package in _NEEDED[framework]:
         if find_spec(package) is None:
-            what = f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}"
+            what = f"this needs {_NAMES[package]}, which is not installed. Run: {install_hint(_EXTRAS[package])}"
             raise FomkitError(where, what)
 
 
@@ -188,7 +188,7 @@ _ADDED = re.compile(
     r"(Arguments received by|Exception raised from|Traceback|While executing|Call arguments received)"
 )
 """Where a library appends the arguments of a call or its own stack to a message."""
-MOST_LETTERS = 240
+MAX_LETTERS = 240
 """Most characters of an error's text that are reported."""
 NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
 """Errors that no other way of making tensors would mend."""
@@ -239,7 +239,7 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
     if workload.last_batch not in get_args(LastBatch):
         errors.append(FomkitError(where, f"last_batch is {workload.last_batch!r:.80}. Write 'drop' or 'keep'."))
     if not isinstance(workload.notes, list | tuple) or not all(isinstance(note, str) for note in workload.notes):
-        errors.append(FomkitError(where, f"notes is {workload.notes!r:.80}. A list of texts was expected."))
+        errors.append(FomkitError(where, f"notes is {workload.notes!r:.80}. A list of strings was expected."))
     return errors
 
 
@@ -280,18 +280,18 @@ def _on_one_line(text: str) -> str:
     while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
     message_lines = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
-    return " ".join(message_lines)[:MOST_LETTERS].replace("`", "'")
+    return " ".join(message_lines)[:MAX_LETTERS].replace("`", "'")
 
 
 def _advice(error: BaseException) -> str:
     """Return advice for errors where the code itself may be right; "" for other errors."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        return f" Install {package} beside fomkit (here {sys.executable} runs), or take it out of the file."
+        return f" Install {package} where fomkit is installed (for {sys.executable}), or remove it from the file."
     if isinstance(error, NotImplementedError) and "Meta tensors" in str(error):
-        return " PyTorch cannot run this op without data: take another in its place."
+        return " PyTorch cannot run this op without data: use another op instead."
     if isinstance(error, MemoryError):
-        return " This machine has less memory than that. Make no data in the file, or less: shapes are enough."
+        return " This machine has less memory than that. Create less data or none in the file: shapes are enough."
     return ""
 
 
@@ -304,7 +304,7 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     at = f"{where}:{lines[-1]}" if lines else where
     if isinstance(error, SystemExit):
         return FomkitError(
-            at, f"ends the program by sys.exit({error.code!r}). Take that out of the profiled code."
+            at, f"ends the program by sys.exit({error.code!r}). Remove that from the profiled code."
         )
     if isinstance(error, SyntaxError):
         line = f":{error.lineno}" if error.lineno else ""

@@ -22,7 +22,7 @@ from fomkit.frontends.step import Draft, Route, profile_by_routes
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 8e9
-MOST_OF_A_SIZE = 2**31 - 1
+MAX_SIZE = 2**31 - 1
 """Frameworks count a tensor's elements in 64 bits, and a tensor has several sizes."""
 SCRIPT_MEMORY_LIMIT_BYTE = 16e9
 """A script trains for real, with data and weights."""
@@ -36,8 +36,8 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     """Return the requested sizes, the batch among them; raise for a value that is out of range."""
     wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
     for name, size in wanted.items():
-        if type(size) is not int or not 1 <= size <= MOST_OF_A_SIZE:
-            expected = f"A whole number from 1 to {MOST_OF_A_SIZE:,} was expected."
+        if type(size) is not int or not 1 <= size <= MAX_SIZE:
+            expected = f"A whole number from 1 to {MAX_SIZE:,} was expected."
             raise FomkitError(where, f"the {name} is {size!r}. {expected}")
     return wanted
 
@@ -53,7 +53,7 @@ def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]
     check_installed(framework, where)
 
 
-_OTHER = "Of tables and traces 'fomkit import' makes profiles."
+_OTHER = "Profiles of tables and traces are made by 'fomkit import'."
 
 
 def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
@@ -115,7 +115,7 @@ def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tupl
     where = str(path)
     _check_file(path, "the Python file with the Keras model")
     if framework_of_file(path) != "tensorflow":
-        raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
+        raise FomkitError(where, "has no TensorFlow model. Give the file of the Keras model that was traced.")
     _check_request(where, "train", "tensorflow")
     wanted = _wanted_sizes(where, None, sizes)
     request = {**_named_request(path), "mode": "train", "nodes": True, "sizes": wanted}
@@ -193,7 +193,7 @@ def profile_onnx(
         raise FomkitError(f"--optimizer {optimizer}", f"has no formula. {nearest_names(optimizer, rules)}")
     _check_request(where, mode, "onnx")
     if optimizer and mode == "infer":
-        raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
+        raise FomkitError(f"--optimizer {optimizer}", "is for training. Remove it, or remove --mode infer.")
     request: dict[str, Any] = {**_named_request(path, name), "mode": mode, "optimizer": optimizer}
     request["sizes"] = _wanted_sizes(where, batch, sizes)
     request["run"] = {"train_samples": train_samples, "epochs": epochs}

@@ -25,16 +25,16 @@ Point = tuple[int, ...]
 Exponents = tuple[int, ...]
 """Power of each named size in a product."""
 
-MOST_TERMS = 4
-MOST_FACTORS = 3
-MOST_POWER = 2
+MAX_TERMS = 4
+MAX_FACTORS = 3
+MAX_POWER = 2
 
 
 @cache
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
     """Return the products to try, low degrees first: batch, seq, batch·seq, seq², batch·seq² and so on."""
-    powers = product(range(MOST_POWER + 1), repeat=sizes)
-    few = (power for power in powers if sum(power) <= MOST_FACTORS)
+    powers = product(range(MAX_POWER + 1), repeat=sizes)
+    few = (power for power in powers if sum(power) <= MAX_FACTORS)
     return tuple(sorted(few, key=lambda power: (sum(power), power)))
 
 
@@ -53,7 +53,7 @@ class Candidates:
             one: [prod(size**power for size, power in zip(point, one, strict=True)) for point in self.points]
             for one in products
         }
-        most = min(MOST_TERMS, (len(self.points) + 1) // 2, len(products))
+        most = min(MAX_TERMS, (len(self.points) + 1) // 2, len(products))
         self._sums: list[tuple[list[tuple[Exponents, ...]], NDArray[np.float64], NDArray[np.float64]]] = []
         for terms in range(1, most + 1):
             chosen = list(combinations(products, terms))

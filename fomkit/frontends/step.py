@@ -82,9 +82,7 @@ class Step:
         listed = ", ".join(
             f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.bounded.items())
         )
-        return [f"without a rule, priced by what they read and write, the least they take: {listed}"] * bool(
-            listed
-        )
+        return [f"without a rule, priced by the bytes they read and write, a lower bound: {listed}"] * bool(listed)
 
 
 Row = dict[str, Any]
@@ -228,7 +226,7 @@ def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: 
     named = name_sizes(orders, sizes, names)
     for line in named:
         if any(isinstance(line.dimensions.get(name), str) for name in _PLACES):
-            raise NoExpression(f"ops come in another order with {', '.join(names)}")
+            raise NoExpression(f"the order of the ops changes with {', '.join(names)}")
     return named
 
 

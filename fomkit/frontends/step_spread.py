@@ -19,11 +19,11 @@ from fomkit.core.model import DOUBTFUL
 from fomkit.core.units import format_quantity
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp
 
-COLD = 1.5
+COLD_FACTOR = 1.5
 """A first step longer than this many times the median of the others is cold: it loads, plans and allocates."""
-LEAST_STEPS = 3
+MIN_STEPS = 3
 """Fewest steps among which a cold first step can be detected; of two steps it is open which one is typical."""
-_RULE = f"a first step of more than {COLD} times the median of two or more others is not taken"
+_RULE = f"a first step of more than {COLD_FACTOR} times the median of two or more others is excluded"
 
 
 def is_cold(step_s: Sequence[float]) -> bool:
@@ -32,7 +32,7 @@ def is_cold(step_s: Sequence[float]) -> bool:
     >>> is_cold([552e-6, 104e-6, 45e-6]), is_cold([110e-6, 104e-6, 100e-6]), is_cold([552e-6, 104e-6])
     (True, False, False)
     """
-    return len(step_s) >= LEAST_STEPS and step_s[0] > COLD * median(step_s[1:])
+    return len(step_s) >= MIN_STEPS and step_s[0] > COLD_FACTOR * median(step_s[1:])
 
 
 def step_sums(times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -76,12 +76,12 @@ def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
     """Yield a note on the sum of an op table's times, which need not be the time of a step."""
     if len(step_s) > 1:
         whole = _time_text(sum_s)
-        yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to that of steps"
+        yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to the median of steps"
 
 
-CONTENDED = 0.2
+CONTENDED_SHARE = 0.2
 """Share of a trace's time beyond the medians of equal executions above which the trace is called contended."""
-IDLE = 0.5
+IDLE_SHARE = 0.5
 """Busy share of a step's wall time below which a note names what the idle time may be."""
 MIN_REPEATS = 3
 
@@ -118,12 +118,12 @@ def contention_notes(
     if sum(wall_s) > 0:
         # Kernels of one step may end in the next step, and several streams run at once.
         busy = min(sum(step_s) / sum(wall_s), 1.0)
-        rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE else ""
+        rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE_SHARE else ""
         yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
-    if (excess := excess_share(times)) > CONTENDED:
+    if (excess := excess_share(times)) > CONTENDED_SHARE:
         yield (
-            f"contended: {excess:.0%} of the traced time is what executions took beyond the median of those like "
-            "them, so other work shared the machine or its clock changed; trace it alone"
+            f"contended: {excess:.0%} of the traced time is beyond the median of equal executions, so other work "
+            "shared the machine or its clock changed; trace it alone"
         )
 
 
@@ -233,6 +233,6 @@ def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterat
     listed = [f"{printable(name)} ({_time_text(time_s)})" for name, time_s in times_s.items() if name != taken]
     more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
     yield (
-        f"partial: the trace is of {len(times_s)} {what}; the busiest was taken, {printable(taken)} "
+        f"partial: the trace is of {len(times_s)} {what}; the busiest is used, {printable(taken)} "
         f"({_time_text(times_s[taken])}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
     )

@@ -38,12 +38,12 @@ def _read_micro(path: Path) -> float:
     try:
         text = path.read_text(encoding="ascii", errors="replace").strip()
     except PermissionError as error:
-        hint = "counters are for root alone since Linux 5.10; run as root, or let an administrator allow it"
+        hint = "only root may read counters since Linux 5.10; run as root, or ask an administrator for permission"
         raise CannotReadError(f"{path}: no permission to read ({hint})") from error
     except OSError as error:
         raise CannotReadError(f"{path}: {error.strerror}") from error
     if not text.isdigit():
-        raise CannotReadError(f"{path}: says {text[:40]!r}, and a number of microjoules was expected")
+        raise CannotReadError(f"{path}: has {text[:40]!r}, but a number of microjoules was expected")
     return float(text) * _MICRO
 
 
@@ -134,7 +134,7 @@ def _command_output(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotReadError(f"{command[0]}: {getattr(error, 'strerror', None) or 'gives no answer'}") from error
+        raise CannotReadError(f"{command[0]}: {getattr(error, 'strerror', None) or 'does not answer'}") from error
     if done.returncode:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["no reason given"]
         raise CannotReadError(f"{command[0]}: {lines[0][:120]}")

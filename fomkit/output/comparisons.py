@@ -45,7 +45,7 @@ def _compared_interval(span: Ends | None, quantity: str) -> str:
     return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 
-def _claim_cells(cell: grid.Judged) -> list[str]:
+def _claim_cells(cell: grid.ComparedCell) -> list[str]:
     quantity, error, ratio, modelled = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
     measured, projected = _compared_text(cell["measured"], quantity), "" if ratio is None else "unknown"
     if ratio is not None and modelled is not None:
@@ -58,7 +58,7 @@ def _claim_cells(cell: grid.Judged) -> list[str]:
     ]  # fmt: skip
 
 
-def _extended_line(cell: grid.Judged, one: grid.Told) -> str:
+def _extended_line(cell: grid.ComparedCell, one: grid.ExtendedContent) -> str:
     quantity = cell["quantity"]
     inside = "inside" if one["inside"] else "outside"
     return (
@@ -68,7 +68,7 @@ def _extended_line(cell: grid.Judged, one: grid.Told) -> str:
     )
 
 
-def _ratio_cell(cell: grid.Judged | None) -> str:
+def _ratio_cell(cell: grid.ComparedCell | None) -> str:
     """Format a measured and a projected ratio, with a mark where the ratio is claimed and wrong."""
     if cell is None or cell["ratio"] is None:
         return ""
@@ -79,7 +79,7 @@ def _ratio_cell(cell: grid.Judged | None) -> str:
     return f"{measured} | {format_number(projected['value'], 3)}×{'*' if missed else ''}"
 
 
-def _device_share(cells: Iterable[grid.Judged]) -> str:
+def _device_share(cells: Iterable[grid.ComparedCell]) -> str:
     """Format the range of shares of the measured times that the device's work explains."""
     shares = sorted(cell["explained"] for cell in cells if cell["claim"] and cell["explained"] is not None)
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
@@ -90,7 +90,7 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
     """Add a table of ratios by model and machine, the models by claim, and the mean ratio of each machine."""
     cells = content["cells"]
     machines = list(dict.fromkeys(cell["machine"] for cell in cells if cell["ratio"] is not None))
-    models: dict[str, dict[str, grid.Judged]] = {}
+    models: dict[str, dict[str, grid.ComparedCell]] = {}
     for cell in cells:
         models.setdefault(cell["model"], {}).setdefault(cell["machine"], cell)
     page.rows_of_numbers(

@@ -89,11 +89,11 @@ def _error_text(error: BaseException) -> str:
 def _fault(loaded: Any, taken: Collection[str]) -> str:
     """Return why a loaded object is no adapter; "" if it is one."""
     if isinstance(loaded, type):
-        return "is a class. Name an object of it in the entry point"
+        return "is a class. Name an instance of it in the entry point"
     if missing := [name for name in _OFFERS if not hasattr(loaded, name)]:
-        return f"has no {missing[0]!r}; an adapter offers {', '.join(_OFFERS)}"
+        return f"has no {missing[0]!r}; an adapter has {', '.join(_OFFERS)}"
     if not all(isinstance(getattr(loaded, name), str) and getattr(loaded, name) for name in _OFFERS[:2]):
-        return "has a name or title that is no text"
+        return "has a name or title that is not text"
     if not all(callable(getattr(loaded, name)) for name in _OFFERS[2:]):
         return "has a 'recognises' or 'read' that cannot be called"
     if loaded.name in taken:
@@ -128,7 +128,7 @@ def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[st
         if isinstance(one, str):
             broken.append(one)
         elif (other := working.setdefault(one.adapter.name, one)) is not one:
-            broken.append(f"{other.label} and that of {one.distribution} have one name; remove one of them")
+            broken.append(f"{other.label} and that of {one.distribution} have the same name; remove one of them")
             twice.add(one.adapter.name)
     return {name: one for name, one in working.items() if name not in twice}, broken
 
@@ -151,12 +151,12 @@ def recognised_by(installed: Installed, head: bytes, path: Path) -> bool | str:
         answer: Any = installed.adapter.recognises(head, path)
     except (Exception, SystemExit) as error:  # third-party code
         return f"{installed.label} failed to look at the file ({_error_text(error)})"
-    return answer if isinstance(answer, bool) else f"{installed.label} answered {answer!r}, not True or False"
+    return answer if isinstance(answer, bool) else f"{installed.label} returned {answer!r}, not True or False"
 
 
 def read_by(installed: Installed, path: Path) -> ReadTable:
     """Let an adapter read a file; raise if it fails or does not return a ReadTable."""
-    remedy = f"Update {installed.distribution.split()[0]}, or tell its authors"
+    remedy = f"Update {installed.distribution.split()[0]}, or report it to its authors"
     try:
         found: Any = installed.adapter.read(path)
     except FomkitError:
@@ -165,7 +165,7 @@ def read_by(installed: Installed, path: Path) -> ReadTable:
         raise FomkitError(str(path), f"{installed.label} failed ({_error_text(error)}). {remedy}.") from error
     if not isinstance(found, ReadTable) or not isinstance(found.rows, pd.DataFrame):
         kind = type(found.rows if isinstance(found, ReadTable) else found).__name__
-        raise FomkitError(str(path), f"{installed.label} gave a {kind}, not a ReadTable of a DataFrame. {remedy}.")
+        raise FomkitError(str(path), f"{installed.label} made a {kind}, not a ReadTable of a DataFrame. {remedy}.")
     return found
 
 
@@ -205,9 +205,9 @@ def choose_adapter(
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
     """Return an adapter's rows with the types of the schema: numbers, expressions in named sizes, text."""
     if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
-        raise FomkitError(installed.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
+        raise FomkitError(installed.label, f"returned the column {unknown[0]!r}, which {schema} does not have.")
     if table.columns.has_duplicates or table.empty:
-        raise FomkitError(installed.label, "gave a table without rows, or with a column twice.")
+        raise FomkitError(installed.label, "returned a table without rows, or with a column twice.")
     numbers, index = column_names(schema, "number"), pd.RangeIndex(1, len(table) + 1, name=LINE)
     columns = {}
     for name in table.columns:
@@ -219,7 +219,7 @@ def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataF
         wrong = column[values.isna() & column.notna()]
         if len(wrong) and (schema == "TIMINGS" or name not in SIZED):
             raise FomkitError(
-                installed.label, f"gave {name} = {wrong.iloc[0]!r} in row {wrong.index[0]}, no number."
+                installed.label, f"returned {name} = {wrong.iloc[0]!r} in row {wrong.index[0]}, not a number."
             )
         columns[name] = column.astype(object).where(values.isna(), values) if len(wrong) else values.astype(float)
     return pd.DataFrame(columns)

@@ -35,10 +35,10 @@ def _interval_bounds(row: Mapping[str, Any], where: str) -> tuple[float, float, 
     if math.isnan(low) and math.isnan(high):
         return value, value, False
     if math.isnan(low) or math.isnan(high):
-        raise FomkitError(where, "states one end of its interval. Give low and high, or neither.")
+        raise FomkitError(where, "states one bound of its interval. Give low and high, or neither.")
     if not low <= value <= high:
         bounds = f"low {low:g} and high {high:g}"
-        raise FomkitError(where, f"value {value:g} is not between {bounds}. Check which is which.")
+        raise FomkitError(where, f"value {value:g} is not between {bounds}. Correct them.")
     return low, high, True
 
 
@@ -69,7 +69,7 @@ class ImportedMeasurements:
     """A table of measurements, and the reader's messages."""
 
     table: pd.DataFrame
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
@@ -89,7 +89,7 @@ def import_measurements(
     rows, messages = IMPORTERS[file_format].read(path)
     named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]
     words = [
-        f"{what} is {named[0][what]!r} as the file names it; --{what} says which profile that is"
+        f"{what} is {named[0][what]!r} in the file; --{what} names its profile"
         for what, given in (("model", model), ("machine", machine))
         if given is None and named
     ]
@@ -118,7 +118,7 @@ def every_table() -> tuple[tuple[Measurement, ...], list[str], list[FomkitError]
 def all_measured() -> tuple[MeasuredRuns, tuple[str, ...]]:
     """Return the measured runs of all tables, and a message for each file that cannot be read."""
     rows, _, errors = every_table()
-    unread = (f"not read, so nothing is held against it: {error}" for error in errors)
+    unread = (f"not read, so nothing is compared with it: {error}" for error in errors)
     return MeasuredRuns(rows, load_machine), tuple(unread)
 
 
@@ -128,7 +128,7 @@ _TIMES = frozenset(
 _POWERS = frozenset({"power", "activepower", "realpower", "load"})
 _WATTS = {"w": "W", "watt": "W", "watts": "W", "kw": "kW", "kilowatt": "kW", "kilowatts": "kW"}
 """Units in a heading; mW and MW cannot be distinguished in headings, so neither is accepted."""
-MOST_S = 1e11
+MAX_TIME_S = 1e11
 """Seconds since 1970 of the year 5138: larger numbers are milliseconds."""
 
 
@@ -152,7 +152,7 @@ class MeterLog:
         seconds, dated, zoned = _moment(text, option)
         if (dated, zoned) != (self.dated, self.zoned):
             form = _form(self.dated, self.zoned)
-            raise FomkitError(f"{option} {text}", f"the moments in {self.path.name} are {form}. Write it so.")
+            raise FomkitError(f"{option} {text}", f"the times in {self.path.name} are {form}. Use that form.")
         return seconds
 
 
@@ -195,15 +195,15 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
     text = text.strip()
     if is_number(text):
         seconds = float(text)
-        if not abs(seconds) < MOST_S:
-            what = f"the moment {shown(text)} is no number of seconds. Divide milliseconds by 1000."
+        if not abs(seconds) < MAX_TIME_S:
+            what = f"the time {shown(text)} is not in seconds. Divide milliseconds by 1000."
             raise FomkitError(where, what)
         return seconds, False, False
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         expected = "Expected seconds, or a date such as 2024-05-01T12:00:00."
-        raise FomkitError(where, f"the moment is {shown(text)}. {expected}") from error
+        raise FomkitError(where, f"the time is {shown(text)}. {expected}") from error
     if moment.tzinfo is not None:
         return moment.timestamp(), True, True
     # The time zone does not matter here: only differences on the meter's own clock count.
@@ -214,7 +214,7 @@ def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
     """Return the columns of moment and power, and the unit of plain numbers ("" if cells have units)."""
     places = []
     for what, test in (
-        ("the moment, for example 'time'", _is_time),
+        ("the time, for example 'time'", _is_time),
         ("the power, for example 'power_w'", _is_power),
     ):
         found = [place for place, heading in enumerate(header) if test(heading)]
@@ -246,16 +246,16 @@ def read_meter(path: Path) -> MeterLog:
         seconds, *form = _moment(cells[moment_at], where)
         first = first or (form[0], form[1])
         if (form[0], form[1]) != first:
-            raise FomkitError(where, f"the moment is {moment}, and those above are {_form(*first)}. Use one form.")
+            raise FomkitError(where, f"the time is {moment}, and those above are {_form(*first)}. Use one form.")
         if moments and seconds <= moments[-1]:
-            advice = "Sort the log; where a clock was set back, cut it there."
-            raise FomkitError(where, f"the moment {moment} is not after the one in the line before. {advice}")
+            advice = "Sort the log; where a clock was set back, split it there."
+            raise FomkitError(where, f"the time {moment} is not after the time in the line before. {advice}")
         moments.append(seconds)
         power = cells[power_at].strip()
         power = f"{power} {unit}" if unit and is_number(power) else power
         powers.append(parse_quantity(power, "power_w", where, "power"))
     if len(moments) < 2 or first is None:
-        raise FomkitError(str(path), f"has {len(moments)} readings. Energy needs two at least.")
+        raise FomkitError(str(path), f"has {len(moments)} readings. Energy needs at least two.")
     return MeterLog(path, tuple(moments), tuple(powers), *first)
 
 
@@ -265,8 +265,8 @@ TITLE = "log of a wall meter (.csv: time, power_w)"
 def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) -> tuple[str, ...]:
     power = found.power_w
     gaps = [
-        f"no reading for {gap.length_s:.4g} s, {gap.moment_s - first_s:.6g} s after the start: "
-        "power is taken to lie between the least and the largest reading there"
+        f"no reading for {gap.length_s:.4g} s, {gap.moment_s - first_s:.6g} s after the start: power is assumed "
+        "to be between the smaller and the larger reading around it"
         for gap in found.gaps
     ]
     ends = ", ".join(f"{name}: {exact_quantity(value, 'power_w')}" for name, value in
@@ -290,7 +290,7 @@ def import_meter(
     log's; default: its first and its last.
     """
     if not model or not machine:
-        raise FomkitError(str(path), "does not say what ran where. Add --model and --machine.")
+        raise FomkitError(str(path), "does not state which model ran on which machine. Add --model and --machine.")
     log = read_meter(path)
     first_s = log.moment(start, "--start") if start else log.moments_s[0]
     last_s = log.moment(end, "--end") if end else log.moments_s[-1]
@@ -307,5 +307,5 @@ def import_meter(
         "note": f"{found.wall_s:.6g} s, {len(found.gaps)} gaps",
     }  # fmt: skip
     if not energy.value > 0:
-        raise FomkitError(str(path), "reads no power in this time. Check what the meter was plugged into.")
+        raise FomkitError(str(path), "has no power above 0 in this time. Check what the meter was plugged into.")
     return ImportedMeasurements(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))

@@ -61,7 +61,7 @@ def _record_cell(rest: Mapping[str, Any], where: str) -> str:
     cell_text = json.dumps(rest, separators=(",", ":"), sort_keys=True)
     if len(cell_text) > MAX_CELL:
         limits = f"{len(cell_text):,} letters, a cell holds {MAX_CELL:,}"
-        raise FomkitError(where, f"what has no column takes {limits}. Shorten its lists.")
+        raise FomkitError(where, f"the fields without a column have {limits}. Shorten their lists.")
     return cell_text
 
 
@@ -108,7 +108,7 @@ def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]
     if mode == "inference":
         batch_s = number(record, "time_batch", where)
         if batch_s is None:
-            raise FomkitError(where, "is of inference and states no time_batch. Add it.")
+            raise FomkitError(where, "is of inference and time_batch is missing. Add it.")
         quantity, value, own = "latency_s", batch_s, "time_batch"
     precision, gpus = text(problem, "precision", where), record.get("nb_gpus") or 0
     model, machine, framework = (
@@ -155,7 +155,7 @@ def benchmarker_record(row: Measurement) -> dict[str, object]:
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
     record = parse_json(row.record, row.where) if row.record else {}
     if not isinstance(record, dict) or not isinstance(record.setdefault("problem", {}), dict | str):
-        raise FomkitError(row.where, "its record is no object with a problem. Import it anew, or empty the cell.")
+        raise FomkitError(row.where, "its record has no problem in an object. Import it again, or empty the cell.")
     named_only = isinstance(record["problem"], str)
     made: dict[str, Any] = {"device": row.machine, "framework": row.framework}
     if row.quantity != "sample_per_s":
@@ -200,7 +200,7 @@ def _log(path: Path, record: Mapping[str, Any]) -> Path:
         if (path.parent / name).is_file():
             check_beside(path.parent / name, path)
             return path.parent / name
-    advice = "Put it there: the time stands in it."
+    advice = "Put it there: it holds the time."
     raise FomkitError(str(path), f"states no latency, and its log {path.stem}.tsv is not beside it. {advice}")
 
 
@@ -211,19 +211,19 @@ def _reached(log: Path) -> tuple[float, str]:
     quality = next((name for name in QUALITY if name in header), None)
     if quality is None or not {"epoch", "hours"} <= set(header):
         columns = " or ".join(QUALITY)
-        raise FomkitError(f"{log}:1", f"is no DAWNBench log. Expected the columns epoch, hours, {columns}.")
+        raise FomkitError(f"{log}:1", f"is not a DAWNBench log. Expected the columns epoch, hours, {columns}.")
     for place, cells in lines[1:]:
         if len(cells) != len(header):
             raise FomkitError(f"{log}:{place}", f"has {len(cells)} cells where the header has {len(header)}.")
         try:
             row = {name: float(cell) for name, cell in zip(header, cells, strict=True)}
         except ValueError as error:
-            raise FomkitError(f"{log}:{place}", f"holds what is no number ({error}). Correct it.") from error
+            raise FomkitError(f"{log}:{place}", f"a cell is not a number ({error}). Correct it.") from error
         if row[quality] >= QUALITY[quality]:
             hours = number(row, "hours", f"{log}:{place}")
             return hours or 0.0, f"{quality} {row[quality]:g} in epoch {row['epoch']:g}"
     least = f"{quality} {QUALITY[quality]:g}"
-    raise FomkitError(str(log), f"never reaches {least}, the benchmark's quality: no run to it was measured.")
+    raise FomkitError(str(log), f"never reaches {least}, the benchmark's target: no complete run was measured.")
 
 
 def _entry_figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, object]:
@@ -312,7 +312,7 @@ def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, 
             start, accuracy = (where, _time_s(event, where)), None
         elif key == "run_stop":
             if start is None:
-                raise FomkitError(where, "a run ends that has not started. The log is cut; take the whole of it.")
+                raise FomkitError(where, "a run ends that has not started. Use the complete log.")
             if (end := _time_s(event, where)) <= start[1]:
                 raise FomkitError(where, f"a run ends before it starts in {start[0]}. Check the clock.")
             runs.append((start[0], start[1], end, _status(event), accuracy))
@@ -326,7 +326,7 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]
     messages = [f"{where}: the run is left out, its status is {status}" for where, status in failed]
     if len(messages) == len(runs):
-        raise FomkitError(str(path), f"no run of it succeeded ({len(runs)} ended). Only such is a measured run.")
+        raise FomkitError(str(path), f"no run in it succeeded ({len(runs)} ended). Only successful runs are read.")
     batch = facts.get("global_batch_size")
     whole = isinstance(batch, int) and not isinstance(batch, bool) and 1 <= batch <= 1e15
     submitter = "".join(f", {text(facts, key, str(path))}" for key in _WHO if facts.get(key))

@@ -79,12 +79,12 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
     `name`: name of the new machine; `facts`: a machine without timings of its own.
     """
     if facts is not None and len(facts.timings):
-        what = "has timings of its own, and facts are a machine file without 'timings'. Remove that line from it."
+        what = "has timings of its own, and facts must be a machine file without 'timings'. Remove that line."
         raise FomkitError(f"facts of {facts.name}", what)
     base = facts or Machine(name, imported.device or name, "published", Device(), imported.timings)
     files = ", ".join(sorted(set(imported.timings["source_file"])))
     stated = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value) or "nothing"
-    source = f"Timings from {files}. The file says of the system: {stated}."
+    source = f"Timings from {files}. The file states of the system: {stated}."
     notes = dict.fromkeys((*base.notes, source, *imported.notes))
     links = (*base.links, *imported.links)
     return replace(base, name=name, timings=imported.timings, links=links, notes=tuple(notes))
@@ -104,10 +104,10 @@ def _from_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tu
     made = [name for name in table.columns if name in MADE]
     ops, messages = fill_defaults(table.drop(columns=made), str(path))
     if made:
-        messages = (*messages, f"{', '.join(made)}: left out; an estimate makes them anew.")
+        messages = (*messages, f"{', '.join(made)}: left out; an estimate recomputes them.")
     if missing := sorted(sizes_used(ops) - set(sizes)):
         need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
-        raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
+        raise FomkitError(str(path), f"its dimensions use {need}. Give values, for example {example}.")
     check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
     return bare_model(path, ops.reset_index(drop=True), sizes, framework="none"), messages
 
@@ -156,7 +156,7 @@ FORMATS: Mapping[str, Format] = {
         recognise_nsys,
         partial(model_of_trace, read=read_nsys),
     ),
-    "tfprof": _MODEL("text that tfprof prints, its view of ops with shapes", recognise_tfprof, model_of_tfprof),
+    "tfprof": _MODEL("output of tfprof, its view of ops with shapes", recognise_tfprof, model_of_tfprof),
     "onnx": _MODEL("ONNX model (.onnx)", recognise_onnx, model_of_onnx),
     **{
         name: Format(one.title, one.recognise, one.read, product="measurements") for name, one in IMPORTERS.items()
@@ -178,11 +178,11 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
     if file_format is not None:
         if file_format not in formats:
             nearest = nearest_names(file_format, formats)
-            raise FomkitError(str(path), f"{file_format!r} is no known format. {nearest}")
+            raise FomkitError(str(path), f"{file_format!r} is not a known format. {nearest}")
         return file_format
     found = [name for name, one in formats.items() if one.recognise(path)]
     if len(found) != 1:
-        what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
+        what = f"fits more than one format: {', '.join(found)}" if found else "is not of a known format"
         listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
         kind = AmbiguousFormatError if found else FomkitError
         raise kind(str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file.")
@@ -205,7 +205,7 @@ def read_timings(
     name = choose_format(path, file_format, readers)
     reader = readers[name]
     if sizes and reader.takes != "run":
-        raise FomkitError("--set", "these sizes say something of a model, not of a machine. Leave them out.")
+        raise FomkitError("--set", "these sizes describe a model, not a machine. Leave them out.")
     if device is not None and not sizes and reader.takes != "device":
         raise FomkitError(f"--device {device}", f"a file of the format {name!r} is of one device. Leave it out.")
     given = (sizes,) if sizes else () if device is None else (device,)
@@ -216,7 +216,7 @@ def read_timings(
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
     """Choose a file's format by name, product or content; return it (or an adapter's name) and the product."""
     if product is not None and product not in PRODUCTS:
-        raise FomkitError(f"product {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
+        raise FomkitError(f"product {product}", f"cannot be imported. {nearest_names(product, PRODUCTS)}")
     try:
         chosen = _own_format(path, product, file_format)
     except AmbiguousFormatError:
@@ -260,7 +260,7 @@ def _read_bare(
     """Read a model from a file alone, by fomkit's own reader of its format or an installed one."""
     if more.get("graph") and file_format != "xplane":
         raise FomkitError(
-            f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
+            f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is not one. Leave it out."
         )
     if file_format in FORMATS:
         made: tuple[ModelProfile, tuple[str, ...]] = FORMATS[file_format].read(path, sizes, **more)

@@ -128,10 +128,10 @@ def _projected(cell: Cell, model: ModelProfile, machine: Machine | None, options
         return replace(cell, missing=f"no machine profile is named {cell.machine}")
     scope = cell.rows[0].scope
     if scope not in ("", "device"):
-        return replace(cell, missing=f"the figure is of a {scope}, and an epoch is projected for a device")
+        return replace(cell, missing=f"the measurement is of a {scope}, but an epoch is projected for one device")
     many = [row.devices for row in cell.rows if row.devices not in (None, 1)]
     if many:
-        return replace(cell, missing=f"the figure is of {many[0]} devices, and a step is projected for one")
+        return replace(cell, missing=f"the measurement is of {many[0]} devices, but a step is projected for one")
     try:
         one = estimate(model, machine, replace(options, batch=cell.batch, scope="device"))
     except FomkitError as error:
@@ -169,8 +169,8 @@ def conflict_notes(cells: Sequence[Cell]) -> tuple[str, ...]:
                 words for name, words in _CONDITIONS.items() if len({getattr(row, name) for row in cell.rows}) > 1
             ]
             notes.append(
-                f"{cell.model} on {cell.machine}, {cell.quantity}: lines {', '.join(map(_line, cell.rows))} say "
-                f"{min(values):g} … {max(values):g}; their median counts, with all their ends as its interval"
+                f"{cell.model} on {cell.machine}, {cell.quantity}: lines {', '.join(map(_line, cell.rows))} state "
+                f"{min(values):g} … {max(values):g}; their median counts, its interval covers them all"
                 + (f"; they are of different {', '.join(differ)}" if differ else "")
             )
     return tuple(notes)

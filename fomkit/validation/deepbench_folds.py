@@ -1,12 +1,12 @@
 """Cross-validate DeepBench's training sheets by groups of shapes, or predict them from only 20 known rows.
 
 Each row is predicted from rows of other groups only, with everything refitted without its fold, in two ways.
-`crossed` fits once per fold and derives each row's interval from the errors of the other folds, as `calibration`
-does for its own scores. `nested` runs fomkit's whole fit on the other folds and predicts the row as for a user,
-which takes eleven times as long. Both return the same values. They differ in the errors behind an interval: in
-`crossed` these come from fits that included the row, in `nested` they do not. With 20 known rows of a kind, drawn
-by fixed seeds, convolutions and recurrent layers also use the tables of other devices (`prediction.donors`); no
-other row of the device itself is used, in any number format.
+`cross_validate` fits once per fold and derives each row's interval from the errors of the other folds, as
+`calibration` does for its own scores. `nested_validate` runs fomkit's whole fit on the other folds and predicts
+the row as for a user, which takes eleven times as long. Both return the same values. Only the errors behind an
+interval differ: in `cross_validate` they come from fits that included the row. With 20 known rows of a kind,
+drawn by fixed seeds, convolutions and recurrent layers also use the tables of other devices
+(`prediction.donors`); no other row of the device itself is used, in any number format.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def sheet_cases(rows: pd.DataFrame, times: NDArray[np.float64], sources: Words, 
     return make_cases(rows["_time_s"].to_numpy(np.float64), *times, term=as_added(kinds, sources, times, level)[0])
 
 
-def crossed(
+def cross_validate(
     rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
 ) -> Cases:
     """Predict each row from the other folds, with an interval from the errors of the other folds.
@@ -116,7 +116,9 @@ def fit_and_predict(
     return sheet_cases(query, *_predict_rows(query, knowing, level), level)
 
 
-def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
+def nested_validate(
+    rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
+) -> Cases:
     """Predict each row as fomkit would for a user who has only the other folds."""
     truth = rows["_time_s"].to_numpy(np.float64)
     filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold, term=np.full(len(rows), np.nan))
@@ -194,9 +196,9 @@ def cross_validated_cases(
 ) -> Iterator[tuple[str, Cases]]:
     """Predict every row of a part without its group; recurrent layers of one step are yielded separately."""
     if full:
-        found = nested(part.rows, part.fold, machine, level)
+        found = nested_validate(part.rows, part.fold, machine, level)
     else:
-        found = crossed(part.rows, part.kind, part.fold, machine, level)
+        found = cross_validate(part.rows, part.kind, part.fold, machine, level)
     found = constant_band(found, level)
     if part.kind != "rnn":
         yield part.what, found
@@ -207,17 +209,17 @@ def cross_validated_cases(
             yield what, Cases(*(column[kept] for column in vars(found).values()))
 
 
-KNOWN = 20
+KNOWN_ROWS = 20
 SEEDS = range(5)
 KINDS = ("gemm", "conv", "rnn")
 
 
 def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases]:
     """Predict the rows of a part from 20 of them, once per seed; the 20 known rows are not scored."""
-    if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
+    if part.kind not in KINDS or len(part.rows) < 2 * KNOWN_ROWS:
         return
     others = others_of(machine)
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
-        chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
+        chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN_ROWS, replace=False)] = True
         yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, others)

@@ -100,7 +100,7 @@ def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Shee
     wanted = list(by_title if titles is None else titles)
     for title in wanted:
         if title not in by_title:
-            raise FomkitError(title, f"is no sheet. {nearest_names(title, by_title)}")
+            raise FomkitError(title, f"is not a sheet. {nearest_names(title, by_title)}")
     return [by_title[title] for title in wanted]
 
 
@@ -130,7 +130,7 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     return SheetScores([*medians, *grouped, *few], pooled, whole_sheets, thin)
 
 
-NAME = "EIE's dense layers"
+EIE = "EIE's dense layers"
 _WORDS = ("machine", "kind", "dtype", "layout")
 _NUMBERS = ("batch", "b", "m", "n", "k", "trans_a", "trans_b", "time_s")
 _OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
@@ -150,15 +150,15 @@ def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
         batches = rows.groupby("batch", sort=True)
         parts = {f"batch {batch:g}": _dense_cases(some, str(machine), level) for batch, some in batches}
         named = {**parts, "all": join_cases(parts.values())}
-        lines += [score(cases, NAME, "op", str(machine), what, interval=level) for what, cases in named.items()]
+        lines += [score(cases, EIE, "op", str(machine), what, interval=level) for what, cases in named.items()]
     return lines
 
 
 HELD_OUT = "device left out"
 MACHINES = "median of machines"
-MOST = 100
+MAX_ROWS = 100
 """Largest number of scored timings of one kind, format and pass of a machine, spread evenly over its table."""
-FEWEST = 20
+MIN_TIMINGS = 20
 ROOFLINE = "datasheet roofline"
 _KEYS = ["dtype", "engine", "kind", "pass_name"]
 
@@ -171,8 +171,8 @@ def _machine_parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
     passes = timings["pass_name"].where(timings["kind"].isin(["conv", "rnn"]), "").fillna("")
     for key, rows in timings.groupby([timings[name] for name in _KEYS[:3]] + [passes], sort=True):
         dtype, engine, kind, word = map(str, key)
-        if len(rows) >= FEWEST and machine.device.peak(dtype, engine) is not None:
-            places = np.unique(np.linspace(0, len(rows) - 1, min(MOST, len(rows))).round().astype(int))
+        if len(rows) >= MIN_TIMINGS and machine.device.peak(dtype, engine) is not None:
+            places = np.unique(np.linspace(0, len(rows) - 1, min(MAX_ROWS, len(rows))).round().astype(int))
             yield f"{machine.name} {dtype}/{engine}", f"{kind} {word}".strip(), rows.iloc[places]
 
 
@@ -230,7 +230,7 @@ PIECES: Mapping[str, str] = {
     "attn_post_proj": "projections", "mlp_up_proj": "projections", "mlp_down_proj": "projections",
 }  # fmt: skip
 """Vidur's pieces to fomkit's groups of pieces."""
-FOUR = ("norm", "positions", "activation", "addition")
+MOST_TIMED_PIECES = ("norm", "positions", "activation", "addition")
 """Groups with more timings than in any other table; all four together have a line."""
 
 
@@ -257,11 +257,11 @@ def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str
 def _piece_lines(
     parts: Sequence[Mapping[str, Cases]], comparison: str, machine: str, level: float
 ) -> Iterator[Score]:
-    """Score each group of pieces of a board, and the groups of `FOUR` together."""
+    """Score each group of pieces of a board, and the groups of `MOST_TIMED_PIECES` together."""
     whats = list(dict.fromkeys(what for part in parts for what in part))
     joined = {what: join_cases([part[what] for part in parts if what in part]) for what in whats}
-    four = join_cases([joined[what] for what in FOUR if what in joined])
-    for what, cases in ((", ".join(FOUR), four), *joined.items()):
+    four = join_cases([joined[what] for what in MOST_TIMED_PIECES if what in joined])
+    for what, cases in ((", ".join(MOST_TIMED_PIECES), four), *joined.items()):
         yield score(cases, comparison, "op", machine, what, interval=level)
 
 

@@ -173,7 +173,7 @@ def architecture_of(name: str, path: Path) -> str:
 NO_PROFILES = Profiles("", "", "")
 
 
-def shipped() -> Path:
+def shipped_labels() -> Path:
     """Return the folder of the tables that ship with fomkit."""
     return shipped_folder("validation") / "neusight"
 
@@ -190,7 +190,7 @@ class LabelFolder:
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():
-            raise FomkitError(str(self.path), "is no folder. Name one laid out like validation/neusight.")
+            raise FomkitError(str(self.path), "is not a folder. Name one with the files of validation/neusight.")
         if self.find("e2e") is None and self.find("oplabels") is None:
             raise FomkitError(str(self.path), "has no labels. Expected e2e.csv or oplabels.csv, plain or .csv.gz.")
 
@@ -199,9 +199,9 @@ class LabelFolder:
         return next((path for end in (".csv", ".csv.gz") if (path := self.path / f"{name}{end}").is_file()), None)
 
     def _or_shipped(self, name: str) -> Path:
-        found = self.find(name) or LabelFolder(shipped()).find(name)
+        found = self.find(name) or LabelFolder(shipped_labels()).find(name)
         if found is None:
-            raise FomkitError(str(shipped()), f"has no {name}.csv. Install fomkit again.")
+            raise FomkitError(str(shipped_labels()), f"has no {name}.csv. Install fomkit again.")
         return found
 
     @cached_property
@@ -236,7 +236,7 @@ class LabelFolder:
 
     def facts(self, device: str) -> Machine | None:
         """Make a machine of the facts in the lists of devices; None if no list has the device."""
-        lists = [path for path in (self.find("devices"), shipped() / "devices.csv") if path is not None]
+        lists = [path for path in (self.find("devices"), shipped_labels() / "devices.csv") if path is not None]
         return next((found for path in lists if (found := facts_only(device, path)) is not None), None)
 
     def architecture(self, device: str) -> str:
@@ -255,21 +255,21 @@ class LabelFolder:
         return as_machine(imported, device, self.facts(device))
 
 
-PLACE = ["graph", "call", "class", "label", "in_step"]
+CALL_COLUMNS = ["graph", "call", "class", "label", "in_step"]
 """Columns that identify the call a kernel belongs to."""
 
 
 def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> pd.DataFrame:
     """Predict the kernels of op graphs, through the same stages as ``fomkit predict``.
 
-    `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `PLACE`.
+    `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `CALL_COLUMNS`.
     """
     rows = ops.reset_index(drop=True)
     if machine.device.peak("fp32", "matrix") is not None:
         # AMD's libraries run fp32 products on the matrix units; NVIDIA's have none for fp32.
         rows = rows.assign(engine=rows["engine"].mask(rows["kind"] == "gemm", "matrix"))
-    timed = predict_ops(rows.drop(columns=PLACE), with_fits(machine), interval=level).ops
-    return timed.assign(**{name: rows[name].to_numpy() for name in PLACE})
+    timed = predict_ops(rows.drop(columns=CALL_COLUMNS), with_fits(machine), interval=level).ops
+    return timed.assign(**{name: rows[name].to_numpy() for name in CALL_COLUMNS})
 
 
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:

@@ -79,7 +79,7 @@ def _projected(
         return replace(cell, why=error.what)
     batch = one.sizes.get("batch")
     if batch is None:
-        return replace(cell, why="the profile names no batch")
+        return replace(cell, why="the profile does not state a batch")
     return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled",
                    excludes=one.step_time.excludes, fits=one.fit.fits)  # fmt: skip
 
@@ -105,13 +105,13 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
         and (row.quantity == "latency_s") == (cell.mode == "infer")
     ]
     if not about:
-        return replace(cell, why=f"nobody measured it, and no profile was traced with {cell.framework}")
+        return replace(cell, why=f"not measured, and no profile was traced with {cell.framework}")
     real = [row for row in about if row.basis == MEASURED]
     if not real:
-        return replace(cell, why=f"only a figure that is {about[0].basis}")
+        return replace(cell, why=f"only a measurement that is {about[0].basis}")
     one = next((row for row in real if row.devices in (None, 1)), None)
     if one is None:
-        return replace(cell, why=f"only a figure of {real[0].devices} devices")
+        return replace(cell, why=f"only a measurement of {real[0].devices} devices")
     rate = _rate(one, model)
     if rate is None:
         return replace(cell, why=f"the samples of {'a batch' if cell.mode == 'infer' else 'an epoch'} are unknown")
@@ -173,21 +173,21 @@ def _column(model: ModelProfile, columns: Iterable[str]) -> str:
     return next((one for one in columns if framework in one.split("/")), framework)
 
 
-Told = TypedDict("Told", {"value": float, "low": float, "high": float, "told_by": str, "error": float,
-                          "inside": bool})  # fmt: skip
-Judged = TypedDict("Judged", {
+ExtendedContent = TypedDict("ExtendedContent", {"value": float, "low": float, "high": float, "told_by": str,
+                                                "error": float, "inside": bool})  # fmt: skip
+ComparedCell = TypedDict("ComparedCell", {
     "model": str, "machine": str, "batch": int | None, "quantity": str, "basis": str, "measured": Ends,
     "projected": Ends | None, "error": float | None, "inside": bool | None, "explained": float | None,
     "ratio": float | None, "projected_ratio": Ends | None, "ratio_agrees": str | None, "claim": str | None,
-    "agrees": str | None, "cause": str, "holds": str | None, "calibrated": Told | None,
-    "with_host_term": Told | None, "sources": list[str], "rows": list[str],
+    "agrees": str | None, "cause": str, "holds": str | None, "calibrated": ExtendedContent | None,
+    "with_host_term": ExtendedContent | None, "sources": list[str], "rows": list[str],
 })  # fmt: skip
-OfMachine = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
+MachineFom = TypedDict("MachineFom", {"target": str, "count": int, "measured": float, "projected": Ends})
 Summaries = TypedDict("Summaries", {"absolute": Summary | None, "ratio": Summary | None,
                                     "calibrated": Summary | None, "with_host_term": Summary | None})  # fmt: skip
 ComparedContent = TypedDict("ComparedContent", {
     "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "baseline": str | None,
-    "foms": list[OfMachine], "cells": list[Judged], "notes": list[str], "summary": Summaries,
+    "foms": list[MachineFom], "cells": list[ComparedCell], "notes": list[str], "summary": Summaries,
 })  # fmt: skip
 CellContent = TypedDict("CellContent", {
     "model": str, "machine": str, "framework": str, "mode": str, "batch": int | None, "sample_per_s": Ends | None,
@@ -200,17 +200,17 @@ GridContent = TypedDict("GridContent", {
 })  # fmt: skip
 
 
-def _extended_content(projection: ExtendedProjection) -> Told:
+def _extended_content(projection: ExtendedProjection) -> ExtendedContent:
     told_by = f"{projection.reference.model} on {projection.reference.machine}"
-    return as_content(Told, span_content(projection.projected), projection, told_by=told_by)
+    return as_content(ExtendedContent, span_content(projection.projected), projection, told_by=told_by)
 
 
 def _row(
     all_verdicts: CellVerdict, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
-) -> Judged:
+) -> ComparedCell:
     cell = all_verdicts.cell
     return as_content(
-        Judged, cell, all_verdicts, basis=cell.rows[0].basis, ratio_agrees=all_verdicts.ratio_agreement,
+        ComparedCell, cell, all_verdicts, basis=cell.rows[0].basis, ratio_agrees=all_verdicts.ratio_agreement,
         error=None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
         agrees=all_verdicts.agreement,
         calibrated=next((_extended_content(other) for other in calibrated if other.cell is cell), None),
@@ -238,12 +238,12 @@ def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, floa
     ]
 
 
-def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[OfMachine]:
+def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[MachineFom]:
     """Compute, for each machine, the geometric means of the claimed ratios as measured and as projected."""
     by_machine: dict[str, dict[str, tuple[float, Span]]] = {}
     for place, (machine, ratio, span) in enumerate(_claimed_ratios(all_verdicts)):
         by_machine.setdefault(machine, {})[str(place)] = ratio, span
-    found = list[OfMachine]()
+    found = list[MachineFom]()
     for machine, cells in by_machine.items():
         alone = Rates(str(baseline), "", {name: Span.exact(1.0, span.level) for name, (_, span) in cells.items()})
         merit = figure_of_merit(alone, Rates(machine, "", {name: span for name, (_, span) in cells.items()}))

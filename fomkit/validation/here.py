@@ -35,7 +35,7 @@ QUICK_NARROW = ("multilayer_perceptron", "convolutional", "encoder")
 """Models that the quick plan also times in a narrower number format."""
 NARROW: Precision = "bf16"
 THREADS = 2
-SPARE = 0.5
+MIN_FREE_CORES = 0.5
 """Cores that must be free, by the mean load of a minute, before threads are timed; our own load is about 1."""
 BUDGET_S = {"quick": 240.0, "default": 900.0}
 """Time budget [s] of each profile; more than the plans have, because ten models have more ops than one."""
@@ -93,7 +93,7 @@ def _check_unseen(traced: Traced, sources: Sequence[str]) -> None:
     if hits:
         raise FomkitError(
             traced.model.name,
-            f"{hits} of its ops have their exact shape in the profile that must not know any. Report this.",
+            f"{hits} of its ops have their exact shape in the profile that must have none. Report this.",
         )
 
 
@@ -197,8 +197,8 @@ def _over_threads(
     cores, load = proving.tools.cores(), proving.tools.load()
     if cores < THREADS:
         proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
-    elif load is not None and load > cores - SPARE:
-        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other work"
+    elif load is not None and load > cores - MIN_FREE_CORES:
+        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other processes"
         proving.skipped.append(("ratio of threads", why))
     else:
         yield from _ratios(proving, traced, machine, timed, _Other("two-threads", QUICK_RATIO, THREADS))
@@ -267,7 +267,7 @@ def prove_here(
         proving = _Proving(Path(folder), quick, tools or Tools(), tell)
         found = _prove(proving, names)
     if not found.exact:
-        why = found.skipped[0][1] if found.skipped else "none was asked for"
+        why = found.skipped[0][1] if found.skipped else "none was requested"
         raise FomkitError("validate --here", f"no step could be timed: {why}")
     return found
 

@@ -21,7 +21,7 @@ PEERS: Mapping[str, str] = {
 }  # fmt: skip
 """Published predictors to the prefixes of their columns."""
 MODES: Mapping[str, str] = {"inf": "inference", "train": "training"}
-IDLE = ("size", "getattr")
+CALLS_WITHOUT_KERNEL = ("size", "getattr")
 """Calls that start no kernel: their label is the time of the harness."""
 _LABELS: Mapping[str, str] = {"fw": "fw_ms", "bw": "bw_ms", "acc": "acc_ms"}
 _PASSES: Mapping[str, str] = {"forward": "fw", "backward": "bw"}
@@ -73,7 +73,7 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     texts = ("device", "graph", "name", "opname", "flag")
     table = read_columns(path, texts, ("count", *_LABELS.values()), optional=("flag",))
     table = table.assign(flag=table["flag"] if "flag" in table.columns else "")
-    idle = table["name"].str.startswith(IDLE) & (table["opname"] == "misc") & (table["fw_ms"] > 0)
+    idle = table["name"].str.startswith(CALLS_WITHOUT_KERNEL) & (table["opname"] == "misc") & (table["fw_ms"] > 0)
     harness_s = table["device"].map(table[idle].groupby("device")["fw_ms"].median()) * _MS
     common = table[["device", "graph", "count", "flag"]].assign(
         call=table["name"], **{"class": table["opname"]}, harness_s=harness_s
@@ -84,10 +84,10 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     return found.assign(seconds=found["seconds"] - found["harness_s"])
 
 
-SEEN = 3.0
+MIN_HARNESS_MULTIPLE = 3.0
 """A call is scored if its label less the harness is at least this multiple of the harness for each op it starts.
 Shorter labels are mostly harness: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
-MOSTLY = 0.97
+COVERAGE = 0.97
 """Share of a pass's time in calls long enough to be scored, from which the sum of its calls is used."""
 
 
@@ -99,14 +99,14 @@ def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDAr
     """
     words = {"fw": "forward", "bw": "backward", "acc": "backward"}
     spent = calls["seconds"].clip(lower=0.0) * calls["count"]
-    seen = (calls["flag"] == "") & (calls["seconds"] >= SEEN * calls["harness_s"])
+    seen = (calls["flag"] == "") & (calls["seconds"] >= MIN_HARNESS_MULTIPLE * calls["harness_s"])
     keys = [calls["device"], calls["graph"], calls["label"].map(words)]
     sums = pd.DataFrame({"all": spent, "seen": spent.where(seen, 0.0)}).groupby(keys).sum()
     found: dict[str, list[float]] = {}
     for row in whole[(whole["option"] == "") & (whole["flag"] == "")].to_dict("records"):
         for name in dict.fromkeys(words.values()):
             total = sums["all"].get((row["device"], row["graph"], name), 0.0)
-            if row[name] > 0 and total > 0 and sums["seen"][row["device"], row["graph"], name] >= MOSTLY * total:
+            if row[name] > 0 and total > 0 and sums["seen"][row["device"], row["graph"], name] >= COVERAGE * total:
                 found.setdefault(row["device"], []).append(float(np.log(row[name] / total)))
     return {device: np.array(ratios) for device, ratios in found.items()}
 
@@ -196,6 +196,6 @@ def read_graphs(path: Path) -> Iterator[tuple[str, GraphRow]]:
         try:
             found = _row(cells, last[1] if last[0] == graph else "")
         except (ValueError, TypeError, IndexError) as error:
-            raise FomkitError(f"{path}:{line}", f"is no row of an op graph ({error}). Check the file.") from error
+            raise FomkitError(f"{path}:{line}", f"is not an op's row ({error}). Check the file.") from error
         last = (graph, found.name)
         yield graph, found

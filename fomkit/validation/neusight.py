@@ -24,7 +24,7 @@ from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
-from fomkit.validation.labels import PEERS, SEEN, whole_over_calls
+from fomkit.validation.labels import MIN_HARNESS_MULTIPLE, PEERS, whole_over_calls
 from fomkit.validation.scores import (
     Cases,
     Score,
@@ -39,8 +39,8 @@ from fomkit.validation.scores import (
 Vector = NDArray[np.float64]
 
 
-WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
-FEWEST = 2
+PASS_OF_LABEL = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
+MIN_COUNT = 2
 """Fewest calls of a class for a line of its own; fewest machines from which a use is fitted."""
 _CALL = ["graph", "call", "label"]
 
@@ -54,13 +54,13 @@ def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFram
     """
     doubtful = labels["flag"] != ""
     started = labels.join(timed.groupby(_CALL).size().rename("started"), on=_CALL)["started"].fillna(1)
-    short = ~doubtful & (labels["seconds"] < SEEN * started * labels["harness_s"])
+    short = ~doubtful & (labels["seconds"] < MIN_HARNESS_MULTIPLE * started * labels["harness_s"])
     rows = labels[~doubtful & ~short]
     joined = rows.join(per_call(timed), on=_CALL)
     unknown = joined["time_s"].isna()
     reasons = {
         "label flagged as doubtful": int(doubtful.sum()),
-        f"label below {SEEN:g} times its harness for each op": int(short.sum()),
+        f"label below {MIN_HARNESS_MULTIPLE:g} times its harness for each op": int(short.sum()),
         "no kernel by the rules, or no time": int(unknown.sum()),
     }
     return joined[~unknown], {reason: count for reason, count in reasons.items() if count}
@@ -80,8 +80,8 @@ def call_scores(scored: pd.DataFrame, comparison: str, machine: str) -> Iterator
         return
     yield score(cases_of_calls(scored), comparison, "op", machine, "all")
     for (name, label), rows in scored.groupby(["class", "label"], sort=True):
-        if len(rows) >= FEWEST:
-            yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {WORDS[str(label)]}")
+        if len(rows) >= MIN_COUNT:
+            yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {PASS_OF_LABEL[str(label)]}")
 
 
 _ENDS = ["time_s", "low_s", "high_s"]
@@ -125,15 +125,15 @@ def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = M
     """Fit the errors that use in a step adds, from calls and whole passes of several machines.
 
     `calls`: machine to the table of `calls_by_group`; `wholes`: machine to the ratios of `whole_over_calls`.
-    Returns the uses by group; groups on fewer than `FEWEST` machines keep the shipped values.
+    Returns the uses by group; groups on fewer than `MIN_COUNT` machines keep the shipped values.
     """
-    if len(calls) < FEWEST:
+    if len(calls) < MIN_COUNT:
         return USES
     every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(USES)
     for group, cases in every.groupby("group", sort=True):
-        if cases["machine"].nunique() >= FEWEST:
+        if cases["machine"].nunique() >= MIN_COUNT:
             found[str(group)] = Use(_spread(cases), _spread(_pass_totals(cases)))
-    if len(wholes) >= FEWEST:
+    if len(wholes) >= MIN_COUNT:
         ratios = pd.concat(
             [pd.DataFrame({"machine": name, "seconds": np.exp(own)}) for name, own in wholes.items()]
         )
@@ -176,7 +176,7 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
     return found
 
 
-def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
+def outcomes_of(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
     """Return the labels with a measured and a predicted time of a pass, of one mode or all."""
     of_mode = ((one, one.spans[pass_name]) for one in found if mode in (None, one.label["mode"]))
     return [(one, span) for one, span in of_mode if span is not None and one.seconds(pass_name) > 0]
@@ -187,7 +187,7 @@ def cases_of(predicted: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     return cases_of_spans([one.seconds(pass_name) for one, _ in predicted], [span for _, span in predicted])
 
 
-LINES: tuple[tuple[str, str, str | None], ...] = (
+MODEL_LINES: tuple[tuple[str, str, str | None], ...] = (
     ("all", "step", None),
     ("inference", "forward", "inference"),
     ("training", "step", "training"),
@@ -199,8 +199,8 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
 
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
-    for what, pass_name, mode in LINES:
-        predicted = chosen(found, pass_name, mode)
+    for what, pass_name, mode in MODEL_LINES:
+        predicted = outcomes_of(found, pass_name, mode)
         if predicted:
             cases = cases_of(predicted, pass_name)
             by_peer = {peer: [one.seconds(pass_name, peer) for one, _ in predicted] for peer in PEERS}
@@ -369,7 +369,7 @@ def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.
     if abs(ratio - 1) > SAME_BOARD:
         found.notes.append(
             f"Provenance: by the table of {name}, products of these models take {ratio:.2f} times as long as by "
-            f"that of {device}: another board, clock or library. Nothing is corrected; the intervals must hold it."
+            f"that of {device}: another board, clock or library. Nothing is corrected; intervals must cover it."
         )
 
 
@@ -438,6 +438,6 @@ def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
     """Return labels of devices with their own table, by pass, and their ratios as cases, for pooled figures."""
     counted = counted_devices(found.outcomes.get(OWN, {}), folder)
     predicted = [
-        (chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
+        (outcomes_of(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
     ]
     return [*(cases_of(labels, name) for labels, name in predicted if labels), *ratio_cases(counted)]

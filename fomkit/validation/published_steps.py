@@ -50,16 +50,16 @@ Vector = NDArray[np.float64]
 MPT, VTRAIN = "MPT under FSDP", "vTrain's small layers"
 SETS = (MPT, VTRAIN, "Megatron-LM on JUWELS Booster", "Megatron-Bridge on H100")
 CHOSEN = (
-    f"{MPT}: the rate of attention is stated, 30 % of the peak, which these rows showed; with model sizes left "
-    "out the rows of the other sizes choose it, from 20 to 50 % in steps of half a percent. "
-    f"{VTRAIN}: the host of 51 us an op is the shipped default, which these rows showed; hidden 2,048 is also "
-    "scored with the host that one row of each setting of hidden 1,024 chooses, from 40 to 66 us in steps of 2."
+    f"{MPT}: the rate of attention is set to 30 % of the peak, chosen on these rows; with model sizes left out it "
+    f"is chosen on the rows of the other sizes, from 20 to 50 % in steps of half a percent. {VTRAIN}: the host "
+    "cost of 51 us an op is the shipped default, chosen on these rows; hidden 2,048 is also scored with the host "
+    "cost chosen on one row of each setting of hidden 1,024, from 40 to 66 us in steps of 2."
 )
 _SIZES = ("hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads", "head_dim", "experts", "top_k")
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
 FRACTIONS = np.arange(0.2, 0.5, 0.005)
 """Candidates for attention's share of the peak, from which one is chosen on other rows."""
-OTHER = 0.4
+OTHER_FRACTION = 0.4
 """Second share at which each step is projected, to derive the time of its attention from the difference."""
 HOST_S = tuple(np.arange(40e-6, 68e-6, 2e-6).tolist())
 """Candidates for the host time of an op [s], from which one is chosen on other rows."""
@@ -151,11 +151,11 @@ def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others:
     """Return each model's rows as cases, with the rate of attention chosen on the rows of the other models.
 
     A step is treated as linear in the time of its attention; its interval keeps its factors. `others`: the rows'
-    steps with attention at `OTHER`.
+    steps with attention at `OTHER_FRACTION`.
     """
     stated = np.array([row.layout.attention_peak_fraction for row in rows], np.float64)
     ends = np.array([span.ends for span in spans])
-    slope = (ends[:, 0] - np.array([span.value for span in others])) / (1 / stated - 1 / OTHER)
+    slope = (ends[:, 0] - np.array([span.value for span in others])) / (1 / stated - 1 / OTHER_FRACTION)
     times = ends[:, 0] + slope * (1 / FRACTIONS[:, None] - 1 / stated)
     names, measured = np.array([row.model.name for row in rows]), np.array([row.step_s for row in rows])
     value = ends[:, 0].copy()
@@ -195,7 +195,7 @@ def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
     for name, rows in sets.items():
         machine = rows[0].machine.name
         # Both steps of a row in succession: they share predicted times, and only the last few plans are cached.
-        pairs = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
+        pairs = [[row, row.with_attention(OTHER_FRACTION)] if name == MPT else [row] for row in rows]
         spans, *others = zip(*([one.projected() for one in both] for both in pairs), strict=True)
         found = {"steps": _cases_of_rows(rows, spans)}
         if name == MPT:
@@ -323,12 +323,12 @@ def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> li
 VISION = "vision steps by facts"
 LATER, EARLIER = "networks that chose no rule", "networks seen when rules were chosen"
 VISION_NOTE = (
-    f"{VISION}: networks of our own sources with as many parameters as the measured ones, at their batch and size "
-    "of image; no step is fitted, and networks by which no rule was chosen are scored apart."
+    f"{VISION}: networks from our own sources with as many parameters as the measured ones, at their batch and "
+    "image size; no step is fitted. Networks on which no rule was chosen are scored separately."
 )
 FEWEST_ALIKE = 4
 """Fewest steps of a family, or with the same largest part, for a line of their own."""
-SHARE = 0.5
+MIN_PART_SHARE = 0.5
 """Share of a step's predicted time from which the step is assigned to its largest part."""
 
 
@@ -344,9 +344,9 @@ class ImageStep(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The largest part of the step as "mostly PART"; "no part above half" if none reaches `SHARE`."""
+        """The largest part of the step as "mostly PART"; "no part above half" if none reaches `MIN_PART_SHARE`."""
         most = max(self.shares, key=lambda name: self.shares[name])
-        return f"mostly {most}" if self.shares[most] >= SHARE else "no part above half"
+        return f"mostly {most}" if self.shares[most] >= MIN_PART_SHARE else "no part above half"
 
 
 def parts_of(ops: pd.DataFrame) -> pd.Series[str]:

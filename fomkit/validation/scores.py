@@ -350,7 +350,7 @@ def read_aims(path: Path) -> list[Aim]:
     aims = []
     for line, row in zip(table.index.tolist(), table.to_dict("records"), strict=True):
         if row["figure"] not in FIGURES:
-            raise FomkitError(f"{path}:{line}", f"{row['figure']!r} is no figure. Expected {', '.join(FIGURES)}.")
+            raise FomkitError(f"{path}:{line}", f"{row['figure']!r} is unknown. Expected {', '.join(FIGURES)}.")
         ends = [float(row[name]) for name in _ENDS]
         words = {name: str(row[name]) for name in _KEYS}
         aims.append(Aim(**words, target=Range(*ends[:2]), tolerance=Range(*ends[2:])))

@@ -20,10 +20,10 @@ from fomkit.plan.content import as_content
 from fomkit.plan.run import unit_per_day
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores, scores
-from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
-from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MOST, choose_sheets, dense_layer_scores
-from fomkit.validation.deepbench_scores import NAME as DENSE
-from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN_ROWS, SEEDS, read_sheets
+from fomkit.validation.deepbench_scores import EIE as DENSE
+from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MAX_ROWS, choose_sheets, dense_layer_scores
+from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, compare_labels, counted_devices, label_cases
 from fomkit.validation.published_steps import (
     CHOSEN,
@@ -106,7 +106,7 @@ def _headlines(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[H
             }  # fmt: skip
 
 
-class Earlier(TypedDict):
+class HistoryEntry(TypedDict):
     """Figures of an earlier version, by the names of headlines."""
 
     date: str
@@ -114,7 +114,7 @@ class Earlier(TypedDict):
     figures: dict[str, float]
 
 
-def read_history(path: Path) -> list[Earlier]:
+def read_history(path: Path) -> list[HistoryEntry]:
     """Read the figures of earlier versions; an empty cell is left out."""
     return [
         {"date": row.pop("date"), "version": row.pop("version"),
@@ -164,30 +164,31 @@ ValidationContent = TypedDict("ValidationContent", {
     "schema": str, "fomkit": str, "interval": float, "full": bool, "regressed": bool, "said": list[str],
     "lines": list[scores.ScoreContent], "published": list[Published], "aims": list[scores.AimContent],
     "not_scored": list[NotScored], "published_as": str, "sets": list[SetText], "headlines": list[Headline],
-    "history": list[Earlier],
+    "history": list[HistoryEntry],
 })  # fmt: skip
 
 
 def _data_notes(full: bool) -> tuple[str, ...]:
     groups = "; ".join(f"{kind} by {', '.join(names)}" for kind, names in GROUPS.items())
     way = (
-        "the product fits and judges the other folds alone"
+        "fits and intervals are from the other folds only"
         if full
-        else "intervals from the errors of other folds, whose fits have seen the scored rows: the interval gain "
-        "is some points better than with --full, and hit rates are about the same"
+        else "intervals are from the errors of other folds, whose fits used the scored rows: the interval gain "
+        "is some points better than with --full, hit rates are about the same"
     )
     return (
-        f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} "
-        f"(row-major: a workbook's m is our n). Everything is fitted anew without the fold; {way}.",
-        f"{FEW}: {KNOWN} rows of each kind and pass by seeds {', '.join(map(str, SEEDS))}; the others are scored.",
-        "Labels are never fitted. Medians over sheets are of values without their sign.",
-        f"{FACTS}, {HELD_OUT}: nothing that was timed on the device, or on another board of its chip, tells what "
-        f"is usual; {MOST} timings of a kind at most are scored.",
-        "Published steps of Megatron-LM are projected with nothing fitted to them (docs/parallel.md lists "
-        "each constant); their activations check that the paper's equations were taken over rightly.",
-        f"{DENSE}: a layer is the BLAS product of its weights as they lie with the batch; the paper does not say "
-        "how they lie. Of AlexNet's FC7 at batch 64 DeepBench's time on the same board is 1.15 times as long, and "
-        "1.5 times where the weights are transposed: closer than two sources no prediction can be.",
+        f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} (row-major: a "
+        f"workbook's m is our n). Everything is refitted without the fold; {way}.",
+        f"{FEW}: {KNOWN_ROWS} known rows of each kind and pass, by seeds {', '.join(map(str, SEEDS))}; the others "
+        "are scored.",
+        "Labels are never fitted. Medians over sheets are of absolute values.",
+        f"{FACTS}, {HELD_OUT}: no timing of the device, or of another board of its chip, is used to estimate "
+        f"typical utilisation; {MAX_ROWS} timings of a kind at most are scored.",
+        "Published steps of Megatron-LM are projected with nothing fitted to them (docs/parallel.md lists each "
+        "constant); their activations check that the paper's equations were copied correctly.",
+        f"{DENSE}: a layer is the BLAS product of its weights, as stored, and the batch; the paper does not state "
+        "their storage order. For AlexNet's FC7 at batch 64 DeepBench's time on the same board is 1.15 times as "
+        "long, 1.5 times with transposed weights; no prediction can be closer than these sources.",
         CHOSEN,
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
@@ -328,8 +329,8 @@ def merit_notes(lines: Sequence[Score]) -> Iterator[str]:
     if counts:
         yield (
             f"{MERITS}: {' and '.join(counts)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit "
-            f"of each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of "
-            "a pair share models: as evidence they count little more than one."
+            f"of each, drawn once, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of a pair "
+            "share models, so together they are little more evidence than one."
         )
 
 
@@ -347,7 +348,7 @@ def validate(
     default: all, with medians; `level`: level of the intervals.
     """
     tables = shipped_folder("validation")
-    folder = LabelFolder(data or shipped())
+    folder = LabelFolder(data or shipped_labels())
     chosen = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
     scored = deepbench_scores.score_sheets(chosen, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)

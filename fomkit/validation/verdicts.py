@@ -24,7 +24,7 @@ STEP_HOST_S = 10e-3
 """Longest time that a framework's training loop spends on one step besides its kernels [s]."""
 FEW_STEPS, START_UP_S = 100, 60.0
 """In epochs of at most this many steps, time beside the device's of at most this length [s] may be start-up."""
-SLOWER = 0.95
+SLOWER_RATIO = 0.95
 """A machine counts as slower than another below this measured ratio of speeds; above it they count as equal."""
 
 
@@ -33,7 +33,7 @@ def _slower_where_faster(cells: Sequence[Cell]) -> str:
     for cell in cells:
         for other in cells:
             measured, projected = ratio_to(cell, other)
-            if projected is not None and projected.low > 1 and measured < SLOWER:
+            if projected is not None and projected.low > 1 and measured < SLOWER_RATIO:
                 return f"{cell.machine} is slower than {other.machine}, though its device is faster"
     return ""
 
@@ -50,7 +50,7 @@ def _cost_of_steps(cell: Cell, estimate: Estimate) -> str:
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or rest / steps > STEP_HOST_S:
         return ""
-    return f"{rest / steps * 1e3:.2g} ms a step are not the device's"
+    return f"{rest / steps * 1e3:.2g} ms a step are not explained by the device"
 
 
 def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
@@ -58,7 +58,7 @@ def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
         return ""
-    return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
+    return f"{rest:.2g} s an epoch of {steps} steps are not explained by the device"
 
 
 def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Claim, str]:
@@ -67,7 +67,7 @@ def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Clai
         return "start-up bound", f"{device}; {fixed}"
     if slower:
         return "host bound", f"{device}; {slower}"
-    return "unexplained", f"{device}, and nothing here says what the rest is"
+    return "unexplained", f"{device}; the cause of the rest is unknown"
 
 
 def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
@@ -87,13 +87,13 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
     if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, estimate)):
         return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
-        return "ratio", f"the figure holds {cell.holds}; the device explains {share:.0%}, bound by {bound}"
+        return "ratio", f"the measurement includes {cell.holds}; the device explains {share:.0%}, bound by {bound}"
     short = "" if share >= ENOUGH else f"; a verdict of fom needs {ENOUGH:.0%}"
     return "absolute", f"the device explains {share:.0%}, bound by {bound}{short}"
 
 
 Agreement = Literal["inside", "ambiguous", "outside"]
-WIDER = 0.95
+AMBIGUOUS_LEVEL = 0.95
 """Outside its interval but inside that of this level, a cell is ambiguous: the model neither holds nor fails."""
 
 
@@ -121,7 +121,7 @@ def agreement(value: float, low: float, high: float, span: Span) -> Agreement:
     """Return whether a measured value is in a projected interval; low and high are the value's own spread."""
     if span.low <= value <= span.high:
         return "inside"
-    wide = at_level(span, max(WIDER, span.level))
+    wide = at_level(span, max(AMBIGUOUS_LEVEL, span.level))
     touches = low <= span.high and high >= span.low
     return "ambiguous" if touches or wide.low <= value <= wide.high else "outside"
 
@@ -140,7 +140,7 @@ def _ratio(cell: Cell, baseline: Cell | None) -> tuple[float | None, Span | None
 def _cell_verdict(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None) -> CellVerdict:
     one = cell.estimate
     if not cell.is_measured:
-        return CellVerdict(cell, None, f"the figure is {cell.rows[0].basis}, not measured")
+        return CellVerdict(cell, None, f"the value is {cell.rows[0].basis}, not measured")
     if one is None:
         return CellVerdict(cell, None, cell.missing)
     ratio, projected_ratio, ratio_agrees = _ratio(cell, baseline)
@@ -190,7 +190,7 @@ def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
     return {"count": len(pairs), "mean_factor": factor, "mean_error": error, "inside": inside}
 
 
-FEWEST = 3
+MIN_MODELS = 3
 """Fewest models from which the difference of host terms between two machines is estimated."""
 
 
@@ -262,7 +262,7 @@ def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | 
         if machine == new and there is not None and here is not None:
             logs.append(math.log(there / here))
     # About 0, not about the mean: the term is added to the other machine unchanged.
-    return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= FEWEST else None
+    return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= MIN_MODELS else None
 
 
 def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tuple[ExtendedProjection, ...]:
@@ -275,7 +275,7 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
     cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}
     if not cells_by_key:
         raise FomkitError(
-            machine, "has no epoch that waits for its host, so no host term can be carried. Name another machine."
+            machine, "has no epoch that is host bound, so no host term can be transferred. Name another machine."
         )
     found = []
     for one in known:

@@ -220,7 +220,7 @@ def _read_measurements(
     found = import_measurements(path, file_format=chosen, **arguments)
     rows = found.table.to_dict("records")
     lines = [f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}" for row in rows]
-    return found, lines, [f"{path}: {line}" for line in found.said]
+    return found, lines, [f"{path}: {line}" for line in found.messages]
 
 
 @checked

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from fomkit.bench.design import design, in_turn
+from fomkit.bench.design import design, shuffled
 
 RATES = {("fp32", "vector"): 1e12}
 CHOICES = {
@@ -35,7 +35,7 @@ def test_each_choice_meets_small_and_large_sizes(kind: str) -> None:
 
 
 def test_choices_come_equally_often_and_not_in_turn() -> None:
-    found = in_turn("abc", 48)
+    found = shuffled("abc", 48)
     assert set(Counter(found).values()) == {16}
-    assert found == in_turn("abc", 48)
+    assert found == shuffled("abc", 48)
     assert found != list("abc") * 16

@@ -99,15 +99,15 @@ def test_tf_data_is_known_by_where_it_is_from(monkeypatch: pytest.MonkeyPatch) -
     ("text", "more", "said"),
     [
         ("x = 1", {}, "loader.py: has no 'loader', 'dataset' or 'inputs'"),
-        ("loader = 3", {}, "its loader is of type int, which gives no batches"),
-        ("loader = []", {}, "its loader gives no batch. Give it data"),
-        ("import numpy\nloader = iter([numpy.zeros(3)])", {}, "gives no batch a second time"),
-        ("loader = ['a', 'b']", {}, "does not say how many samples"),
+        ("loader = 3", {}, "its loader is of type int, which yields no batches"),
+        ("loader = []", {}, "its loader yields no batch. Add data"),
+        ("import numpy\nloader = iter([numpy.zeros(3)])", {}, "yields no batch a second time"),
+        ("loader = ['a', 'b']", {}, "does not state a number of samples"),
         ("loader = [1]", {"batch": 4}, "its loader has its own workers and batch"),
         ("dataset = [1]", {}, "has a dataset and no batch_size"),
         ("x = 1\nraise ValueError('no data')", {}, r"loader.py:2: raises ValueError: no data"),
         ("import os\nos._exit(3)", {}, "ended the process with exit code 3"),
-        ("inputs = 3\nbatch_size = 2", {}, "a function that makes a batch"),
+        ("inputs = 3\nbatch_size = 2", {}, "a function that returns a batch"),
     ],
 )
 def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, more: dict[str, int], said: str) -> None:

@@ -30,7 +30,7 @@ def test_pytorch_is_usual_and_tensorflow_where_only_that_is_here(monkeypatch: py
     assert choose_library("", "cpu") == (LIBRARIES["torch"], "")
     assert choose_library("tensorflow", "cpu") == (TENSORFLOW, "")
     installed(monkeypatch, "tensorflow")
-    assert choose_library("", "cpu") == (TENSORFLOW, "library: TensorFlow, because PyTorch is not here")
+    assert choose_library("", "cpu") == (TENSORFLOW, "library: TensorFlow, because PyTorch is not installed")
     assert choose_library("", "cuda")[0].name == "torch"
     installed(monkeypatch)
     assert choose_library("", "cpu")[0].name == "torch"  # whose absence is told as ever
@@ -39,7 +39,7 @@ def test_pytorch_is_usual_and_tensorflow_where_only_that_is_here(monkeypatch: py
 def test_what_cannot_be_chosen_says_why() -> None:
     with pytest.raises(FomkitError, match=r"--library: 'jax' is not one\. .*tensorflow"):
         choose_library("jax", "cpu")
-    with pytest.raises(FomkitError, match=r"--device cuda: .* Take --library torch"):
+    with pytest.raises(FomkitError, match=r"--device cuda: .* Use --library torch"):
         choose_library("tensorflow", "cuda")
 
 
@@ -80,7 +80,7 @@ def test_a_run_goes_on_with_its_own_library_only(tmp_path: Path) -> None:
     requested = MeasureSpec(tmp_path / "here.yaml", "quick", library="tensorflow")
     measure(requested, start=lambda _setup: Simple(interrupt))
     other = MeasureSpec(tmp_path / "here.yaml", "quick", resume=True)
-    with pytest.raises(FomkitError, match=r"tensorflow 9\.9, and this is .* torch 9\.9\. Measure anew"):
+    with pytest.raises(FomkitError, match=r"tensorflow 9\.9, and this is .* torch 9\.9\. Measure again"):
         measure(other, start=lambda _setup: Simple())
 
 
@@ -102,7 +102,7 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     # What shows the bandwidth, and what makes operands cold: here neither need be larger than a host's cache.
     stream = {**TENSORFLOW.stream, "numel": f"{2**22}", "read_byte": f"{8 * 2**22}", "write_byte": f"{4 * 2**22}"}
     monkeypatch.setitem(LIBRARIES, "tensorflow", replace(TENSORFLOW, stream=stream))
-    monkeypatch.setattr("fomkit.bench.run.CACHES", 0.0)
+    monkeypatch.setattr("fomkit.bench.run.FLUSH_FACTOR", 0.0)
     found = measure(MeasureSpec(tmp_path / "here.yaml", "quick", library="tensorflow", budget_s=300.0))
     assert not found.interrupted
     machine = fomkit.machine(tmp_path / "here.yaml")
@@ -112,7 +112,9 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     # On a busy machine an op of a fraction of a millisecond may not stand out from the call of its function: then
     # it has no time, and the profile says so.
     refused = [
-        note for note in machine.notes if note.startswith("not timed: ") and note.endswith("to be told apart")
+        note
+        for note in machine.notes
+        if note.startswith("not timed: ") and note.endswith("too short to be measured")
     ]
     timed = {*machine.timings["kind"], *(note.split()[3] for note in refused)}
     assert {"gemm", "conv", "pointwise", "softmax", "embedding"} <= timed, "\n".join(machine.notes)

@@ -150,7 +150,7 @@ def test_other_work_on_the_machine_costs_time_by_the_wall_and_no_timings(tmp_pat
     assert len(quiet.requested) == len(busy.requested)
     assert [one.verdict.sufficient for one in found] == [True, True]
     assert found[1].verdict.wall_s == pytest.approx(3.5 * found[1].verdict.own_s)
-    assert any("s of process time" in line and "s by the wall" in line for line in found[1].verdict.lines())
+    assert any("s of process time" in line and "s of wall time" in line for line in found[1].verdict.lines())
 
 
 def test_a_wall_time_of_several_budgets_ends_it_and_says_so(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_too_few_timings_are_not_enough_and_the_command_that_goes_on_is_named(
 def test_the_share_is_that_of_the_models_predicted_step(measured: tuple[Path, Simple]) -> None:
     notes = fomkit.machine(measured[0] / "here.yaml").notes
     assert "measured or interpolated: 100.0% of the predicted step time of candle/p1b3" in notes
-    assert "sufficient: 80% of each is enough" in notes
+    assert "sufficient: 80% of each is sufficient" in notes
 
 
 def test_one_thread_of_a_cpu_is_budgeted_by_process_time_and_all_else_by_the_wall() -> None:
@@ -225,7 +225,7 @@ def test_the_exit_code_and_the_json_say_whether_it_is_enough(
     assert done.exit_code == code
     assert ("to go on: fomkit measure --resume" in done.stdout) == bool(code)
     assert ("Next: fomkit estimate gpt2 --target " in done.stdout) == (not code)
-    assert "measured: 9 of 20 ops timed in 98 s of process time (budget 110 s), 400 s by the wall" in done.stdout
+    assert "measured: 9 of 20 ops timed in 98 s of process time (budget 110 s), 400 s of wall time" in done.stdout
     rests = f"{share:.1%} of the predicted step of gpt2 rests on timings"
     assert f"{rests}{': too little, 80% is enough' * code}\n" in done.stdout
     content = json.loads((done := CliRunner().invoke(app, [*words, "--json"])).stdout)

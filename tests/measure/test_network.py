@@ -19,7 +19,7 @@ from fomkit.bench import network
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import key_of
 from fomkit.bench.network_ranks import LocalRanks, with_network
-from fomkit.bench.record import begun_machine
+from fomkit.bench.record import base_machine
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 
@@ -45,7 +45,7 @@ def answers(ranks, tmp_path_factory: pytest.TempPathFactory):
         journal = Journal(tmp_path_factory.mktemp("network") / "kept.jsonl", {"ranks": 2})
         journal.begin()
         network.time_cases(ranks, journal, network.ordered(TINY, ranks.facts["hosts"], 0, {}), lambda _text: None)
-        empty = begun_machine(Path("here.yaml"), "", "a machine", add=False)
+        empty = base_machine(Path("here.yaml"), "", "a machine", add=False)
         if with_network(empty, journal.answers.values(), "gloo", ranks.facts, "fomkit").links:
             break
     return journal.answers
@@ -61,7 +61,7 @@ def test_every_exchange_is_timed_and_right(answers) -> None:
 
 @pytest.fixture(scope="module")
 def machine(answers, ranks):
-    empty = begun_machine(Path("here.yaml"), "", "a machine", add=False)
+    empty = base_machine(Path("here.yaml"), "", "a machine", add=False)
     return with_network(empty, answers.values(), "gloo", ranks.facts, "fomkit")
 
 
@@ -118,7 +118,7 @@ def test_a_killed_rank_costs_its_exchange_only(ranks, tmp_path: Path) -> None:
     network.time_cases(ranks, journal, [long, two], lambda _text: None)
     assert time.monotonic() - begun < 30
     lost, kept = journal.answers[key_of(one.cells)][1], journal.answers[key_of(two.cells)][1]
-    assert lost["reason"] == "rank 1: the process that timed it was ended by SIGKILL, perhaps for its memory"
+    assert lost["reason"] == "rank 1: the process that timed it was ended by SIGKILL, perhaps for lack of memory"
     assert kept["times"]
 
 
@@ -132,7 +132,7 @@ class Broken:
         self.exchanges += 1
         return {"reason": "Timed out waiting 20000ms", "broken": True}
 
-    def mend(self) -> bool:
+    def restart(self) -> bool:
         return True
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ def test_what_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
     assert reasons[-1] == "the ranks were lost before (Timed out waiting 20000ms)"
     facts = {**ranks.facts, "library_version": "9.9"}
     machine = with_network(
-        begun_machine(Path("x.yaml"), "", "x", add=False), journal.answers.values(), "gloo", facts, "fomkit"
+        base_machine(Path("x.yaml"), "", "x", add=False), journal.answers.values(), "gloo", facts, "fomkit"
     )
     assert not len(machine.timings)
     assert any(note.startswith("gloo, not timed: ") and "Timed out" in note for note in machine.notes)
@@ -243,7 +243,7 @@ def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
         assert line in text.splitlines()
     assert text.startswith("#!/bin/bash\n")
     assert "gpus" not in network.slurm_job(network.Job(2, 2, "quick", ("gloo",), "x.yaml", False))
-    with pytest.raises(FomkitError, match="each node needs as many ranks"):
+    with pytest.raises(FomkitError, match="each node needs the same number of ranks"):
         network.slurm_job(network.Job(2, 3, "quick", ("gloo",), "x.yaml", False))
 
 

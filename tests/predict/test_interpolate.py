@@ -21,7 +21,7 @@ from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName, servable, training_rows
 from fomkit.prediction.gp import Hyper, correlation
 from fomkit.profiles.evidence import with_fits
-from fomkit.validation.deepbench_folds import crossed
+from fomkit.validation.deepbench_folds import cross_validate
 
 NEAREST_SCALED = {"gemm": (7, 18), "forward": (27, 45), "backward_input": (32, 57), "backward_weight": (29, 49)}
 """Median and mean absolute error [%] of "nearest, scaled" over nine devices, from the DeepBench data's README."""
@@ -205,7 +205,7 @@ def test_what_a_fit_doubts_it_doubts_when_it_is_read_again(v100):
     fold = np.arange(len(rows)) % 3
     found = predict_folds(rows, "conv", fold, np.arange(len(rows)))
     assert any(len(fit.row_noise) for fit in found.fits.values())
-    told = crossed(rows, "conv", fold, v100).value
+    told = cross_validate(rows, "conv", fold, v100).value
     assert told == pytest.approx(rows["_time_s"] * np.exp(found.log_error), rel=1e-6)
 
 

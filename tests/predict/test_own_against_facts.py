@@ -13,7 +13,7 @@ import pytest
 from fomkit.core.machine import Machine
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.neusight import read_neusight
-from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped, without_timings
+from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped_labels, without_timings
 from fomkit.validation.neusight import model_scores, outcomes
 
 WORSE = 0.003
@@ -24,7 +24,7 @@ follows what ran before, add up to 11 % above to 9 % below its measured pass (do
 DEVICES = ("A100-PCIe-40GB", "P100-PCIe-16GB", "T4", "V100-PCIe-32GB")
 SENSITIVE = ("A100-PCIe-40GB", "V100-PCIe-32GB")
 """Devices so fast, or with so short training steps, that the host's work in their rows shows in whole models."""
-FOLDER = LabelFolder(shipped())
+FOLDER = LabelFolder(shipped_labels())
 ALONE = ("kind", "op", "note")
 """What NeuSight timed apart: the op, and of products whether they came as a layer or as a batch."""
 

@@ -51,7 +51,7 @@ def test_block_scaled_products_are_never_any_product(made):
     imported = read_timings(made(GEMM, gemm("fp8_block"), gemm("fp8")))
     assert imported.timings["dtype"].tolist() == ["fp8", "fp8"]
     assert imported.timings["op"].tolist() == ["fp8_block_gemm", ""]
-    assert imported.remarks == ("1 timings stand for the op fp8_block_gemm only.",)
+    assert imported.remarks == ("1 timings serve the op fp8_block_gemm only.",)
 
 
 def test_unknown_number_formats_are_counted(made):

@@ -308,5 +308,5 @@ def test_input_of_an_lstm_is_its_hidden_size(read, printed, name):
 
 @pytest.mark.parametrize("folder", ["train", "inference"])
 def test_a_list_of_kernels_has_no_times(deepbench, folder):
-    with pytest.raises(FomkitError, match="lists ops and gives no time for any"):
+    with pytest.raises(FomkitError, match="lists ops without any time"):
         read_deepbench(deepbench / f"DeepBenchKernels_{folder}.xlsx")

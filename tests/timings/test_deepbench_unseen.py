@@ -166,7 +166,7 @@ def test_a_sheet_of_unknown_precision_is_skipped_and_the_others_are_read(make_wo
     assert all("'posit16 everywhere', which is not known" in one.reason for one in skipped.values())
     # Floats are floats, whatever the sheet says of its products.
     assert imported.timings.kind.tolist() == ["collective", "gemm"]
-    with pytest.raises(FomkitError, match=r"gives no time for any.*Skipped: states the precision 'posit16"):
+    with pytest.raises(FomkitError, match=r"lists ops without any time.*Skipped: states the precision 'posit16"):
         read_deepbench(make_workbook({"a": unknown[:4]}))
 
 

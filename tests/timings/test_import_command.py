@@ -103,7 +103,7 @@ def test_output_must_be_yaml(workbook, tmp_path):
 
 def test_a_named_format(workbook, tmp_path):
     import_file(workbook, "--format", "deepbench", "-o", tmp_path / "out.yaml")
-    with pytest.raises(FomkitError, match="'csv' is no known format"):
+    with pytest.raises(FomkitError, match="'csv' is not a known format"):
         import_file(workbook, "--format", "csv", "-o", tmp_path / "other.yaml")
 
 

@@ -38,7 +38,7 @@ def request_of(cells: dict[str, str]) -> dict[str, Any]:
 def test_a_dead_child_is_replaced() -> None:
     with Child([sys.executable, "-c", FAKE], SETUP) as child:
         first = child.time_op(request_of({"do": "time"}), 20)["pid"]
-        assert "SIGKILL, perhaps for its memory" in child.time_op(request_of({"do": "die"}), 20)["reason"]
+        assert "SIGKILL, perhaps for lack of memory" in child.time_op(request_of({"do": "die"}), 20)["reason"]
         assert "SIGABRT" in child.time_op(request_of({"do": "abort"}), 20)["reason"]
         assert "exit code 7" in child.time_op(request_of({"do": "exit"}), 20)["reason"]
         assert "longer than 0 s" in child.time_op(request_of({"do": "hang"}), 0.3)["reason"]

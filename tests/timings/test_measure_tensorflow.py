@@ -146,7 +146,7 @@ def test_the_call_is_taken_off_and_short_ops_run_often(monkeypatch: pytest.Monke
 
 
 def test_an_op_that_is_lost_in_the_call_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CannotTimeError, match="too little to be told apart"):
+    with pytest.raises(CannotTimeError, match="too short to be measured"):
         traffic.time_graph(CASE, Clock(monkeypatch, op_s=60e-6 * 0.01 / traffic.COPIES).watch, Effort())
 
 

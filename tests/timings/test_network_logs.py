@@ -96,10 +96,10 @@ ROW = "1048576 262144 float sum -1 100.0 10.49 10.49 0 100.0 10.49 10.49 0\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEADER + ROW, "nothing before this table says which collective"),
+        (HEADER + ROW, "no line before this table names the collective"),
         (
             "all_reduce_perf\n" + HEADER.replace("(us)", "(ms)") + ROW,
-            "does not say \\(B\\), \\(us\\) and \\(GB/s\\)",
+            "does not state \\(B\\), \\(us\\) and \\(GB/s\\)",
         ),
         ("all_reduce_perf\n" + HEADER.replace("busbw", "speed") + ROW, "the header lacks 'busbw'"),
         (f"all_reduce_perf\n{'al~gbw'.join(HEADER.rsplit('algbw', 1))}{ROW}", "does not have time, algbw, busbw"),
@@ -107,7 +107,7 @@ ROW = "1048576 262144 float sum -1 100.0 10.49 10.49 0 100.0 10.49 10.49 0\n"
         ("all_reduce_perf\n" + "\n".join(HEADER.split("\n")[3:]) + ROW, "lists no ranks"),
         ("all_reduce_perf\n" + HEADER, "has no timing that can be read: it ends before its first result"),
         ("all_reduce_perf\n" + HEADER + ROW.replace("10.49", "99.99"), "size, time and rate that do not agree"),
-        (" bytes N type op time algbw busbw res\n 8 1 float sum 0.1 0.0 0.0 0\n", "no header of nccl-tests 2"),
+        (" bytes N type op time algbw busbw res\n 8 1 float sum 0.1 0.0 0.0 0\n", "not a header of nccl-tests 2"),
     ],
 )
 def test_what_nccl_tests_would_not_print_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -142,11 +142,11 @@ def test_osu_collectives_take_ranks_from_the_command_or_the_user(logs: Path, tmp
     assert rows["repeats"].iloc[0] == 1000
     bare = tmp_path / "bare.txt"
     bare.write_text(path.read_text().split("\n", 1)[1])
-    with pytest.raises(FomkitError, match="does not say how many ranks ran"):
+    with pytest.raises(FomkitError, match="does not state how many ranks ran"):
         read_timings(bare)
     rows = read_timings(bare, sizes={"ranks": 4, "nodes": 2}).timings
     assert (set(rows["ranks"]), set(rows["link"])) == ({4.0}, {"system"})
-    with pytest.raises(FomkitError, match="--set batch says nothing of it"):
+    with pytest.raises(FomkitError, match="--set batch does not apply to it"):
         read_timings(bare, sizes={"batch": 4})
 
 
@@ -155,7 +155,7 @@ def test_osu_collectives_take_ranks_from_the_command_or_the_user(logs: Path, tmp
     [
         ("# OSU MPI Latency Test v5.6\n# Size Latency (ms)\n8 1.0\n", r"Expected one with \(us\)"),
         ("# OSU MPI Latency Test v5.6\n8 1.0\n", "line of columns of 'Latency' is 'missing'"),
-        ("# OSU MPI Multi Latency Test v5.6\n# Size Latency (us)\n8 1.0\n", "no test that fomkit reads"),
+        ("# OSU MPI Multi Latency Test v5.6\n# Size Latency (us)\n8 1.0\n", "not a test that fomkit reads"),
         ("# OSU MPI Latency Test v5.6\n# Size Latency (us)\n", "ends before its first result"),
     ],
 )
@@ -187,6 +187,6 @@ def test_the_command_writes_links_and_takes_ranks(logs: Path, tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     assert len(load_machine(out).links) == 2
     result = CliRunner().invoke(app, [*words, "--force", "--set", "ranks=2", "--set", "batch=4"])
-    assert "--set batch says nothing of it" in str(result.exception)
+    assert "--set batch does not apply to it" in str(result.exception)
     result = CliRunner().invoke(app, [*words, "--force", "--epochs", "4"])
     assert "say something of a model" in str(result.exception)

@@ -114,7 +114,7 @@ def test_what_graph_is_not_for_is_refused(file: Path, tmp_path: Path) -> None:
     path.write_bytes(host([("net/Conv2D", "Conv2D", [(0, 5000)])]))
     torch_file = tmp_path / "torch_model.py"
     torch_file.write_text("import torch\nmodel = torch.nn.Linear(2, 2)\n")
-    with pytest.raises(FomkitError, match="has no model of TensorFlow"):
+    with pytest.raises(FomkitError, match="has no TensorFlow model"):
         import_model(path, file_format="xplane", graph=torch_file)
     with pytest.raises(FomkitError, match="is for traces of TensorFlow's profiler"):
         import_model(path, file_format="ops", graph=file)

@@ -69,7 +69,7 @@ def test_a_backend_that_is_not_read_is_told(
 
     path = file_of("import keras\n")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    with pytest.raises(FomkitError, match=r"its jax backend here, whose steps are not read\. Let it run on"):
+    with pytest.raises(FomkitError, match=r"its jax backend here, whose steps cannot be profiled\. Let it run on"):
         profile_file(path)
     chosen = file_of('import os\nos.environ["KERAS_BACKEND"] = "torch"\nimport keras\n')
     assert framework_of_file(chosen) == "keras_torch"

@@ -57,8 +57,8 @@ def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
         except Stopped:
             pass
-        assert watch.taken is not None
-        return draft_script(watch.taken, {"name": "train", "where": str(path), "path": str(path)}).profile()
+        assert watch.captured is not None
+        return draft_script(watch.captured, {"name": "train", "where": str(path), "path": str(path)}).profile()
 
     return run_text
 
@@ -149,7 +149,7 @@ model.fit(x, y, batch_size=50, verbose=0)
     assert profile.batch == 10
     assert told(profile, "Model.fit at train.py:13, its step 3")
     assert told(profile, "partial: the program trains elsewhere too, which is left out: Model.fit at train.py:12")
-    assert told(profile, "train.py calls fit at line 14 too, which is no part")
+    assert told(profile, "train.py calls fit at line 14 too, which is not part")
 
 
 def test_a_step_of_the_users_own_is_the_one_that_is_read(run: Callable[..., ModelProfile]) -> None:
@@ -202,7 +202,7 @@ def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile
     assert (profile.optimizer["rule"], profile.parameters_total) == ("adam", 8 * 16 + 16 + 16 * 3 + 3)
     assert profile.order is not None
     assert told(profile, "taken from the running program: step at train.py:23, its step 3")
-    assert told(profile, "samples and epochs are not known: step is called in a loop of the program's own")
+    assert told(profile, "samples and epochs are unknown: step is called in a loop of the program's own")
     more = TAPE.replace("trainable_variables)", "trainable_variables + [other])")
     with pytest.raises(FomkitError, match="step updates weights that no single"):
         run(f"other = keras.Variable(1.0)\n{more}")
@@ -224,7 +224,7 @@ model = keras.Sequential([keras.Input((8,)), layers.Dense(3), Settling()])
 model.compile("sgd", "mse")
 model.fit(x, y, verbose=0)
 """)
-    assert any("a loop whose trips depend on data" in one for one in profile.unsupported)
+    assert any("a loop whose number of iterations depends on data" in one for one in profile.unsupported)
 
 
 def test_the_frames_of_a_ctc_loss_are_followed_through_the_functions_of_its_loops(

@@ -50,7 +50,7 @@ def test_kernels_are_joined_by_correlation(tmp_path: Path, runtime: str, categor
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL": 40.0,
     }  # fmt: skip
     assert trace.device == "Synthetic GPU"
-    assert trace.notes[0] == "3 of 3 steps are alike and were taken, as the profiler marks them"
+    assert trace.notes[0] == "3 of 3 steps are alike and were used, as the profiler marks them"
 
 
 def test_without_launches_the_number_of_the_call_joins(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_occupancy_is_weighted_by_time(tmp_path: Path) -> None:
         recording.launch("b", 10.0, **{"est. achieved occupancy %": 40})
         recording.launch("c", 10.0, **{"est. achieved occupancy %": 0})
     notes = read(tmp_path, recording).notes
-    assert "achieved occupancy 70.0%, weighted by the time of kernels (80% of it says one)" in notes
+    assert "achieved occupancy 70.0%, weighted by the time of kernels (80% of that time has one)" in notes
 
 
 def test_steps_that_differ_are_told_and_the_most_alike_are_taken(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_steps_that_differ_are_told_and_the_most_alike_are_taken(tmp_path: Path)
     with recording.step(4):
         recording.op("aten::relu", [(8,)], [("vectorized", 1.0)])
     trace = read(tmp_path, recording)
-    assert trace.notes[0] == "4 of 5 steps are alike and were taken, as the profiler marks them"
+    assert trace.notes[0] == "4 of 5 steps are alike and were used, as the profiler marks them"
     assert "aten::relu" not in set(table_of(trace)["op"])
 
 
@@ -157,10 +157,12 @@ def test_gradients_of_a_convolution_that_nothing_parts_are_halves_and_no_timing(
     convolution_backward(recording, [("cudnn_bwd", 40.0)])
     trace = read(tmp_path, recording)
     assert table_of(trace)["traced_time_s"].mul(1e6).round(6).tolist() == [20.0, 20.0]
-    assert any("1 convolutions or recurrent layers a step was parted in halves" in note for note in trace.notes)
+    assert any(
+        "1 convolutions or recurrent layers a step was divided equally between" in note for note in trace.notes
+    )
     timings, dropped = trace_timings(trace.rows)
     assert timings.empty
-    assert dropped == {("conv", "one time for several works"): 2}
+    assert dropped == {("conv", "one time for ops of different work"): 2}
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,7 @@ def test_of_several_devices_the_busiest_is_taken_and_the_others_named(tmp_path: 
     assert table["count"].tolist() == [1, 1]
     assert trace.device == "Second GPU"
     assert (
-        "partial: the trace is of 2 devices; the busiest was taken, device 1 (12.0 µs), and left out: device 0 "
+        "partial: the trace is of 2 devices; the busiest is used, device 1 (12.0 µs), and left out: device 0 "
         "(8.00 µs)" in trace.notes
     )
 
@@ -315,7 +317,7 @@ def test_ops_of_several_processes_are_refused_and_listed(tmp_path: Path) -> None
     recording = Recording()
     recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", 7.0)])
     _twice(recording, process=True)
-    with pytest.raises(FomkitError, match=r"ops of 2 processes: 1 \(1 ops\), 2 \(1 ops\), and nothing"):
+    with pytest.raises(FomkitError, match=r"ops of 2 processes: 1 \(1 ops\), 2 \(1 ops\), and does not state"):
         read(tmp_path, recording)
 
 
@@ -333,9 +335,9 @@ def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: P
     table = table_of(trace)
     assert microseconds(table) == {"aten::mm": 50.0, "aten::relu": 10.0}
     assert trace.notes[:4] == (
-        "4 of 4 steps are alike and 3 of these were taken, as the profiler marks them",
+        "4 of 4 steps are alike and 3 of these were used, as the profiler marks them",
         "step 1 of 4 was left out as a cold start: its ops took 562 µs, those of the others 60.0 µs (a first step "
-        "of more than 1.5 times the median of two or more others is not taken)",
+        "of more than 1.5 times the median of two or more others is excluded)",
         "traced_time_s: median over 3 steps of the mean time of kernels on Synthetic GPU in a step, under the "
         "profiler",
         "ops of a step took 60.0 µs (median; 55.0 µs to 114 µs over 3 steps)",
@@ -349,7 +351,7 @@ def test_a_slow_step_moves_the_median_little_and_is_told(tmp_path: Path) -> None
     _steps(recording, [50.0, 900.0, 52.0])
     trace = read(tmp_path, recording)
     assert microseconds(table_of(trace))["aten::mm"] == 52.0
-    assert "3 of 3 steps are alike and were taken, as the profiler marks them" in trace.notes
+    assert "3 of 3 steps are alike and were used, as the profiler marks them" in trace.notes
     assert any("60.0 µs to 910 µs over 3 steps" in note for note in trace.notes)
 
 
@@ -380,7 +382,7 @@ def test_a_trace_of_a_shared_machine_says_so(tmp_path: Path) -> None:
     assert busy.startswith("busy share: traced ops took 100% of the wall time")
     busy, shared = contended(tmp_path, [0.0, 100.0, 0.0, 100.0])
     # 200 of 440 µs are beyond the median of twelve equal products.
-    assert shared.startswith("contended: 45% of the traced time is what executions took beyond the median")
+    assert shared.startswith("contended: 45% of the traced time is beyond the median")
 
 
 def test_a_device_that_waits_most_of_the_time_says_so(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_trace_is_a_model(here: Path) -> None:
     facts = ("--set", "batch=8", "--samples", "80", "--epochs", "2")
     done = run_process("trace.json.gz", *facts, "-o", "t.yaml", cwd=here)
     assert done.returncode == 0, done.stderr
-    assert "3 of 3 steps are alike and were taken" in done.stderr
+    assert "3 of 3 steps are alike and were used" in done.stderr
     found = model(here / "t.yaml")
     assert found.batch == 8
     assert dict(found.traced_with) == {"framework": "torch", "device": "Synthetic GPU", "mode": "train"}
@@ -53,7 +53,7 @@ def test_a_trace_is_a_model(here: Path) -> None:
 
 def test_without_a_batch_it_says_so(here: Path) -> None:
     done = run("trace.json.gz", "-o", "t.yaml", cwd=here)
-    assert "say them with --set batch=N" in done.stderr
+    assert "give them with --set batch=N" in done.stderr
     assert model(here / "t.yaml").batch is None
 
 
@@ -78,7 +78,7 @@ def test_a_trace_is_a_machine_when_asked(here: Path) -> None:
     assert set(timings["harness"]) == {"torch.profiler, kernels"}
     assert set(timings["harness_s"]) == {0.0}
     assert set(timings["repeats"]) == {3.0}
-    assert "no dimensions that a timing could stand for" in done.stderr
+    assert "no dimensions to key a timing by" in done.stderr
 
 
 def test_what_is_partial_is_told_and_kept(here: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_is_partial_is_told_and_kept(here: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--as", "measurements"], "is of no known format. The formats are"),
+        (["--as", "measurements"], "is not of a known format. The formats are"),
         (["--as", "machine", "--format", "ops"], "the format 'ops' makes a model"),
         (["--as", "machine", "--device", "a"], "a trace is of one device"),
         (["--as", "machine", "--set", "batch=8"], "say something of a model, not of a machine"),

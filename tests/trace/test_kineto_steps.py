@@ -145,14 +145,14 @@ def test_times_and_notes(torch: Any, tmp_path: Path) -> None:
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     steps = [event["dur"] / 1e6 for event in events if str(event["name"]).startswith("ProfilerStep#")]
     assert (table["traced_time_s"] * table["count"]).sum() < sum(steps) / len(steps)
-    assert trace.notes[0] == "2 of 2 steps are alike and were taken, as the profiler marks them"
+    assert trace.notes[0] == "2 of 2 steps are alike and were used, as the profiler marks them"
     assert "calls on the host" in trace.notes[1]
 
 
 def test_without_marks_the_optimizer_tells_the_steps(torch: Any, tmp_path: Path) -> None:
     workload, step = training(torch, "mlp")
     trace = read_trace(record(torch, tmp_path / "trace.json", step, marked=False))
-    assert trace.notes[0] == "2 of 2 steps are alike and were taken, told by the optimizer's"
+    assert trace.notes[0] == "2 of 2 steps are alike and were used, each ending with the optimizer's step"
     assert counted(trace_table(trace.rows), HEAVY) == counted(numbers(profile_workload(workload)), HEAVY)
 
 

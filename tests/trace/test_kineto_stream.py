@@ -75,8 +75,8 @@ def test_other_files_are_no_traces(path: Path, text: str) -> None:
     [
         (trace_text()[:-3000], "the file is cut off"),
         (trace_text()[:-1], "the file is cut off"),
-        ('{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "after 1 events stands '{' where , or ] was expected"),
-        ('{"traceEvents": [nonsense]}', "cut off, or no JSON"),
+        ('{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "after 1 events '{' was found where , or ] was expected"),
+        ('{"traceEvents": [nonsense]}', "cut off, or is not JSON"),
         ('{"traceEvents": [' + '{"a":' * 100_000, "nested too deeply"),
         ('{"traceEvents": []}', "has no event. Check that the profiler ran. Record it with shapes"),
         ('{"traceEvents": [1, "x", null, [], {}]}', "among its 5 events (4 no objects were left out)"),
@@ -112,7 +112,7 @@ def test_one_endless_value_is_refused(path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(kineto_stream, "MAX_VALUE", 10_000)
     monkeypatch.setattr(kineto_stream, "CHUNK_BYTE", 1000)
     path.write_text('{"traceEvents": [{"name": "' + "x" * 100_000 + '"}]}')
-    with pytest.raises(FomkitError, match="a value longer than 10,000 characters"):
+    with pytest.raises(FomkitError, match="a value is longer than 10,000 characters"):
         read_trace(path)
 
 

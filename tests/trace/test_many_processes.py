@@ -137,7 +137,7 @@ def test_an_op_without_a_rule_counts_with_its_traffic_and_is_told(tmp_path: Path
     found = profile_script(program(tmp_path, more="torch.unique(values, dim=0)"))
     assert found.bounded == ("aten::unique_dim",)
     assert not found.unsupported
-    assert any(note.startswith("without a rule, priced by what they read and write") for note in found.notes)
+    assert any(note.startswith("without a rule, priced by the bytes they read and write") for note in found.notes)
     save_model(found, tmp_path / "found.yaml")
     again = load_model(str(tmp_path / "found.yaml"))
     assert again.bounded == found.bounded

@@ -250,7 +250,7 @@ def test_ops_of_the_calmest_steps_stand_as_they_are() -> None:
     found = by_processor(_shared_ops(0.040, calm_s=0.007), 0.9)
     assert [one.time_s for one in found.spent] == [0.007, 0.002]
     assert found.scaled_by == 1
-    assert "disturbed it least" in found.run.notes[0]
+    assert "least disturbed" in found.run.notes[0]
 
 
 def test_a_small_disturbance_is_divided_off_and_said() -> None:
@@ -356,7 +356,7 @@ def test_a_measured_step_is_a_row_of_measurements(small: Any) -> None:
     step = run.step.process if shared else run.step.wall
     assert row.value == step.median_s
     assert (row.low, row.high) == (step.p10_s, step.p90_s)
-    assert ("process time, as others shared" in row.note) is shared
+    assert ("process time, as other processes shared" in row.note) is shared
     arguments = ("estimate", "m.yaml", "--target", "v100", "--baseline", "knl-7250", "--from", "step.csv")
     assert "used step.csv:2" in _fomkit(folder, *arguments).stdout
     assert "Add --machine" in _fomkit(folder, "export", "m.yaml", "-o", "other.csv").stderr
@@ -370,7 +370,7 @@ def test_a_measured_step_is_a_row_of_measurements(small: Any) -> None:
     ("wall", "clock", "device", "value", "told"),
     [
         (0.0101, "process", "cpu", 0.0101, "wall time"),
-        (0.030, "process", "cpu", 0.010, "process time, as others shared the processor"),
+        (0.030, "process", "cpu", 0.010, "process time, as other processes shared the processor"),
         (0.030, "wall", "cpu", 0.030, "wall time"),
         (0.030, "device", "gpu", 0.009, "device time"),
     ],
@@ -440,7 +440,7 @@ def test_one_time_of_both_gradients_is_parted_by_their_work(passes: tuple[str, .
 def test_only_a_table_with_parted_rows_says_so(timed: tuple[ModelProfile, Timed]) -> None:
     found = with_times(*timed)
     assert found.measured is not None
-    said = [note for note in found.measured.notes if "told as one" in note]
+    said = [note for note in found.measured.notes if "had one time" in note]
     assert bool(said) is bool(join_times(resize_ops(found.ops, found.sizes, "x"), timed[1].spent).parted)
     assert bool(said) is bool({"rnn", "conv"} & set(found.ops["kind"]))
 

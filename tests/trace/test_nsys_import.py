@@ -42,7 +42,7 @@ def test_ranges_with_sizes_become_rows(report: Path) -> None:
     assert table.loc["Memcpy HtoD", "read_byte"] == 512
     assert math.isnan(table.loc["aten::mm", "trans_a"])
     assert found.traced_with["device"] == "NVIDIA A100-SXM4-80GB"
-    assert said[0].startswith("partial: NVTX ranges tell the sizes of tensors only: fp32 is taken")
+    assert said[0].startswith("partial: NVTX ranges state the sizes of tensors only: fp32 is assumed")
 
 
 def test_without_sizes_it_is_a_table_of_kernels(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_of_several_processes_the_busiest_is_taken_and_the_others_named(report: 
     assert set(table["count"]) == {1}
     assert [round(time * 1e6, 6) for time in table.loc[["aten::addmm", "aten::mm"], "traced_time_s"]] == [21, 31]
     assert said_of_it[1] == (
-        "partial: the trace is of 2 processes; the busiest was taken, process 292 (174 µs), and left out: process "
+        "partial: the trace is of 2 processes; the busiest is used, process 292 (174 µs), and left out: process "
         "291 (162 µs)"
     )
 
@@ -123,15 +123,15 @@ def test_of_several_devices_of_a_process_the_busiest_is_taken(report: Path) -> N
 
 
 REFUSED = {
-    "DROP TABLE META_DATA_EXPORT": "is an SQLite database, and no export of Nsight Systems",
+    "DROP TABLE META_DATA_EXPORT": "is an SQLite database, not an export of Nsight Systems",
     "UPDATE META_DATA_EXPORT SET value = '4.0.0'": "its export schema has version '4.0.0'; fomkit knows 3.x",
     "DELETE FROM META_DATA_EXPORT": "its export schema has no version; fomkit knows 3.x",
     "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL": "has no table CUPTI_ACTIVITY_KIND_KERNEL. Record with CUDA",
     "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN end TO until": "has no column end: a schema that fomkit",
     "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL; DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY": "has no kernel among its",
-    "ALTER TABLE StringIds RENAME TO s; CREATE VIEW StringIds AS SELECT * FROM s": "StringIds is no plain table",
+    "ALTER TABLE StringIds RENAME TO s; CREATE VIEW StringIds AS SELECT * FROM s": "is not a plain table",
     "DROP TABLE TARGET_INFO_GPU; CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT AS (hex(id)))":
-        "TARGET_INFO_GPU is no plain table",
+        "TARGET_INFO_GPU is not a plain table",
 }  # fmt: skip
 
 

@@ -63,9 +63,9 @@ BAD = {
     "is of opset -3, and ONNX has those from 1 to": lambda: _opset(-3),
     "makes the tensor 'y' twice": _twice,
     "has a cycle: a Add needs its own result": _cycle,
-    "is no tensor with a shape": _no_tensor,
+    "is not a tensor with a shape": _no_tensor,
     "has the input 'x' with a dimension of -6": _negative,
-    "reads 'z', which nothing makes": lambda: graph([node("Relu", "z", "y")], {"x": (4, 6)}, [WEIGHT]),
+    "reads 'z', which no op computes": lambda: graph([node("Relu", "z", "y")], {"x": (4, 6)}, [WEIGHT]),
     "has no input": lambda: graph([node("Relu", "w", "y")], {}, [WEIGHT]),
     "Dimension mismatch in unification between 6 and 7, at batch 4. Give sizes": lambda: graph(
         [GEMM], {"x": (4, 7)}, [WEIGHT]
@@ -84,7 +84,7 @@ BAD = {
         [GEMM, helper.make_node("Shape", [], ["s"])], {"x": (4, 6)}, [WEIGHT]
     ),
     "has no weight in a floating-point format": lambda: graph([node("Relu", "x", "y")], {"x": (4, 6)}),
-    "has no op with work that is known here: strange::Fancy": lambda: graph(
+    "has no op of known work: strange::Fancy": lambda: graph(
         [helper.make_node("Fancy", ["x", "w"], ["h"], domain="strange"), node("Relu", "w", "y")], {"x": (4, 6)},
         [tensor("w", (6, 5), TensorProto.INT8), tensor("v", (2,))],
     ),
@@ -93,7 +93,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_a_graph_that_cannot_run_is_told_in_one_sentence(message: str, tmp_path: Path) -> None:
-    mode = "infer" if "known here" in message else "train"
+    mode = "infer" if "known work" in message else "train"
     with pytest.raises(FomkitError) as told:
         profiled(BAD[message](), tmp_path, mode)
     assert message in told.value.what
@@ -108,10 +108,8 @@ def test_a_shape_in_a_missing_file_makes_the_profile_partial(tmp_path: Path) -> 
     nodes = [node("MatMul", "x w", "h"), node("Reshape", "h s", "y")]
     found = profiled(graph(nodes, {"x": (4, 6)}, [WEIGHT, shape]), tmp_path)
     assert found.unsupported == ("Reshape of unknown shape",)
-    assert any(
-        one.startswith("partial: shapes that stand in files beside it are not known") for one in found.notes
-    )
-    assert any(one.startswith("partial: no gradient goes through") for one in found.notes)
+    assert any(one.startswith("partial: shapes stored in files beside it are unknown") for one in found.notes)
+    assert any(one.startswith("partial: no gradient passes through") for one in found.notes)
 
 
 def test_an_empty_file_is_told(tmp_path: Path) -> None:
@@ -172,7 +170,7 @@ def test_what_is_no_model_is_not_recognised(tmp_path: Path) -> None:
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(perceptron(), tmp_path / "model.onnx")
     monkeypatch.setattr("fomkit.frontends.model_file.find_spec", lambda _: None)
-    with pytest.raises(FomkitError, match=r"needs the package onnx, which is not here. Run: pip install 'onnx>="):
+    with pytest.raises(FomkitError, match=r"package onnx, which is not installed. Run: pip install 'onnx>="):
         profile_onnx(path)
 
 

@@ -29,7 +29,7 @@ def test_the_batch_is_a_name_and_a_number_may_be_its_value(tmp_path: Path) -> No
         found = profiled(perceptron(written), tmp_path)
         assert found.sizes == {"batch": 7 if written == 7 else 1}
         assert found.ops["m"][0] == "batch"
-        assert any("the batch is open" in note for note in found.notes) == (written != 7)
+        assert any("leaves the batch open" in note for note in found.notes) == (written != 7)
 
 
 def test_one_sample_has_the_ops_of_many(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_unknown_ops_are_listed_and_never_free(tmp_path: Path) -> None:
         ["strange::Fancy", "DFT", "If: a branch that depends on data", "Relu of unknown shape"]
     )
     assert any("4 unsupported" in note for note in found.notes)
-    assert any(note.startswith("partial: no gradient goes through") for note in found.notes)
+    assert any(note.startswith("partial: no gradient passes through") for note in found.notes)
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 
 

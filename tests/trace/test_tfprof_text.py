@@ -80,8 +80,8 @@ def test_other_ops_keep_their_time(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "batch", "words"),
     [
-        (None, None, "its shapes leave the batch open. Say how large, for example --set batch=100."),
-        (None, 64, r"is no product of a dense layer at batch 64. Check --set batch"),
+        (None, None, "its shapes leave the batch open. Give it, for example --set batch=100."),
+        (None, 64, r"is not of a dense layer at batch 64. Check --set batch"),
         (HEADER, 100, "has no op with a time"),
     ],
 )

@@ -84,14 +84,14 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("raise SystemExit", r":1: ends the program by sys.exit\(None\)"),
         ("print('so far')\nimport ctypes\nctypes.string_at(0)", "crashed by SIGSEGV.*so far"),
         ("x = (", ":1: is not valid Python"),
-        ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere beside fomkit"),
-        ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Make no data"),
+        ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere where fomkit is"),
+        ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Create less data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("", r"is empty\. Give a Python file with a model"),
         (
             "import torch\nmodel = torch.nn.Linear(2, 3)\ninputs = torch.ones(5, 2)\nloss_fn = lambda o, i: "
             "torch.linalg.lstsq(o, o).solution.sum()",
-            "linalg_lstsq.*PyTorch cannot run this op without data: take another in its place",
+            "linalg_lstsq.*PyTorch cannot run this op without data: use another op instead",
         ),
         ("model = 3", "(?s)'model' is of type int.*'inputs' is missing.*inputs = lambda batch"),
         (
@@ -149,12 +149,12 @@ def test_what_keras_wraps_is_told_without_its_wrapping() -> None:
     ],
 )
 def test_all_lines_of_an_exception_are_told_but_those_of_its_makers(said: str, told: str) -> None:
-    from fomkit.frontends.model_file import MOST_LETTERS, explain_exception
+    from fomkit.frontends.model_file import MAX_LETTERS, explain_exception
 
     message = explain_exception(RuntimeError(said), "model.py").what
     assert told in message
     assert not {"\n", "a.cpp"} & {*message.split(" "), *message}
-    assert len(message) <= len("raises RuntimeError: ") + MOST_LETTERS
+    assert len(message) <= len("raises RuntimeError: ") + MAX_LETTERS
 
 
 def test_a_hang_is_ended(file_of: Write) -> None:
@@ -342,7 +342,7 @@ def test_what_it_says_of_an_epoch_is_checked(file_of: Write) -> None:
     told = 'validation_samples = -1\nlast_batch = "half"\nnotes = "an estimate"\n'
     with pytest.raises(FomkitError) as caught:
         profile_file(file_of(GOOD + told))
-    for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of texts"):
+    for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of strings"):
         assert words in str(caught.value)
 
 

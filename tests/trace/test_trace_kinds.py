@@ -69,7 +69,7 @@ def test_packed_sequences_count_as_full(torch: Any, cell: str, gates: int, mode:
     assert rows["pass_name"].tolist() == passes
     by_hand = 2 * BATCH * STEPS * gates * HIDDEN * (WIDTH + HIDDEN)
     assert [row_flop(row) for _, row in rows.iterrows()] == [by_hand] * len(passes)
-    assert "lengths are not known without data; every sequence is taken as full" in notes(profile)
+    assert "lengths are unknown without data; every sequence counts as full" in notes(profile)
     assert not profile.unsupported
     assert profile.ops.query("kind == 'rnn'")["batch"].iloc[0] == "batch"
     parts = numbers(profile, "parts")
@@ -94,7 +94,7 @@ def test_lengths_that_are_known_are_kept_and_unequal_ones_have_no_row(torch: Any
 
     profile = profile_workload(Workload(Insists(), torch.randn(STEPS, 3, WIDTH), batch_size=3), mode="infer")
     assert "LSTM with unequal sequences has no row of its own: its ops are counted one by one" in notes(profile)
-    assert "taken as full" not in notes(profile)
+    assert "counts as full" not in notes(profile)
     tokens = STEPS + 4 + 2
     assert flop(numbers(profile), "forward") == 2 * tokens * 4 * HIDDEN * (WIDTH + HIDDEN)
 

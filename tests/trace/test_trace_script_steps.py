@@ -51,8 +51,8 @@ def run(tmp_path: Path) -> Callable[..., ModelProfile]:
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
         except Stopped:
             pass
-        assert watch.taken is not None
-        return draft_script(watch.taken, {"name": "train"}).profile()
+        assert watch.captured is not None
+        return draft_script(watch.captured, {"name": "train"}).profile()
 
     return run_text
 
@@ -101,7 +101,7 @@ for epoch in range(epochs):
     assert products(profile) == ONE_STEP
     assert profile.batch == 12
     assert (profile.data.train_samples, profile.data.last_batch, profile.run.epochs) == (samples, "keep", 9)
-    assert told(profile, "partial: no step stood alone") == (samples == 12)
+    assert told(profile, "partial: every step came with") == (samples == 12)
 
 
 def test_two_optimizers_are_one_round(run: Callable[..., ModelProfile]) -> None:
@@ -233,8 +233,8 @@ for step in range(100):
     assert attention["pass_name"].tolist() == ["forward", "backward"]
     assert set(numbers(profile, "parts")["kind"]) >= {"gemm", "pointwise"}
     assert profile.batch == 6
-    assert told(profile, "first axis of what the model is called with")
-    assert told(profile, "the number of epochs is not known: no loop over a DataLoader was found")
+    assert told(profile, "first axis of the model's input")
+    assert told(profile, "the number of epochs is unknown: no loop over a DataLoader was found")
 
 
 def test_checkpointing_and_frozen_teachers(run: Callable[..., ModelProfile]) -> None:
@@ -294,7 +294,7 @@ def test_epochs_are_read_where_a_loop_says_them(
     after = "\nfor round in range(6):\n    one()\n" if "def one" in loops else ""
     profile = run(f"data = loader(120, 12)\nenumerate_ = lambda x: (one for one in x)\n{BAR}{loops}{TRAIN}{after}")
     assert profile.run.epochs == epochs
-    assert told(profile, "the number of epochs is not known") == (epochs is None)
+    assert told(profile, "the number of epochs is unknown") == (epochs is None)
 
 
 def test_gradients_that_are_only_looked_at_are_no_accumulation(

@@ -177,7 +177,7 @@ def test_a_batch_of_one_is_named_from_larger_ones(torch: Any) -> None:
     one, three = profile(1), profile(3)
     assert (one.batch, three.batch) == (1, 3)
     assert not any("the sizes hold for" in note for note in one.notes)
-    assert any(note.startswith("the ops are those of batches from 2 on, at batch 1 too") for note in one.notes)
+    assert any(note.startswith("batch 1 has the ops of larger batches here") for note in one.notes)
     for batch in (2, 3, 8):
         assert numbers(one, "ops", batch).equals(numbers(three, "ops", batch))
     assert one.order is not None
@@ -360,9 +360,9 @@ def test_inputs_that_do_not_hear_the_batch_are_told_of(tmp_path):
     path.write_text(UNUSED_BATCH)
     told = fomkit.profile(path)
     assert any(
-        "no op depends on the batch: its work is taken to be that of 8 samples" in note for note in told.notes
+        "no op depends on the batch: the work is assumed to be that of 8 samples" in note for note in told.notes
     )
     path.write_text(UNUSED_BATCH.replace("8", "1"))
     assert any(note.endswith("that of 1 sample") for note in fomkit.profile(path).notes)
-    with pytest.raises(FomkitError, match=r"so 16 samples cannot be made\. Let inputs\(batch\) use its batch"):
+    with pytest.raises(FomkitError, match=r"so 16 samples cannot be profiled\. Let inputs\(batch\) use its batch"):
         fomkit.profile(path, batch=16)

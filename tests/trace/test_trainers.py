@@ -147,8 +147,8 @@ def run(libraries: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
         except Stopped:
             pass
-        assert watch.taken is not None
-        return draft_script(watch.taken, {"name": "train"}).profile()
+        assert watch.captured is not None
+        return draft_script(watch.captured, {"name": "train"}).profile()
 
     return run_text
 
@@ -252,7 +252,7 @@ def test_what_a_trainer_of_another_version_does_not_tell_is_missing(
     )
     profile = run(text, "per_device_train_batch_size=8", ROWS, "transformers")
     assert of_run(profile) == (8, None, 1000, None)
-    assert told(profile, "the number of epochs is not known: Own does not tell it as known versions do (Attr")
+    assert told(profile, "the number of epochs is unknown: Own has another form than in known versions (Attr")
 
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "127.0.0.1",
@@ -293,7 +293,7 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
     assert told(found, "autocast for cpu: casts are those of a CPU") is (
         library == "transformers" and of == "installed"
     )
-    assert told(found, "the step of one of processes that share its parameters (fsdp): --nodes N --layout zero=3")
+    assert told(found, "share its parameters (fsdp): to estimate many devices, use --nodes N --layout zero=3")
 
 
 @pytest.mark.parametrize(

@@ -221,14 +221,14 @@ def test_of_several_devices_the_busiest_is_taken_and_the_others_named(
     found, notes = import_model(path, file_format="xplane")
     assert found.traced_with["device"] == name
     assert (found.ops["count"] * found.ops["traced_time_s"]).sum() == pytest.approx(22e-6)
-    told = f"partial: the trace is of 2 devices; the busiest was taken, {name} (44.0 µs), and left out: GPU:0 "
+    told = f"partial: the trace is of 2 devices; the busiest is used, {name} (44.0 µs), and left out: GPU:0 "
     assert f"{told}(42.0 µs)" in notes
 
 
 def test_of_several_hosts_one_is_taken(tmp_path: Path) -> None:
     found, notes = import_model(write(tmp_path, host(NODES) + host(NODES)), file_format="xplane")
     assert set(found.ops["count"]) == {1}
-    assert any("the trace is of 2 hosts; the busiest was taken, host:CPU (19.2 µs)" in line for line in notes)
+    assert any("the trace is of 2 hosts; the busiest is used, host:CPU (19.2 µs)" in line for line in notes)
 
 
 FOUR: list[Node] = [
@@ -265,7 +265,7 @@ def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: P
 def test_unknown_formats_and_units_are_told(tmp_path: Path) -> None:
     _, notes = import_model(write(tmp_path, host(NODES)), file_format="xplane")
     assert (
-        "partial: the trace tells neither number format nor arithmetic unit of an op: fp32 and vector stand in "
+        "partial: the trace states neither number format nor arithmetic unit of an op: fp32 and vector stand in "
         "the op table for unknown ones" in notes
     )
 
@@ -275,7 +275,7 @@ def test_broken_events_are_left_out_and_counted(tmp_path: Path) -> None:
     times = read_plane_times(write(tmp_path, host(NODES, more=more)))
     assert times.wrong == Counter({"of negative time": 2, "of more than eleven days": 1, "without a name": 1})
     _, notes = import_model(tmp_path / "vm.xplane.pb", file_format="xplane")
-    assert any(line.startswith("partial: of 14 events were left out: 2 of negative time") for line in notes)
+    assert any(line.startswith("partial: of 14 events these were left out: 2 of negative time") for line in notes)
 
 
 WHOLE = host(NODES)
@@ -289,10 +289,10 @@ WHOLE = host(NODES)
         (WHOLE + b"\x0a" + b"\xff" * 11, "is cut off or damaged"),
         (WHOLE + b"\x0b", "is cut off or damaged"),
         (WHOLE + b"\x33", "is cut off or damaged"),
-        (WHOLE + message(1, number(2, 5)), "field 2 is of another kind"),
+        (WHOLE + message(1, number(2, 5)), "field 2 has the wrong type"),
         (
             message(1, message(2, "/host:CPU") + message(3, message(4, message(1, "x")))),
-            "field 1 is of another kind",
+            "field 1 has the wrong type",
         ),
         (plane("/host:CPU", [], b""), "has no op among its 0 events. Record with host_tracer_level=2"),
         (WHOLE + b"\x00", "is cut off or damaged"),

@@ -29,13 +29,13 @@ NOTES = (
 )
 TRAINS = "products and the stream in {}, AdamW in fp32 with a copy of the weights in it; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
-UNSEEN = "a window of {:,} tokens is as long as what there is to see: all of it counts, also at other sizes"
-KEPT_LOW = "weights of linear layers are kept as quantization_config ({}) says: {}{}"
+UNSEEN = "a window of {:,} tokens covers the whole sequence: every token counts as a key, also at other sizes"
+KEPT_LOW = "weights of linear layers are stored as quantization_config ({}) states: {}{}"
 PACKED = (
-    "weights of linear layers are kept in {:.3g} byte each with their scales (quantization_config: {}) and "
-    "multiplied in {}; what making them wide takes is not counted. Embeddings, routers and the head stay wide"
+    "weights of linear layers are stored in {:.3g} byte each, scales included (quantization_config: {}), and "
+    "multiplied in {}; dequantising is not counted. Embeddings, routers and the head are not quantised"
 )
-TRAINED_WIDE = "quantization_config ({}) is of inference: a training step counts in {}; --precision restates it"
+TRAINED_WIDE = "quantization_config ({}) is for inference: a training step counts in {}; --precision changes it"
 TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 
 
@@ -49,7 +49,7 @@ def _sizes_used(
         known[CACHE] = dict(shape.sizes).get("seq", 1024)
     for name in given:
         if name not in known:
-            raise FomkitError(where, f"{name!r} is no size of its step. It has {', '.join(known)}.")
+            raise FomkitError(where, f"{name!r} is not a size of its step. It has {', '.join(known)}.")
     return known | dict(given)
 
 
@@ -161,7 +161,7 @@ def profile_config(
     if mode in ("prefill", "decode") and shape.decoder is None:
         raise FomkitError(
             str(path),
-            f"is of {shape.kind}, which makes no words one by one. Leave mode {mode} out, or take infer.",
+            f"is of {shape.kind}, which does not generate tokens one by one. Leave mode {mode} out, or use infer.",
         )
     if mode == "prefill":
         mode = "infer"

@@ -105,7 +105,7 @@ def _dtype(file: Fields) -> str:
     file.asked |= {"dtype", "torch_dtype", "quantization_config"}
     name = file.content.get("dtype") or file.content.get("torch_dtype")
     if name is None:
-        file.notes.append("torch_dtype is not in the file: bf16 is taken")
+        file.notes.append("torch_dtype is not in the file: bf16 is assumed")
         return "bf16"
     if not isinstance(name, str) or name not in _DTYPES:
         raise FomkitError(file.where, f"torch_dtype is {name!r:.40}. Give one of {', '.join(_DTYPES)}.")
@@ -129,11 +129,11 @@ def _stored_weights(file: Fields) -> Stored | None:
     method = str(inner.content.get("quant_method", "unnamed"))
     kept = inner.content.get("modules_to_not_convert") or inner.content.get("ignore")
     if kept and method in (*_FP8, *_PACKED):
-        file.notes.append("modules that quantization_config leaves wide count narrow, but for the last product")
+        file.notes.append("modules that quantization_config excludes count as quantised, except the last product")
     if method in _FP8:
         return Stored(method, "fp8", 1.0, bool(inner.content.get("weight_block_size")))
     if method not in _PACKED:
-        file.notes.append(f"quantization_config ({method}) is not read: weights count in their wider format")
+        file.notes.append(f"quantization_config ({method}) is not known: weights count as not quantised")
         return None
     if method == "bitsandbytes":
         if inner.flag("load_in_8bit", absent=False):
@@ -157,8 +157,8 @@ def _heads(file: Fields, hidden: int, usual: int = 0) -> tuple[int, int, int]:
     kv = file.count("num_key_value_heads", absent=heads)
     width = file.count("head_dim", absent=usual, why="as its kind is built" if usual else "") or hidden // heads
     if heads % kv or (not file.content.get("head_dim") and not usual and hidden % heads):
-        what = f"{heads} heads do not go with {kv} heads of keys and a width of {hidden}"
-        raise FomkitError(file.where, f"{what}. Give numbers that divide.")
+        what = f"{kv} key-value heads, {heads} heads and a width of {hidden} do not fit"
+        raise FomkitError(file.where, f"{what}. Each of them must divide the next.")
     return heads, kv, width
 
 
@@ -214,8 +214,8 @@ def _decoder(file: Fields, name: str) -> Architecture:
     if experts is not None:
         dense |= set(file.places("mlp_only_layers"))
         if experts.top_k > experts.count or file.count("moe_layer_freq", absent=1) != 1:
-            what = f"takes {experts.top_k} of {experts.count} experts, in every layer or not"
-            raise FomkitError(file.where, f"{what}. Give at most all of them, and moe_layer_freq 1.")
+            what = f"uses {experts.top_k} of {experts.count} experts, or not in every layer"
+            raise FomkitError(file.where, f"{what}. Expected at most all of them, and moe_layer_freq 1.")
     every = file.count("decoder_sparse_step", absent=1) if experts else 1
     one_layer = FeedForward(file.count("intermediate_size"), kind.gated, mlp_bias)
     blocks = []
@@ -386,7 +386,7 @@ def read_architecture(path: Path) -> Architecture:
         raise FomkitError(where, f"{what}. Give one of them as a file of its own, with its model_type.")
     file = Fields(where, content, missing={})
     if name not in KNOWN:
-        what = f"model_type is {name!r}, whose layers are not known here."
+        what = f"model_type is {name!r}, whose layers are unknown."
         raise FomkitError(where, f"{what} {_nearest(name, file)}")
     try:
         found = _OTHERS[name](file) if name in _OTHERS else _decoder(file, name)
@@ -404,8 +404,8 @@ def _nearest(name: str, file: Fields) -> str:
     _decoder(llama, "llama")
     counts = {key for key, value in file.content.items() if type(value) is int and not key.endswith("_id")}
     unplaced = ", ".join(sorted(counts - llama.asked)[:12])
-    what = f"Read as a llama, these of its sizes have no place: {unplaced}." if unplaced else (
-        "Its sizes are called as those of a llama, which says nothing of biases, norms and gates."
+    what = f"Read as a llama, these of its sizes are not used: {unplaced}." if unplaced else (
+        "Its sizes have the names of a llama's; biases, norms and gates may differ."
     )  # fmt: skip
     return f"{nearest_names(name, KNOWN)} {what} Or profile the code of its layers: fomkit profile model.py."
 
@@ -413,16 +413,16 @@ def _nearest(name: str, file: Fields) -> str:
 def _with_unused(found: Architecture, file: Fields) -> Architecture:
     """Add a note of the fields that were not used, except those that change no work."""
     if file.content.get("use_bidirectional_attention"):
-        raise FomkitError(file.where, "use_bidirectional_attention is true, which is not known here.")
+        raise FomkitError(file.where, "use_bidirectional_attention is true, which is not supported.")
     head = next(iter(file.content.get("architectures") or [""]))
     notes = [*file.notes]
     if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
-        notes.append(f"architectures names {head}: a head over all words is counted all the same")
+        notes.append(f"architectures names {head}: a head over the whole vocabulary is counted nevertheless")
     stated = {key for key, value in file.content.items() if value is not None and value is not False}
     unused = sorted(key for key in stated - file.asked if not _NO_WORK.search(key))
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
-        notes.append(f"fields of the file that nothing was made of: {shown}")
+        notes.append(f"fields of the file that are not used: {shown}")
     stored = _stored_weights(file)
     notes += [note for note in file.notes if note not in notes]
     return replace(found, notes=tuple(notes), stored=stored)

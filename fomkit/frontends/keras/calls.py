@@ -356,5 +356,5 @@ def trips(loop: Operation, place: Place) -> int:
             last = bound + up * op.type.endswith("Equal")
             found.append(max(-int(-(last - start) // step), 0))
     if not found:
-        raise Uncounted(f"the trips of the loop {loop.name} depend on data")
+        raise Uncounted(f"the number of iterations of the loop {loop.name} depends on data")
     return min(found)

@@ -67,8 +67,8 @@ def _own_inputs(model: Any, where: str) -> Any:
     for symbol in keras.tree.flatten(symbols):
         if None in symbol.shape[1:]:
             raise FomkitError(
-                where, f"the input {symbol.name!r} has the shape {symbol.shape}, which leaves more open than the "
-                       "batch. Say the rest: inputs = lambda batch, seq=9: np.zeros((batch, seq))")  # fmt: skip
+                where, f"the input {symbol.name!r} has the shape {symbol.shape}, in which more than the batch is "
+                       "open. Give the rest: inputs = lambda batch, seq=9: np.zeros((batch, seq))")  # fmt: skip
     if isinstance(symbols, list | tuple) and len(symbols) == 1:
         return symbols[0]
     return symbols
@@ -110,7 +110,7 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
 
 
 _MADE_UP = "inputs are made up: numbers between 0 and 1"
-_WHOLE = "whole numbers are 0 and 1 in turn, so that lookups stay in two rows"
+_WHOLE = "whole numbers are 0 and 1 in turn, so lookups read two rows only"
 
 
 def _made_up(spec: Any) -> Any:
@@ -187,7 +187,7 @@ def split_values(data: Values) -> tuple[Values, Values]:
 
 
 @dataclass
-class Handed:
+class ApplyArgs:
     """Gradients and variables that the optimizer got while the step was traced."""
 
     gradients: list[Any] = field(default_factory=list)
@@ -195,7 +195,7 @@ class Handed:
 
 
 @contextmanager
-def watch_update(optimizer: Any, seen: Handed, *, run: bool) -> Iterator[None]:
+def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None]:
     """Record the optimizer's arguments inside the block; its own ops are traced only if ``run``."""
     if optimizer is None:
         yield

@@ -143,7 +143,7 @@ def products_flop(parts: list[TracedOp]) -> float:
 
 
 _TRANSPOSED = "BackpropInput"
-_CONTROL = dict.fromkeys(LOOPS, "a loop whose trips depend on data")
+_CONTROL = dict.fromkeys(LOOPS, "a loop whose number of iterations depends on data")
 _CONTROL |= dict.fromkeys(("If", "StatelessIf", "Case"), "a branch that depends on data")
 """Names in the list of unsupported ops for control flow, with all ops inside."""
 

@@ -23,7 +23,7 @@ from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
 from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
-from fomkit.frontends.keras.inputs import Handed, Prepared, Values, inputs_and_sizes, split_values, watch_update
+from fomkit.frontends.keras.inputs import ApplyArgs, Prepared, Values, inputs_and_sizes, split_values, watch_update
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
 from fomkit.frontends.keras.order import order_of_graph
@@ -84,7 +84,7 @@ def implementation() -> str:
     return "foreach" if keras.backend.backend() == "torch" else "per_tensor"
 
 
-_SCALED = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
+_SCALED = "loss scaling: the check of the gradients for overflow and their unscaling are not counted"
 
 
 def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Update:
@@ -99,9 +99,9 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
     name = type(optimizer).__name__
     if by_ops:
-        note = f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one"
+        note = f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"
         return Update(notes=[note])
-    return Update(unsupported=f"the update by {name}, which does more than a rule with a formula")
+    return Update(unsupported=f"the update by {name}, which does more than a formula here covers")
 
 
 def _update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
@@ -110,7 +110,7 @@ def _update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
     return update_rows(f"{type(optimizer).__name__}.apply", rule_of(optimizer), implementation(), sizes)
 
 
-def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
+def _own_step(prepared: Prepared, seen: ApplyArgs) -> Callable[[Values], Any]:
     """Make the step of a model that is not compiled; its loss is a function of the output and the inputs."""
     import tensorflow as tf
 
@@ -133,7 +133,7 @@ def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     return step
 
 
-def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
+def _function(prepared: Prepared, seen: ApplyArgs) -> Callable[[Values], Any]:
     if prepared.mode == "infer":
         return lambda data: prepared.model(split_values(data)[0], training=False)
     if prepared.step is not None:
@@ -149,7 +149,7 @@ class WholeStep:
 
     function: Any
     walked: Walked
-    seen: Handed
+    seen: ApplyArgs
     layers: list[TracedOp]
 
 
@@ -164,7 +164,7 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     """Trace one step to a graph and walk it; with ``update``, the graph includes the optimizer's own ops."""
     import tensorflow as tf
 
-    scopes, seen = Scopes(layer_paths(prepared.model)), Handed()
+    scopes, seen = Scopes(layer_paths(prepared.model)), ApplyArgs()
     step = _function(prepared, seen)
 
     def run(data: Values) -> Any:

@@ -10,7 +10,7 @@ import keras
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fomkit.frontends.keras.inputs import Handed, Prepared, Values, split_values, watch_update
+from fomkit.frontends.keras.inputs import ApplyArgs, Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, placed_layers, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
 from fomkit.frontends.keras.profile import rule_of, update_of
@@ -108,7 +108,7 @@ class _Watched:
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes; no weight changes."""
-    model, optimizer, seen = prepared.model, prepared.optimizer, Handed()
+    model, optimizer, seen = prepared.model, prepared.optimizer, ApplyArgs()
     trainable = [variable.value for variable in model.trainable_variables]
     recorder = Recorder(trainable, on_meta=False)
     watched = _Watched(recorder, prepared)

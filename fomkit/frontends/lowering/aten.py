@@ -23,10 +23,10 @@ from fomkit.frontends.lowering.calls import (
     copy,
     each,
     for_each,
-    on_rows,
     other,
     pointwise,
     reduction,
+    row_work,
     traffic,
 )
 
@@ -214,7 +214,7 @@ def softmax_along(name: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         values = call.array(name)
-        return on_rows("softmax", call, values, values.shape[int(call.arguments["dim"])] if values.shape else 1)
+        return row_work("softmax", call, values, values.shape[int(call.arguments["dim"])] if values.shape else 1)
 
     return rule
 
@@ -229,7 +229,7 @@ def batch_norm(call: Call) -> list[Work]:
 
 def layer_norm(call: Call) -> list[Work]:
     """Price layer or root-mean-square normalisation, forward or backward: a row is the normalised shape."""
-    return on_rows("norm", call, call.array("input"), prod(call.arguments["normalized_shape"]))
+    return row_work("norm", call, call.array("input"), prod(call.arguments["normalized_shape"]))
 
 
 def group_norm(call: Call) -> list[Work]:
@@ -273,7 +273,7 @@ def gather_from(table: str, kind: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         source, picked = call.array(table), call.results[0]
-        return calls.on_picked(kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0)
+        return calls.part_work(kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0)
 
     return rule
 
@@ -283,13 +283,13 @@ def embedding_bag(call: Call) -> list[Work]:
     table, indices = call.array("weight"), call.array("indices")
     width = table.shape[-1]
     bags = replace(call, results=call.results[:1])
-    return calls.on_picked("embedding", bags, table, indices.numel * width, width)
+    return calls.part_work("embedding", bags, table, indices.numel * width, width)
 
 
 def embedding_backward(call: Call) -> list[Work]:
     """Price a lookup's gradient: the incoming gradient is read, the gradient of the whole table is written."""
     gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
-    return on_rows("embedding", call, gradient, gradient.shape[-1])
+    return row_work("embedding", call, gradient, gradient.shape[-1])
 
 
 def embedding_bag_backward(call: Call) -> list[Work]:
@@ -320,7 +320,7 @@ def scatter(call: Call) -> list[Work]:
 def picked_loss(call: Call) -> list[Work]:
     """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     numel = call.array("target").numel
-    return calls.on_picked("reduction", call, call.array("self"), numel, numel)
+    return calls.part_work("reduction", call, call.array("self"), numel, numel)
 
 
 def picked_loss_backward(call: Call) -> list[Work]:

@@ -102,7 +102,7 @@ class Call:
         """Return an argument that must be a tensor; raise TypeError if it is not."""
         value = self.arguments[name]
         if not isinstance(value, Array):
-            raise TypeError(f"{self.op}: {name} is no tensor")
+            raise TypeError(f"{self.op}: {name} is not a tensor")
         return value
 
     @property
@@ -265,12 +265,12 @@ def traffic(
     return {**dimensions, "read_byte": total_byte(tensors) + extra_byte, "write_byte": total_byte(written)}
 
 
-def on_rows(kind: str, call: Call, values: Array, row: int) -> list[Work]:
+def row_work(kind: str, call: Call, values: Array, row: int) -> list[Work]:
     """Price an op on rows of some values: all its arguments are read, all its results are written."""
     return [Work(kind, traffic(values.numel, call.read, call.written, row=row), values.dtype)]
 
 
-def on_picked(
+def part_work(
     kind: str, call: Call, source: Array, numel: int, row: int = 0, *, picked: int | None = None, dtype: str = ""
 ) -> list[Work]:
     """Price an op that reads only ``picked`` elements (default: ``numel``) of one argument."""
@@ -282,7 +282,7 @@ def on_picked(
 
 def per_channel(call: Call, values: Array, channels: int) -> list[Work]:
     """Price a normalisation whose rows hold all values of one channel, or of another such group."""
-    return on_rows("norm", call, values, values.numel // max(channels, 1))
+    return row_work("norm", call, values, values.numel // max(channels, 1))
 
 
 def most_elements(arrays: Iterable[Array]) -> int:

@@ -12,10 +12,10 @@ from typing import Any
 
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten import conv_dimensions, product
-from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, on_rows, traffic
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, row_work, traffic
 from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
-from fomkit.frontends.lowering.tf import cut, padded
 from fomkit.frontends.lowering.tf import einsum as contraction
+from fomkit.frontends.lowering.tf import padded, transposed_padding
 
 
 def _factors(call: Call) -> tuple[Array, Array]:
@@ -62,7 +62,7 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
     before, after = (pads[at + spatial], pads[at + 2 * spatial]) if pads else (0, 0)
     automatic = call.arguments.get("auto_pad", "NOTSET") not in ("NOTSET", "")
     if transposed:
-        found[f"pad_{axis}"], output_pad = cut(given, out, extent, stride)
+        found[f"pad_{axis}"], output_pad = transposed_padding(given, out, extent, stride)
         if output_pad:
             for one in calls.AXES:
                 found.setdefault(f"output_pad_{one}", 0)
@@ -174,7 +174,7 @@ def einsum(call: Call) -> list[Work]:
 def picked(call: Call) -> list[Work]:
     """Price data that is cut or picked out of a tensor: only the selected elements are read."""
     numel, taken = calls.most_elements(call.written), sum(array.numel for array in call.written)
-    return calls.on_picked("copy", call, call.read[0], numel, picked=taken, dtype=call.dtype)
+    return calls.part_work("copy", call, call.read[0], numel, picked=taken, dtype=call.dtype)
 
 
 def gather(call: Call) -> list[Work]:
@@ -211,21 +211,21 @@ def layer_norm(call: Call) -> list[Work]:
     """Price layer or root-mean-square normalisation: a row spans all axes from ``axis`` on."""
     values = call.read[0]
     axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
-    return on_rows("norm", call, values, prod(values.shape[axis:]))
+    return row_work("norm", call, values, prod(values.shape[axis:]))
 
 
 def axis_norm(call: Call) -> list[Work]:
     """Price scaling to length 1 along one axis, or to mean 0 over several."""
     values = call.read[0]
     axes = call.arguments.get("axes") or [call.arguments.get("axis", -1)]
-    return on_rows("norm", call, values, prod(values.shape[int(axis)] for axis in axes))
+    return row_work("norm", call, values, prod(values.shape[int(axis)] for axis in axes))
 
 
 def softmax(call: Call) -> list[Work]:
     """Price a softmax over one axis; before version 13 of the ops, over all axes from ``axis`` on."""
     values = call.read[0]
     axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
-    return on_rows("softmax", call, values, values.shape[axis] if values.shape else 1)
+    return row_work("softmax", call, values, values.shape[axis] if values.shape else 1)
 
 
 def window_pool(call: Call) -> list[Work]:
@@ -245,13 +245,13 @@ def global_pool(call: Call) -> list[Work]:
 def picked_loss(call: Call) -> list[Work]:
     """Price the negative log-likelihood: one probability per target is read, whatever the number of classes."""
     source, target = call.read[:2]
-    return calls.on_picked("reduction", call, source, target.numel, target.numel)
+    return calls.part_work("reduction", call, source, target.numel, target.numel)
 
 
 def softmax_loss(call: Call) -> list[Work]:
     """Price a softmax with its loss in one op: all scores are read."""
     values = call.read[0]
-    return on_rows("softmax", call, values, values.shape[1] if len(values.shape) > 1 else 1)
+    return row_work("softmax", call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
 def names(text: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, on_rows, traffic
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, row_work, traffic
 
 
 def _channels_first(call: Call) -> bool:
@@ -42,7 +42,7 @@ def padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     return 0, length + total
 
 
-def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+def transposed_padding(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     """Return the padding and the output padding of a transposed convolution."""
     less = (length - 1) * stride + reach - out
     pad = max(-(-less // 2), 0)
@@ -66,7 +66,7 @@ def _conv_sizes(call: Call, small: Array, large: Array, kernel: Sequence[int], *
         extent = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
-            found[f"pad_{axis}"], output_pad = cut(small_at[at], large_at[at], extent, strides[at])
+            found[f"pad_{axis}"], output_pad = transposed_padding(small_at[at], large_at[at], extent, strides[at])
             output_pads.append(output_pad)
         else:
             found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], extent, strides[at])
@@ -172,7 +172,7 @@ def sum_of_rows(call: Call) -> list[Work]:
 def softmax(call: Call) -> list[Work]:
     """Price softmax and the cross-entropies that contain one: a row is the last axis."""
     values = next(arrays_in(call.arguments.values()))
-    return on_rows("softmax", call, values, values.shape[-1] if values.shape else 1)
+    return row_work("softmax", call, values, values.shape[-1] if values.shape else 1)
 
 
 def batch_norm(call: Call) -> list[Work]:
@@ -207,7 +207,7 @@ def gather_from(table: str) -> Rule:
 def add_by_index(call: Call) -> list[Work]:
     """Price a lookup's gradient: the incoming gradient is read, the gradient of the whole table is written."""
     values = call.array("data" if "data" in call.arguments else "updates")
-    return on_rows("embedding", call, values, values.shape[-1] if values.shape else 1)
+    return row_work("embedding", call, values, values.shape[-1] if values.shape else 1)
 
 
 PRODUCTS = frozenset(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"])

@@ -25,9 +25,9 @@ Graph = Any
 Node = Any
 """ONNX's own messages; the library has types for its version only."""
 
-MOST_BYTE = 2**31
+MAX_BYTE = 2**31
 """Largest size of a single message of this format [byte]."""
-MOST_NODES = 200_000
+MAX_NODES = 200_000
 _GRAPH = 7
 _FIELDS = frozenset([1, 2, 3, 4, 5, 6, _GRAPH, 8, 14, 20, 25, 26])
 """Numbers of the fields of a model, from ONNX's published message format."""
@@ -35,7 +35,7 @@ _VERSION, _VARINT, _LENGTH = 0x08, 0, 2
 _HIGHEST_VERSION = 99
 _HIGHEST_OPSET = 999
 """Far above the versions that ONNX or vendors use; the library does not accept arbitrarily large numbers."""
-_NEWEST = "Export the model anew, for example with torch.onnx.export."
+_NEWEST = "Export the model again, for example with torch.onnx.export."
 
 
 def _varint(stream: IO[bytes]) -> int | None:
@@ -82,7 +82,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
     size = path.stat().st_size
     if not size:
         raise FomkitError(where, f"is empty. {_NEWEST}")
-    if size >= MOST_BYTE:
+    if size >= MAX_BYTE:
         raise FomkitError(
             where,
             "has 2 GiB or more, which no ONNX model has. Export it with its weights in files beside it, which are "
@@ -99,16 +99,16 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:  # the library may raise anything
             message = str(error).strip().split("\n")[0]
-            what = f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
+            what = f"has functions that cannot be inlined: {message:.200}. {_NEWEST}"
             raise FomkitError(where, what) from error
     for one in model.opset_import:
         if not 0 < one.version <= _HIGHEST_OPSET:
             message = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
             raise FomkitError(where, f"{message} in the package here. {_NEWEST}")
     if not all(isinstance(text, str) for text in _names_in(model.graph)):
-        raise FomkitError(where, f"is a damaged ONNX file: a name in it is no text. {_NEWEST}")
-    if len(model.graph.node) > MOST_NODES:
-        raise FomkitError(where, f"has {len(model.graph.node):,} ops. {MOST_NODES:,} are the most that are read.")
+        raise FomkitError(where, f"is a damaged ONNX file: a name in it is not text. {_NEWEST}")
+    if len(model.graph.node) > MAX_NODES:
+        raise FomkitError(where, f"has {len(model.graph.node):,} ops. At most {MAX_NODES:,} are read.")
     return model, model.graph
 
 
@@ -135,7 +135,7 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
     for at, node in enumerate(graph.node):
         names = {name for name in node.input if name and name not in given}
         if missing := sorted(names - makers.keys()):
-            message = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which nothing makes"
+            message = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which no op computes"
             raise FomkitError(where, f"{message}. {_NEWEST}")
         sorter.add(at, *{makers[name] for name in names})
     with suppress(CycleError):  # ops in a cycle are reported below
@@ -153,7 +153,7 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
     return list(graph.node) if holds else [graph.node[at] for at in order]
 
 
-MOST_LENGTH = 10**12
+MAX_LENGTH = 10**12
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _SAMPLES = re.compile(r"(?:n|b|bs|.*batch.*)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -205,10 +205,10 @@ def _graph_inputs(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
         tensor = value.type.tensor_type if value.type.HasField("tensor_type") else None
         if tensor is None or not tensor.HasField("shape"):
             raise FomkitError(
-                where, f"has the input {value.name!r:.80}, which is no tensor with a shape. Export the model with "
-                       "inputs that are tensors.")  # fmt: skip
+                where, f"has the input {value.name!r:.80}, which is not a tensor with a shape. Export the model "
+                       "with inputs that are tensors.")  # fmt: skip
         for dim in tensor.shape.dim:
-            if dim.HasField("dim_value") and not 0 < dim.dim_value <= MOST_LENGTH:
+            if dim.HasField("dim_value") and not 0 < dim.dim_value <= MAX_LENGTH:
                 message = f"has the input {value.name!r:.80} with a dimension of {dim.dim_value}"
                 raise FomkitError(where, f"{message}. A length of 1 or more, or a name, was expected.")
         found.append((value.name, tensor.elem_type, list(tensor.shape.dim)))
@@ -272,21 +272,21 @@ def _with_values(
     found: list[Input], used: Mapping[str, None], words: Mapping[str, str], fixed: int, wanted: Sizes, where: str
 ) -> Inputs:
     if foreign := [name for name in wanted if name not in used]:
-        raise FomkitError(where, f"{foreign[0]!r} is none of its open sizes. {nearest_names(foreign[0], used)}")
+        raise FomkitError(where, f"{foreign[0]!r} is not one of its open sizes. {nearest_names(foreign[0], used)}")
     known = {**({BATCH: fixed or 1} if BATCH in used else {}), **wanted}
     if lacking := [name for name in used if name not in known]:
         example = " ".join(f"--set {name}={_EXAMPLE}" for name in lacking)
-        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Say how large, for example {example}.")
+        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Give values, for example {example}.")
     notes = []
     if BATCH in used and not fixed and BATCH not in wanted:
-        notes.append("the batch is open in the file and 1 was taken; another may be given, now or to an estimate")
+        notes.append("the file leaves the batch open; 1 is assumed. Give another here or to an estimate")
     sizes = {name: known[name] for name in sorted(used, key=lambda one: one != BATCH)}
     return Inputs(tuple(found), sizes, dict(words), tuple(notes))
 
 
 RULE = (
-    "parameters: the stored tensors in a floating-point format that an op computes with, but running statistics, "
-    "factors of quantisation, bounds and single numbers outside of layers"
+    "parameters: the stored floating-point tensors that an op computes with, except running statistics, scales "
+    "of quantisation, bounds and single numbers outside layers"
 )
 
 _NO_WEIGHT: Mapping[str, tuple[int, ...]] = {

@@ -294,16 +294,16 @@ def _derived_notes(
     ops = Counter(node.op_type for node in nodes)
     if mode == "train":
         yield (
-            "derived, not traced: an ONNX file holds the forward pass; gradients follow from it by rule, of all "
-            "that leads from a weight to an output"
+            "derived, not traced: an ONNX file holds the forward pass; gradients of the ops between a weight and "
+            "an output are added by rule"
         )
         own = any(ops[loss] for loss in _LOSSES)
         yield "the loss is the file's own" if own else "the loss is not in the file and not counted"
         if rule:
-            why = "taken, since none was named; --optimizer names another" if by_default else "as named"
+            why = "assumed, as none was named; --optimizer names another" if by_default else "as named"
             yield f"optimizer: {rule}, {why}; {IMPL}, the default on accelerators"
         else:
-            yield "optimizer: none was asked for, so the update is not counted"
+            yield "optimizer: none was named, so the update is not counted"
     yield RULE
     yield from _export_notes(nodes, ops, mode)
     if weights.external:
@@ -342,11 +342,11 @@ def _unsupported_notes(unsupported: Iterable[str], weights: Weights, mode: str) 
     """Yield notes on the consequences of unsupported ops and unknown shapes."""
     missing = list(unsupported)
     if missing and mode == "train":
-        yield "partial: no gradient goes through an op that is unsupported, so those before it may lack theirs"
+        yield "partial: no gradient passes through an unsupported op, so ops before it may lack gradients"
     if weights.external and any("unknown shape" in one for one in missing):
         yield (
-            "partial: shapes that stand in files beside it are not known; write it with small tensors inside, for "
-            "example onnx.save(model, path, save_as_external_data=True, size_threshold=1024)"
+            "partial: shapes stored in files beside it are unknown; save the model with small tensors inside, "
+            "for example onnx.save(model, path, save_as_external_data=True, size_threshold=1024)"
         )
 
 
@@ -392,7 +392,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
         raise FomkitError(where, f"{error}, at {text}. Give sizes that the model is made for.") from error
     if not sized.step.states["priced"]:
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
-        raise FomkitError(where, f"has no op with work that is known here: {listed}.")
+        raise FomkitError(where, f"has no op of known work: {listed}.")
     notes = [*inputs.notes, *_derived_notes(nodes, weights, request.mode, rule, optimizer is None)]
     notes += _unsupported_notes(sized.step.unsupported, weights, request.mode)
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}

@@ -27,7 +27,7 @@ from fomkit.frontends.sizes import Sizes
 
 Value = np.ndarray[Any, Any]
 
-MOST_ELEMENTS = 4096
+MAX_ELEMENTS = 4096
 """Larger values are not computed; their shapes are still known."""
 
 Attributes = Mapping[str, Any]
@@ -86,21 +86,21 @@ def _reshape(values: Sequence[Any], _attributes: Attributes) -> Any:
 def _filled(values: Sequence[Any], attributes: Attributes) -> Any:
     shape = tuple(int(one) for one in values[0])
     fill = attributes.get("value")
-    if prod(shape) > MOST_ELEMENTS:
+    if prod(shape) > MAX_ELEMENTS:
         return None
     return np.zeros(shape, np.float32) if fill is None else np.full(shape, fill.ravel()[0], fill.dtype)
 
 
 def _counted_values(values: Sequence[Any], _attributes: Attributes) -> Any:
     start, end, step = (value.item() for value in values)
-    if not step or abs((end - start) / step) > MOST_ELEMENTS:
+    if not step or abs((end - start) / step) > MAX_ELEMENTS:
         return None
     return np.arange(start, end, step, dtype=values[0].dtype)
 
 
 def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
     shape = np.broadcast_shapes(values[0].shape, tuple(int(one) for one in values[1]))
-    return None if prod(shape) > MOST_ELEMENTS else np.broadcast_to(values[0], shape)
+    return None if prod(shape) > MAX_ELEMENTS else np.broadcast_to(values[0], shape)
 
 
 NUMPY: Mapping[str, NumpyRule] = {
@@ -146,12 +146,12 @@ def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) ->
             found = rule(values, attributes)
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError, MemoryError):
         return None
-    return None if found is None or np.size(found) > MOST_ELEMENTS else np.asarray(found)
+    return None if found is None or np.size(found) > MAX_ELEMENTS else np.asarray(found)
 
 
 CONTROL: Mapping[str, str] = {
-    "If": "a branch that depends on data", "Loop": "a loop whose trips are not counted",
-    "Scan": "a loop whose trips are not counted", "SequenceMap": "a loop whose trips are not counted",
+    "If": "a branch that depends on data", "Loop": "a loop whose iterations are unknown",
+    "Scan": "a loop whose iterations are unknown", "SequenceMap": "a loop whose iterations are unknown",
 }  # fmt: skip
 """Entries of the list of unsupported ops for control flow, with all ops inside; it may read any tensor."""
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
@@ -183,7 +183,7 @@ def attributes_of(node: Any) -> dict[str, Any]:
 
 def _small_value(tensor: Any) -> Any:
     """Read a small stored tensor from the file itself; None for others."""
-    if tensor.data_location == tensor.EXTERNAL or not 0 <= np.prod(tensor.dims, dtype=float) <= MOST_ELEMENTS:
+    if tensor.data_location == tensor.EXTERNAL or not 0 <= np.prod(tensor.dims, dtype=float) <= MAX_ELEMENTS:
         return None
     try:
         return onnx.numpy_helper.to_array(tensor)

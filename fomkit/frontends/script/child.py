@@ -30,7 +30,7 @@ _TIDY_S = 10.0
 T = TypeVar("T")
 
 
-class Stop(BaseException):
+class StopProgram(BaseException):
     """Ends the user's program; an ``except Exception`` in it does not catch this."""
 
 
@@ -39,13 +39,13 @@ class Watch(Protocol[T]):
 
     `rounds`: steps seen.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
-    `taken`: the best step so far.
+    `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
     rounds: int
     is_over: bool
-    taken: T | None
+    captured: T | None
 
     @property
     def seen(self) -> str:
@@ -93,9 +93,9 @@ def _failure(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object
 def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
     """Return the function called on capture: it leaves the draft and ends the program unless more is to follow."""
 
-    def on_taken(taken: T, is_all: bool = True) -> None:
+    def on_capture(capture: T, is_all: bool = True) -> None:
         try:
-            answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
+            answer.leave({"draft": asdict(framework.draft(capture, request, ""))})
         except Exception as error:  # otherwise the user's code might swallow the error and train on
             answer.leave(_failure(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
@@ -104,9 +104,9 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
         late = threading.Timer(_TIDY_S, os._exit, (0,))
         late.daemon = True
         late.start()
-        raise Stop
+        raise StopProgram
 
-    return on_taken
+    return on_capture
 
 
 def _no_step_error(
@@ -120,13 +120,13 @@ def _no_step_error(
         if isinstance(error, SyntaxError | FomkitError):
             return explained
         wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator"))
-        hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
+        hint = " It is run on the CPU: let it use the CPU where there is no accelerator." if wants else ""
         return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}")
     if watch.rounds:
         return FomkitError(
             where,
-            "took one training step and ended. A later one was expected, as the first sets things up. Let it "
-            "train three steps: more samples or epochs, or a smaller batch.",
+            "took one training step and ended. A later step was expected, because the first one also "
+            "initialises. Let it train three steps: more samples or epochs, or a smaller batch.",
         )
     expected = (
         f"A program that trains by {framework.trains} was expected; its own arguments go after '--', for "
@@ -146,7 +146,7 @@ def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str
     if isinstance(error, SystemExit):
         ended = f"ended by sys.exit({error.code!r})"
     steps = f"{watch.rounds} step{'s' if watch.rounds > 1 else ''}"
-    return f"the program {ended} after {steps}, of which {WANTED_ROUND} or more were wanted"
+    return f"the program {ended} after {steps}; {WANTED_ROUND} or more were wanted"
 
 
 def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCapture[T]) -> Mapping[str, object]:
@@ -157,12 +157,12 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
             run_program(path, request["arguments"])
     except BaseException as raised:  # the program may raise anything, even SystemExit; the parent reports it
         error = raised
-    if watch.taken is None:
+    if watch.captured is None:
         return _failure(_no_step_error(error, watch, framework, request), quotes=isinstance(error, SystemExit))
     if watch.is_over:
         return {}  # the answer was left when the program was stopped
     try:
-        return {"draft": asdict(framework.draft(watch.taken, request, _why_fewer(error, watch, request)))}
+        return {"draft": asdict(framework.draft(watch.captured, request, _why_fewer(error, watch, request)))}
     except Exception as raised:  # the user's step may fail where only its shapes are known
         return _failure(explain_exception(raised, request["where"], path))
 

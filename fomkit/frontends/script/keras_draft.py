@@ -23,7 +23,7 @@ from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_watch import FIT, FitWatch, Taken, Training, first_axis
+from fomkit.frontends.script.keras_watch import FIT, Capture, FitWatch, Training, first_axis
 from fomkit.frontends.step import Draft
 
 
@@ -56,7 +56,7 @@ def _unbatched(dataset: Any, batch: int) -> Epoch | None:
     if samples is None or size != batch:
         return None
     last: LastBatch = "drop" if bool(at._drop_remainder) else "keep"
-    return Epoch(samples, last, "has the samples that the dataset batches")
+    return Epoch(samples, last, "has the samples of the dataset that is batched")
 
 
 def _dataset_epoch(dataset: Any, batch: int) -> Epoch:
@@ -65,8 +65,8 @@ def _dataset_epoch(dataset: Any, batch: int) -> Epoch:
         return exact
     batches = _cardinality(dataset)
     if batches is None:
-        return Epoch(None, "keep", "of unknown length, as the dataset does not say how many batches it has")
-    return Epoch(batches * batch, "drop", f"has {batches:,} batches of the dataset, taken to be full")
+        return Epoch(None, "keep", "of unknown length, as the dataset does not state how many batches it has")
+    return Epoch(batches * batch, "drop", f"has {batches:,} batches of the dataset, assumed to be full")
 
 
 def epoch_of(iterator: Any, batch: int) -> Epoch:
@@ -75,19 +75,19 @@ def epoch_of(iterator: Any, batch: int) -> Epoch:
     if steps:
         return Epoch(steps * batch, "drop", f"has {steps:,} steps (steps_per_epoch)")
     if isinstance(adapter, ArrayDataAdapter):
-        return Epoch(adapter._num_samples, "keep", "has the samples of the arrays that fit is given")
+        return Epoch(adapter._num_samples, "keep", "has the samples of the arrays passed to fit")
     if isinstance(adapter, TFDatasetAdapter) and callable(adapter._dataset.cardinality):
         return _dataset_epoch(adapter._dataset, batch)
     if isinstance(adapter, TorchDataLoaderAdapter):
         from fomkit.frontends.script.torch_recorder import loader_facts
 
         facts = loader_facts(adapter._dataloader)
-        return Epoch(facts.samples, facts.last_batch, "as the DataLoader says")
+        return Epoch(facts.samples, facts.last_batch, "as the DataLoader states")
     if adapter.num_batches:
         kind = type(adapter.py_dataset if isinstance(adapter, PyDatasetAdapter) else adapter).__name__
         batches = int(adapter.num_batches)
-        return Epoch(batches * batch, "drop", f"has {batches:,} batches of the {kind}, taken to be full")
-    unknown = "of unknown length, which a generator does not say; fit may be given steps_per_epoch"
+        return Epoch(batches * batch, "drop", f"has {batches:,} batches of the {kind}, assumed to be full")
+    unknown = "of unknown length, as a generator does not state it; pass steps_per_epoch to fit"
     return Epoch(None, "keep", unknown)
 
 
@@ -123,25 +123,25 @@ def _further_fits(training: Training) -> list[int]:
     return sorted({node.lineno for node in fits if node.lineno > training.line})
 
 
-def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
-    training = taken.training
+def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
+    training = capture.training
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
-    yield f"batch {batch:,}, the most samples that a batch had; an epoch {epoch.origin}"
+    yield f"batch {batch:,}, the largest that was seen; an epoch {epoch.origin}"
     if (epochs := _epochs(training)) is not None:
-        yield f"{epochs} epoch{'s' * (epochs != 1)}, as fit is asked for"
+        yield f"{epochs} epoch{'s' * (epochs != 1)}, as passed to fit"
         yield from _fit_notes(training.arguments)
     else:
-        yield f"samples and epochs are not known: {training.way} is called in a loop of the program's own"
+        yield f"samples and epochs are unknown: {training.way} is called in a loop of the program's own"
     steps = training.model.steps_per_execution
     if steps > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
-    if taken.others:
-        others = ", ".join(f"{other.way} at {other.place}" for other in taken.others)
+    if capture.others:
+        others = ", ".join(f"{other.way} at {other.place}" for other in capture.others)
         yield f"partial: the program trains elsewhere too, which is left out: {others}"
     if further := _further_fits(training):
         lines = " and ".join(map(str, further))
-        yield f"{Path(training.file).name} calls fit at line {lines} too, which is no part of this profile"
+        yield f"{Path(training.file).name} calls fit at line {lines} too, which is not part of this profile"
 
 
 def _fit_notes(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -175,13 +175,13 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
         ) from error
 
 
-def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "") -> Draft:
+def draft_script(capture: Capture, request: dict[str, Any], partial_because: str = "") -> Draft:
     """Make the draft.
 
     `request`: with the ``name`` of the profile, the ``path`` of the program, and ``where``, its name in messages;
     `partial_because`: why the program ended before the wanted step; "" if it did not.
     """
-    training, where = taken.training, request["where"]
+    training, where = capture.training, request["where"]
     model, own = training.model, training.own
     batch = first_axis(training.batch if own is None else own.tensors(training.batch))
     if model is None:
@@ -202,7 +202,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     sized = _traced(training, batch, request)
     draft = make_draft(
         workload, Request(request["name"], where, "train", {}), describe_model(model, "train"), sized,
-        list(_run_notes(taken, batch, epoch)),
+        list(_run_notes(capture, batch, epoch)),
     )  # fmt: skip
     return replace(draft, notes=[f"partial: {partial_because}", *draft.notes]) if partial_because else draft
 

@@ -103,7 +103,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Capture:
     """A training whose step is captured, and the others seen before it."""
 
     training: Training
@@ -114,18 +114,18 @@ class FitWatch:
     """Records a program's training by Keras until a step can be captured.
 
     `is_user_file`: whether a source file is the user's own, not a library's.
-    `on_taken`: called once; it may raise what ends the program.
+    `on_capture`: called once; it may raise what ends the program.
 
     `rounds`: steps of the training seen last.
-    `taken`: the best step so far.
+    `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
-    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
+    def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture], None]) -> None:
         self.rounds = 0
-        self.taken: Taken | None = None
+        self.captured: Capture | None = None
         self.is_over = False
-        self._is_user_file, self._on_taken = is_user_file, on_taken
+        self._is_user_file, self._on_capture = is_user_file, on_capture
         self._trainings: list[Training] = []
         self._running: list[Training] = []
         self._in_step = False
@@ -248,7 +248,7 @@ class FitWatch:
         for batch in batches:
             training.step(batch)
         self.rounds = training.steps
-        self.taken = Taken(training, [one for one in self._trainings if one is not training and one.steps])
+        self.captured = Capture(training, [one for one in self._trainings if one is not training and one.steps])
         if training.steps >= WANTED_ROUND:
             self.is_over = True
-            self._on_taken(self.taken)
+            self._on_capture(self.captured)

@@ -153,15 +153,15 @@ def _by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], load
         iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
         if any(_is_loader(node, loop.frame, loader) for node in iterated):
             return _epochs_outside(loops[:place], loop)
-    return RunLength(None, "the loop over the DataLoader is not one that can be read")
+    return RunLength(None, "the loop over the DataLoader cannot be analysed")
 
 
 def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     if not loops:
-        return RunLength(None, f"no loop stands around the one over the data at {data.place}")
+        return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
     rounds = _rounds(loops[-1])
     if rounds is None:
-        return RunLength(None, f"the loop at {loops[-1].place} is no range of a known length")
+        return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
     return RunLength(rounds or None, f"from the loop at {loops[-1].place}")
 
 
@@ -185,7 +185,7 @@ def _hugging_face(trainer: Any, _loader: Any) -> RunLength:
     strategy = getattr(arguments.eval_strategy, "value", arguments.eval_strategy)
     validated = {"no": 0, "epoch": length_of(trainer.eval_dataset)}.get(strategy)
     if strategy == "steps":
-        remarks.append(f"validates every {arguments.eval_steps} steps, not once an epoch, which is not counted")
+        remarks.append(f"validates every {arguments.eval_steps} steps, not once an epoch; this is not counted")
     return RunLength(
         epochs, f"{'max_steps' if by_steps else 'num_train_epochs'} of transformers.Trainer",
         steps=None if epochs else _whole_count(trainer.state.max_steps), validation_samples=validated,
@@ -220,7 +220,7 @@ def _validated_by_lightning(trainer: Any) -> tuple[int | None, list[str]]:
     if not trainer.enable_validation:
         return 0, []
     if trainer.check_val_every_n_epoch != 1 or trainer.val_check_interval not in (None, 1.0):
-        return None, ["validates, but not once an epoch, which is not counted"]
+        return None, ["validates, but not once an epoch; this is not counted"]
     loaders = trainer.val_dataloaders
     loaders = loaders if isinstance(loaders, list | tuple) else [loaders]
     samples = 0
@@ -264,6 +264,6 @@ def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loa
                 return reader(trainer, loader)
             except Exception as error:  # another version of the library may differ
                 name = type(trainer).__name__
-                return RunLength(None, f"{name} does not tell it as known versions do ({type(error).__name__})")
+                return RunLength(None, f"{name} has another form than in known versions ({type(error).__name__})")
         outer = outer.f_back
     return _by_loops(frame, is_user_file, loader)

@@ -236,13 +236,12 @@ def parallel_notes(models: Iterable[torch.nn.Module]) -> list[str]:
     ways = {
         "share copies of the model (DistributedDataParallel)": "--nodes N" if copied else "",
         f"share its parameters ({', '.join(names)})": "--nodes N --layout zero=3" if names else "",
-        "exchange what they do by calls of their own, which count nothing here": (
+        "communicate by calls of their own, which are not counted": (
             "" if alone or copied or names else "--nodes N, which sums the gradients of copies,"
         ),
     }
     return [
-        f"{OF_ONE} of processes that {what}: {words} of an estimate gives it on many devices, with the "
-        "batch of them all"
+        f"{OF_ONE} of processes that {what}: to estimate many devices, use {words} with the batch of them all"
         for what, words in ways.items()
         if words
     ]

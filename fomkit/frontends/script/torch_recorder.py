@@ -95,8 +95,8 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
             note(f"autocast for {device_type}: casts are those of a CPU, which casts fewer ops up than a GPU does")
         elif enabled:
             note(
-                f"autocast for {device_type} is off where there is no such device: the step is in the formats "
-                "without it; --precision of an estimate restates it"
+                f"autocast for {device_type} has no effect without such a device: the step has the number formats "
+                "without autocast; --precision of an estimate changes them"
             )
 
     with replaced(kind, __init__=made):

@@ -133,7 +133,7 @@ def at_other_batches(seen: Recording, recent: Sequence[Fetched]) -> OtherBatches
     used = [batch for batch in own if {*seen.called_with} <= {*shapes_in(batch.values)}]
     shapes = shapes_in(own[0].values) if own else []
     if not shapes or not seen.called_lengths:
-        return "no tensor of the batch was seen to go into a model"
+        return "no tensor of the batch was passed to a model"
     samples = shapes[0][0]
     if samples != (loader_facts(loader).batch or samples) or seen.called_lengths[0] % samples:
         return "its first axis is not that of the samples"
@@ -166,12 +166,12 @@ FURTHER_ROUNDS = 4
 """Most further steps to wait for an undisturbed one: in the middle of an epoch, with a full batch."""
 _RECENT = 8
 """Batches that are remembered, to find the one that a step used."""
-PATIENCE = 50
+MAX_IDLE_STEPS = 50
 """Steps after which an optimizer that has not stepped is ignored."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class Capture:
     """A recorded step and its context.
 
     `seen`: what the program did in it.
@@ -202,17 +202,17 @@ class StepWatch:
     the last optimizer to its next one. After the final capture, the program trains on at other batches.
 
     `is_user_file`: whether a source file is the user's own, not a library's.
-    `on_taken`: called with the final capture, and whether it is complete; then it raises what ends the program.
+    `on_capture`: called with the final capture, and whether it is complete; then it raises what ends the program.
 
     `rounds`, `backwards`: steps and backward passes seen.
-    `taken`: the best step so far.
+    `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
-    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken, bool], None]) -> None:
+    def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture, bool], None]) -> None:
         self.rounds = self.backwards = 0
-        self.taken: Taken | None = None
-        self._is_user_file, self._on_taken = is_user_file, on_taken
+        self.captured: Capture | None = None
+        self._is_user_file, self._on_capture = is_user_file, on_capture
         self._made: WeakSet[Any] = WeakSet()
         self._stepped: dict[int, torch.optim.Optimizer] = {}
         self._steps = self._depth = 0
@@ -267,7 +267,7 @@ class StepWatch:
         return self._now.watched_engine() if self._now else nullcontext()
 
     def _batch(self, batch: Fetched) -> Any:
-        others = self.taken.others if self.is_over and self.taken else ""
+        others = self.captured.others if self.is_over and self.captured else ""
         if isinstance(others, OtherBatches):
             return others.instead_of(batch)
         self._recent.append(batch)
@@ -325,7 +325,7 @@ class StepWatch:
         is_new = id(optimizer) not in self._stepped
         self._stepped[id(optimizer)] = optimizer
         if is_new and not self.is_over:
-            self.rounds, self.taken = 1, None
+            self.rounds, self.captured = 1, None
             self._works.clear()
             if self._now:
                 self._now.close()
@@ -354,33 +354,33 @@ class StepWatch:
             return
         found = self._take(self._now)
         self._works.append((found.seen.is_clean, rough_work(found.step.ops)))
-        if self.taken is None or found.seen.is_clean or not self.taken.seen.is_clean:
+        if self.captured is None or found.seen.is_clean or not self.captured.seen.is_clean:
             others = at_other_batches(found.seen, self._recent) if found.seen.is_clean else ""
-            self.taken = replace(found, others=others)
-        taken_is_clean = self.taken.seen.is_clean
+            self.captured = replace(found, others=others)
+        captured_is_clean = self.captured.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
-        waits = self._idle() and self._steps < PATIENCE
-        if self.rounds >= WANTED_ROUND and (taken_is_clean or is_late) and not waits:
-            works = tuple(work for is_clean, work in self._works if is_clean == taken_is_clean)
-            self.taken = replace(self.taken, works=works)
-            self.is_over, self._is_stopped = True, isinstance(self.taken.others, str)
+        waits = self._idle() and self._steps < MAX_IDLE_STEPS
+        if self.rounds >= WANTED_ROUND and (captured_is_clean or is_late) and not waits:
+            works = tuple(work for is_clean, work in self._works if is_clean == captured_is_clean)
+            self.captured = replace(self.captured, works=works)
+            self.is_over, self._is_stopped = True, isinstance(self.captured.others, str)
             self._now = None
-            self._on_taken(self.taken, self._is_stopped)
+            self._on_capture(self.captured, self._is_stopped)
 
     def _other_ends(self, recording: Recording) -> None:
         """End a step at another batch. The answer is left already, so the program may fail here."""
         self._now, ops = None, recording.close().ops
-        others = self.taken.others if self.taken else ""
-        if self.taken and not isinstance(others, str) and others.ends(recording, ops):
+        others = self.captured.others if self.captured else ""
+        if self.captured and not isinstance(others, str) and others.ends(recording, ops):
             self._is_stopped = True
-            self._on_taken(self.taken, True)
+            self._on_capture(self.captured, True)
 
-    def _take(self, recording: Recording) -> Taken:
+    def _take(self, recording: Recording) -> Capture:
         stepped = enumerate(self._stepped.items(), start=1)
         names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
         loader = recording.batches[0].loader if recording.batches else None
-        return Taken(
+        return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=run_length(sys._getframe(), self._is_user_file, loader),

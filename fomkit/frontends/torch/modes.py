@@ -224,7 +224,7 @@ def pack_without_data(
     steps, batch = by_step.shape[:2]
     known = _known_lengths(lengths)
     if known is None:
-        recorder.note("packed sequences: lengths are not known without data; every sequence is taken as full")
+        recorder.note("packed sequences: lengths are unknown without data; every sequence counts as full")
         known = [steps] * batch
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         samples = torch.tensor([sum(length > step for length in known) for step in range(max(known))])

@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
-from fomkit.frontends.layers import COPIES, LayerLog, Weight, byte_in_turn, rmsprop_rule, sgd_rule
+from fomkit.frontends.layers import COPIES, LayerLog, Weight, per_tensor_peak_byte, rmsprop_rule, sgd_rule
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, Array, Dimensions, TracedOp, update_rows
 from fomkit.frontends.step import Update, order_line
 from fomkit.frontends.torch.calls import FreedWatch, as_array, dtype_name, storage_id, storage_of, tensors_of
@@ -373,7 +373,7 @@ def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[in
     changes_gradients = any(name == "maximize" or inputs > 1 for name, inputs in kernels_before(group, rule))
     if impl == "foreach":
         return sum(sizes) * (copies.listed_decayed if changes_gradients else copies.listed)
-    return int(byte_in_turn(copies, sizes, int(changes_gradients)))
+    return int(per_tensor_peak_byte(copies, sizes, int(changes_gradients)))
 
 
 def update_lines(

@@ -259,7 +259,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
         model, make, workload.loss, optimizer, stand_ins={}, mode=request.mode, on_meta=False, where=request.where
     )
     if getattr(model, "_orig_mod", model) is not model:
-        notes.append("the model is compiled and was timed so; what it compiles has no rows")
+        notes.append("the model is compiled and was timed compiled; its compiled ops have no rows")
     values = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, make(sizes))
     casting: Casting = partial(torch.autocast, device, dtype=torch.bfloat16) if precision else nullcontext
     ready = (_inference_run if infer else _training)(prepared, values, casting, notes)
@@ -273,8 +273,8 @@ def check_finite(result: Any, where: str) -> None:
             what = f"loss is {leaf.item()}" if leaf.numel() == 1 else "output has numbers that are not finite"
             raise FomkitError(
                 where,
-                f"the {what} in the first step, and times of such numbers are no times of training. Let inputs "
-                "give values as in training, for example torch.randn, and not torch.empty.",
+                f"the {what} in the first step, so its times are not those of training. Let inputs return values "
+                "as in training, for example torch.randn, and not torch.empty.",
             )
 
 

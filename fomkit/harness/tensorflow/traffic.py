@@ -41,7 +41,7 @@ def tf_dtype(cells: Cells) -> Any:
         "int32": tf.int32, "bool": tf.bool,
     }  # fmt: skip
     if cells["dtype"] not in formats:
-        raise CannotTimeError(f"numbers of format {cells['dtype']} are not made here")
+        raise CannotTimeError(f"the number format {cells['dtype']} is not timed here")
     return formats[cells["dtype"]]
 
 
@@ -129,7 +129,7 @@ def time_graph(
     times = Times(warm, repeat(cold_once, effort if cold else few, watch.clock))
     summary = summarise(times.cold if cold else times.warm)
     if summary.p25_s * (copies if short and not cold else 1) < TOLD_APART * one_s:
-        raise CannotTimeError("what it takes by itself is too little to be told apart")
+        raise CannotTimeError("its own time is too short to be measured")
     return times
 
 
@@ -281,7 +281,7 @@ def elementwise(cells: Cells) -> GraphCase:
         return stream(cells)
     if name:
         if name not in NAMED:
-            raise CannotTimeError(f"the op {name} is not made here")
+            raise CannotTimeError(f"the op {name} is not timed here")
         return NAMED[name](cells)
     whole = size_of(cells, "numel") * int(tf_dtype(cells).size)
     read, written = (float(cells[f"{word}_byte"]) / whole for word in ("read", "write"))

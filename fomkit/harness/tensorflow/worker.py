@@ -279,7 +279,7 @@ def over_rows(cells: Cells) -> GraphCase:
     name = cells.get("op", "")
     maker = OVER.get(name) if name else UNNAMED.get(cells["kind"])
     if maker is None:
-        raise CannotTimeError(f"the op {name or cells['kind']} is not made here")
+        raise CannotTimeError(f"the op {name or cells['kind']} is not timed here")
     if not name and cells["pass_name"] not in ("forward", ""):
         raise CannotTimeError("only forward passes over rows are timed without a name of the op")
     return maker(cells)
@@ -311,7 +311,7 @@ def make_case(cells: Cells) -> GraphCase:
     try:
         return maker(cells)
     except (KeyError, ValueError) as error:
-        raise CannotTimeError(f"a size is missing or no number ({error})") from error
+        raise CannotTimeError(f"a size is missing or not a number ({error})") from error
 
 
 def checked_case(cells: Cells) -> tuple[GraphCase, float]:
@@ -365,7 +365,7 @@ def host_cost(watch: Watch) -> Answer:
         watch.measure(run, 2)
     call_s, chain_s = (median(watch.measure(run, 1) for _ in range(ROUNDS)) for run in runs)
     if not chain_s > call_s:
-        raise CannotTimeError("a chain of tiny ops cannot be told from the call of a function")
+        raise CannotTimeError("the time of tiny ops cannot be distinguished from that of a function call")
     return {"op_s": (chain_s - call_s) / (LAYERS * OPS), "host_s": 0.0}
 
 

@@ -76,7 +76,7 @@ def size_of(cells: Cells, name: str, default: int | None = None) -> int:
 def item_byte(cells: Cells) -> int:
     """Return the bytes of one number in a row's format."""
     if cells["dtype"] not in FORMATS:
-        raise CannotTimeError(f"numbers of format {cells['dtype']} are not made here")
+        raise CannotTimeError(f"the number format {cells['dtype']} is not timed here")
     return FORMATS[cells["dtype"]][1]
 
 

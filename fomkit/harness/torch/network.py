@@ -79,7 +79,7 @@ def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
     elif scheme == "skew":
         chosen = [name for name, count in SKEW.items() for _ in range(count)]
     else:
-        raise ValueError(f"{scheme!r} is no scheme of payloads; there are {', '.join(SCHEMES)}")
+        raise ValueError(f"{scheme!r} is not a scheme of payloads; there are {', '.join(SCHEMES)}")
     return [SIZES_BYTE[name] for name in chosen]
 
 
@@ -386,7 +386,7 @@ class Rank:
     def _timed(self, exchange: Exchange, effort: Effort) -> Answer:
         exchange.run()
         if self._slowest([float(not exchange.check())])[0]:
-            return {"reason": "its result is wrong, so its time says nothing"}
+            return {"reason": "its result is wrong, so its time is not kept"}
         measure = by_clock(time.perf_counter) if self.device == "cpu" else by_events(torch.cuda)
         begun = time.perf_counter()
         first = self._slowest([measure(exchange.run, 1)])[0]

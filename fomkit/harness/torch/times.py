@@ -158,7 +158,7 @@ def time_case(
     off = timed(case.besides, other.besides if other else None)
     left = Times(*([one - median(less) for one in all_of] for all_of, less in zip(times, off, strict=True)))
     if any(min(one) < 0.02 * median(all_of) for one, all_of in zip(left, times, strict=True) if one):
-        raise CannotTimeError("what it takes by itself is too little to be told apart")
+        raise CannotTimeError("its own time is too short to be measured")
     return left
 
 
@@ -219,10 +219,10 @@ def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
         columns = list(reader.fieldnames or [])
         missing = [name for name in NEEDED if name not in columns]
         if missing:
-            raise ValueError(f"has no column {', '.join(missing)}. Take cases.csv as it was sent.")
+            raise ValueError(f"has no column {', '.join(missing)}. Use cases.csv as it was sent.")
         rows = [{name: cells.get(name) or "" for name in columns} for cells in reader]
     if not rows:
-        raise ValueError("has no rows. Take cases.csv as it was sent.")
+        raise ValueError("has no rows. Use cases.csv as it was sent.")
     return rows, columns
 
 

@@ -242,7 +242,7 @@ def check_elementwise(cells: Cells) -> None:
     """Raise `CannotTimeError` if an element-wise op or a copy has a name or a traffic that is not supported."""
     name = short_name(cells)
     if name and name not in NAMED:
-        raise CannotTimeError(f"the op {name} is not made here")
+        raise CannotTimeError(f"the op {name} is not timed here")
     if NAMED.get(name) is _cast and _widths(cells) is None:
         raise CannotTimeError(NO_CAST)
     if not name and not (cells["kind"] == "copy" and _widths(cells)):

@@ -222,7 +222,7 @@ def check_rows(cells: Cells) -> None:
     if name in OVER:
         return
     if name or cells["kind"] in ("pool", "embedding"):
-        raise CannotTimeError(f"the op {name or cells['kind']} is not made here")
+        raise CannotTimeError(f"the op {name or cells['kind']} is not timed here")
     if cells["pass_name"] not in ("forward", ""):
         raise CannotTimeError("only forward passes over rows are timed without a name of the op")
 

@@ -94,8 +94,8 @@ def _check_one_process(events: Events, where: str) -> None:
         listed = ", ".join(f"{printable(name)} ({count:,} ops)" for name, count in sorted(processes.items())[:8])
         raise FomkitError(
             where,
-            f"holds ops of {len(processes)} processes: {listed}, and nothing tells whose kernels are whose. Give "
-            "the trace of one process, as each wrote it.",
+            f"holds ops of {len(processes)} processes: {listed}, and does not state which process launched a "
+            "kernel. Give the trace that one process wrote.",
         )
 
 
@@ -107,13 +107,13 @@ def _trace_notes(
     events: Events, executions: Executions, rows: Rows, device: DeviceTimes, name: str
 ) -> Iterator[str]:
     if events.wrong:
-        yield f"partial: of {events.seen:,} events were left out: {_left_out(events)}"
-    by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "told by the optimizer's"}
+        yield f"partial: of {events.seen:,} events these were left out: {_left_out(events)}"
+    by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "each ending with the optimizer's step"}
     cold = executions.cold
     if not executions.marked_by:
-        yield "the trace marks no steps (ProfilerStep#N) and is taken as one step"
+        yield "the trace marks no steps (ProfilerStep#N) and counts as one step"
     else:
-        taken = "and were taken" if cold is None else f"and {len(executions.step_s)} of these were taken"
+        taken = "and were used" if cold is None else f"and {len(executions.step_s)} of these were used"
         yield f"{executions.similar} of {executions.steps} steps are alike {taken}, {by[executions.marked_by]}"
     if cold is not None:
         yield cold_note(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
@@ -127,12 +127,12 @@ def _trace_notes(
     if not math.isnan(device.occupancy):
         yield (
             f"achieved occupancy {device.occupancy:.1%}, weighted by the time of kernels "
-            f"({device.occupancy_share:.0%} of it says one)"
+            f"({device.occupancy_share:.0%} of that time has one)"
         )
     call_counts = rows.call_counts
     if call_counts.halved:
         halved = f"{call_counts.halved:,} convolutions or recurrent layers"
-        yield f"backward time of {halved} a step was parted in halves"
+        yield f"backward time of {halved} a step was divided equally between the two gradients"
     if call_counts.unsupported:
         missing = sum(call_counts.unsupported.values())
         yield f"partial: {missing:,} of {call_counts.called:,} executions a step have no rule or no shapes"
@@ -205,7 +205,7 @@ def rows_of(found: Steps) -> TraceRows:
 
 def batch_note(sizes: Mapping[str, int]) -> tuple[str, ...]:
     """Return a note that the samples of a step are not known, unless the user gives them."""
-    return () if "batch" in sizes else ("the samples of a step are not in a trace; say them with --set batch=N",)
+    return () if "batch" in sizes else ("the samples of a step are not in a trace; give them with --set batch=N",)
 
 
 def bare_model(path: Path, ops: pd.DataFrame, sizes: Mapping[str, int], **known: str) -> ModelProfile:

@@ -63,9 +63,9 @@ def schemas() -> tuple[Mapping[str, str], Mapping[str, list[Schema]]]:
 
 def _shape_of(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one <= MAX_LENGTH for one in value):
-        raise CallError("its dims are no whole numbers")
+        raise CallError("its dims are not whole numbers")
     if len(value) > 64 or prod(value) > MAX_LENGTH:
-        raise CallError("its dims are beyond all bounds")
+        raise CallError("its dims are too large")
     return tuple(value)
 
 
@@ -156,7 +156,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
     given = _Arguments(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
     if not fitting:
-        raise CallError("its arguments are none that are known")
+        raise CallError("its arguments are unknown")
     schema = min(fitting, key=lambda one: len(given.dims) - len(one.arguments))
     arguments = {argument: given.argument(place, kind) for place, (argument, kind) in enumerate(schema.arguments)}
     results = tuple(value for one in schema.written if isinstance(value := arguments.get(one), Array))
@@ -165,7 +165,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
     return Call(f"aten::{name}", arguments, results), schema
 
 
-def loose(signature: Signature, default_dtype: str) -> list[Any]:
+def positional_arguments(signature: Signature, default_dtype: str) -> list[Any]:
     """Return the arguments of a call whose overload is unknown, by position."""
     given = _Arguments(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]

@@ -279,4 +279,4 @@ def with_results(call: Call, rule: Rule) -> Call:
     except (KeyError, IndexError, StopIteration, TypeError, ValueError, ZeroDivisionError) as error:
         if isinstance(error, CallError):
             raise
-        raise CallError("its arguments are not those that it takes") from error
+        raise CallError("its arguments do not fit the op") from error

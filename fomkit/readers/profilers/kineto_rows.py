@@ -17,7 +17,7 @@ from fomkit.frontends.lowering.aten import find_rule
 from fomkit.frontends.lowering.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Dimensions, TracedOp
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.readers.profilers.kineto_device import collective_word, is_collective, is_copy, message_of
-from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, loose
+from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, positional_arguments
 from fomkit.readers.profilers.kineto_results import with_results
 from fomkit.readers.profilers.kineto_steps import Executions, Key
 from fomkit.readers.profilers.kineto_stream import Events, Signature
@@ -74,7 +74,7 @@ def _rnn_sizes(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     """
     values, states, weights = arguments[:3]
     if not isinstance(values, Array) or len(values.shape) != 3 or not isinstance(weights, tuple) or not weights:
-        raise CallError("packed sequences do not tell their steps")
+        raise CallError("packed sequences do not state their lengths")
     layers, both, batch_first = int(arguments[4]), bool(arguments[7]), bool(arguments[8])
     first, second, width = values.shape
     batch, steps = (first, second) if batch_first else (second, first)
@@ -91,7 +91,7 @@ def _attention_sizes(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
 
 
 def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) -> TracedOp:
-    arguments = loose(signature, default_dtype)
+    arguments = positional_arguments(signature, default_dtype)
     try:
         attention = name == "scaled_dot_product_attention"
         dimensions, dtype = _attention_sizes(arguments) if attention else _rnn_sizes(name, arguments)
@@ -166,7 +166,7 @@ class Rows:
         except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             if isinstance(error, CallError):
                 raise
-            raise CallError("its arguments are not those that it takes, or not in the trace") from error
+            raise CallError("its arguments do not fit the op, or are not in the trace") from error
         # Without strides, the storage order of factors is unknown.
         hidden = () if signature[2] is not None else ("trans_a", "trans_b")
         sizes = [{name: size for name, size in work.dimensions.items() if name not in hidden} for work in works]
@@ -235,9 +235,9 @@ def _identity(row: Row) -> dict[str, object]:
 
 def _reason_dropped(row: Row) -> str:
     if row.op.kind in _NEVER:
-        return "no dimensions that a timing could stand for"
+        return "no dimensions to key a timing by"
     if not row.alone:
-        return "one time for several works"
+        return "one time for ops of different work"
     return "" if any(time > 0 for time in row.times) else "no time"
 
 

@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 def _parameters(entry: Entry, default_dtype: str) -> list[Array]:
     if entry.signature is None:
         raise CallError("it has no shapes")
-    arguments = kineto_nesting.loose(entry.signature, default_dtype)
+    arguments = kineto_nesting.positional_arguments(entry.signature, default_dtype)
     if entry.name.endswith("add_"):
         rate = arguments[2] if len(arguments) > 2 else None
         if not isinstance(rate, int | float) or rate >= 0:

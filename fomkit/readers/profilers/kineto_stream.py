@@ -97,7 +97,7 @@ class TraceReader:
         if not letter:
             raise self._refused("the file is cut off. Copy it, or export it, again")
         if letter not in allowed:
-            raise self._refused(f"stands {letter!r} where {' or '.join(allowed)} was expected. Export it again")
+            raise self._refused(f"{letter!r} was found where {' or '.join(allowed)} was expected. Export it again")
         self._at += 1
         return letter
 
@@ -114,15 +114,15 @@ class TraceReader:
             except RecursionError as error:
                 raise self._refused("a value is nested too deeply. Events are a few levels deep") from error
             except ValueError as error:
-                raise self._refused(f"stands a value that cannot be taken ({error})") from error
+                raise self._refused(f"a value cannot be read ({error})") from error
             self._more(len(self._text) - self._at)
 
     def _check_unfinished(self, error: json.JSONDecodeError) -> None:
         """Raise if more text cannot complete the value."""
         if self._ended:
-            raise self._refused("the file is cut off, or no JSON. Copy it, or export it, again") from error
+            raise self._refused("the file is cut off, or is not JSON. Copy it, or export it, again") from error
         if len(self._text) - self._at > MAX_VALUE:
-            what = f"comes no JSON, or a value longer than {MAX_VALUE:,} characters ({error.msg})"
+            what = f"the text is not JSON, or a value is longer than {MAX_VALUE:,} characters ({error.msg})"
             raise self._refused(f"{what}. Export it again") from error
 
     def _whole(self) -> Iterator[Any]:

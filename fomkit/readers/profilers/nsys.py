@@ -29,7 +29,7 @@ SCHEMA = "3"
 """Major version of the export's schema that can be read."""
 MAX_TEXT = 1_000_000
 _VERSION = "META_DATA_EXPORT"
-_EXPORT = "Export it anew from its .nsys-rep with a present nsys: nsys export --type sqlite report.nsys-rep"
+_EXPORT = "Export it again from its .nsys-rep with a current nsys: nsys export --type sqlite report.nsys-rep"
 NEEDED: Mapping[str, tuple[str, ...]] = {
     _VERSION: ("name", "value"),
     "StringIds": ("id", "value"),
@@ -70,12 +70,12 @@ class Report:
         known = {str(name): (str(kind), str(sql or "")) for name, kind, sql in listed}
         missing = [name for name in NEEDED if name not in known]
         if _VERSION in missing:
-            raise self._refused(f"is an SQLite database, and no export of Nsight Systems: it has no {_VERSION}.")
+            raise self._refused(f"is an SQLite database, not an export of Nsight Systems: it has no {_VERSION}.")
         wanted = {name: columns for name, columns in {**NEEDED, **OPTIONAL}.items() if name in known}
         for name in wanted:
             kind, sql = known[name]
             if kind != "table" or "virtual" in sql.lower()[:20] or _COMPUTED.search(sql):
-                raise self._refused(f"is no export of Nsight Systems: its {name} is no plain table.")
+                raise self._refused(f"is not an export of Nsight Systems: its {name} is not a plain table.")
         self._connection.set_authorizer(_only_reading)
         self._check_version()
         if missing:
@@ -120,7 +120,7 @@ def open_report(path: Path) -> Iterator[Report]:
     where = str(path)
     if any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal")):
         raise FomkitError(
-            where, "is still being written, or was not closed: a journal lies beside it. Export it anew."
+            where, "is still being written, or was not closed: it has a journal file. Export it again."
         )
     try:
         check_file(path)
@@ -311,8 +311,8 @@ def read_nsys(path: Path) -> TraceRows:
     trace = rows_of(found)
     sized = any(row.op.kind not in ("other", "copy") for row in trace.rows)
     message = (
-        "partial: NVTX ranges tell the sizes of tensors only: fp32 is taken as their number format, products have "
-        "no transposition, and convolutions, norms and what else needs more has a time and no sizes"
+        "partial: NVTX ranges state the sizes of tensors only: fp32 is assumed, products have no transposition, "
+        "and convolutions, norms and other ops that need more have a time and no sizes"
         if sized
         else "partial: a table of kernels by name, without sizes; fp32 stands for unknown number formats. "
         f"{RECORD}"

@@ -117,14 +117,14 @@ def _product_rows(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[
 
     bound = [bind(line) for line in lines if line.run]
     if any(len(line.shapes) != 2 or any(len(shape) != 2 for shape in line.shapes) for line in bound):
-        raise FomkitError(where, f"a {_PRODUCT} has other than two matrices. Print it with input_shapes.")
+        raise FomkitError(where, f"a {_PRODUCT} does not have two matrices. Print it with input_shapes.")
     roles = _roles_of_pairs(bound, batch)
     for line in bound:
         fitting = roles.get(line.shapes, [])
         if not fitting or line.run % len(fitting):
             shown = ", ".join("x".join(map(str, shape)) for shape in line.shapes)
             raise FomkitError(
-                where, f"{_PRODUCT} of {shown} is no product of a dense layer at batch {batch}. Check --set batch."
+                where, f"{_PRODUCT} of {shown} is not of a dense layer at batch {batch}. Check --set batch."
             )
         for op in fitting:
             op.count = line.run // len(fitting)
@@ -149,9 +149,7 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
     for line, op, time_s, shaped in _parsed(path):
         if op == _PRODUCT and shaped:
             if not batch:
-                raise FomkitError(
-                    where, "its shapes leave the batch open. Say how large, for example --set batch=100."
-                )
+                raise FomkitError(where, "its shapes leave the batch open. Give it, for example --set batch=100.")
             rows += _product_rows(shaped, batch, f"{where}:{line}")
         else:
             rows.append(Row(TracedOp(op, "other", {}, "fp32", _pass_of(op), ""), [time_s], alone=True, unit=""))
@@ -161,10 +159,10 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
         )
     others = sum(row.op.kind == "other" for row in rows)
     notes = [
-        "traced_time_s: mean time of one run, as tfprof prints it; number formats are not printed, fp32 is taken"
+        "traced_time_s: mean time of one run, as tfprof prints it; number formats are not printed, fp32 is assumed"
     ]
     if others:
-        notes.append(f"partial: {others} types of op are sums without sizes; their pass is told by their name")
+        notes.append(f"partial: {others} types of op are sums without sizes; their pass is guessed by name")
     return trace_table(rows), tuple(notes)
 
 

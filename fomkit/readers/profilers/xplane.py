@@ -148,7 +148,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
             expected = node.count
             found.seen += time.count
             found.expected += expected * steps.steps
-        time_s = steps.mean_s(time, expected)
+        time_s = steps.step_time_s(time, expected)
         fused = bool(node and node.product and "Fused" in time.kernel and node.product not in times.nodes)
         found.fused += fused
         taken = _rows_with_time(name, nodes, fused, loops)
@@ -193,11 +193,11 @@ def joined_notes(joined: JoinedNodes) -> Iterator[str]:
 def gap_notes(joined: JoinedNodes) -> Iterator[str]:
     """Yield notes on times that include other ops, are extrapolated, or are missing."""
     if joined.fused:
-        yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
+        yield f"products that ran fused with the ops after them: {joined.fused}; their row has the time of all"
     if joined.seen < joined.expected:
         yield (
             f"of {joined.expected:,} executions {joined.seen:,} are in the trace (TensorFlow stops recording ops "
-            "that turned out cheap); the mean of those is taken for all"
+            "that turned out cheap); their mean is used for all"
         )
     if joined.unseen:
         yield f"partial: {joined.unseen:,} executions a step in loops were never recorded, and have no time"
@@ -207,12 +207,12 @@ _UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply"
 STAND_IN = "fp32"
 """Number format of ops whose trace states none; the op table has no value for unknown formats."""
 UNKNOWN_FORMAT = (
-    f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
+    f"partial: the trace states neither number format nor arithmetic unit of an op: {STAND_IN} and "
     f"{default_engine('other', STAND_IN)} stand in the op table for unknown ones"
 )
 JOIN = (
-    "its events carry no shapes. For sizes, work and prediction say which model it is of: --graph model.py, the "
-    "file of the Keras model that fomkit profile takes"
+    "its events carry no shapes. For sizes, work and prediction name its model: --graph model.py, the file of "
+    "the Keras model as for fomkit profile"
 )
 
 
@@ -244,7 +244,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneS
         key = (op_of_kernel(time.kernel), scope if pass_name != UPDATE else "", pass_name)
         known = sums.setdefault(key, [0.0, 0.0])
         known[0] += time.count
-        known[1] += steps.mean_s(time)
+        known[1] += steps.step_time_s(time)
     fixed = {"kind": "other", "dtype": STAND_IN, "engine": default_engine("other", STAND_IN)}
     rows = [
         {
@@ -260,7 +260,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneS
     return table_of_rows(rows, "OPS"), steps
 
 
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """Least share of the trace's time, and of the graph's products, that trace and graph must have in common."""
 _LISTED = 5
 
@@ -313,7 +313,7 @@ def model_of_planes(
 
 def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
     """Raise if the trace is of another model than the graph."""
-    if joined.known_share >= LEAST_SHARE and joined.missed <= LEAST_SHARE * joined.products:
+    if joined.known_share >= MIN_SHARE and joined.missed <= MIN_SHARE * joined.products:
         return
     raise FomkitError(
         str(path),

@@ -129,9 +129,7 @@ def _check_kinds(message: Any) -> None:
     """Raise if a known field has another type, which protobuf ignores like an unknown field."""
     for unknown in _unknown_fields()(message):
         if unknown.field_number in message.DESCRIPTOR.fields_by_number:
-            raise PlanesError(
-                f"is damaged: field {unknown.field_number} is of another kind than it must be. {_AGAIN}"
-            )
+            raise PlanesError(f"is damaged: field {unknown.field_number} has the wrong type. {_AGAIN}")
 
 
 def _decode(name: str, content: bytes) -> Any:

@@ -105,12 +105,12 @@ def plane_notes(times: PlaneTimes) -> Iterator[str]:
     """Yield notes on a file of planes and on what was left out, a line each."""
     if times.wrong:
         listed = ", ".join(f"{count:,} {what}" for what, count in times.wrong.items())
-        yield f"partial: of {times.seen:,} events were left out: {listed}"
+        yield f"partial: of {times.seen:,} events these were left out: {listed}"
     yield from times.choices
     if times.loose_s:
         share = times.loose_s / times.time_s
         yield f"partial: {share:.1%} of the time is of kernels that name no op of TensorFlow"
-    yield from (f"the profiler said: {printable(one)}" for one in times.notes)
+    yield from (f"message of the profiler: {printable(one)}" for one in times.notes)
 
 
 def plain_name(name: str) -> str:
@@ -318,7 +318,7 @@ class PlaneSteps:
     step_s: tuple[float, ...]
     cold_s: float | None = None
 
-    def mean_s(self, time: NodeTime, count: float = 0.0) -> float:
+    def step_time_s(self, time: NodeTime, count: float = 0.0) -> float:
         """Return a node's time in a step [s]: the median over steps if its executions fill them, else the mean.
 
         `count`: executions in a step of a node that was not recorded each time: the mean then counts for all.

@@ -65,15 +65,15 @@ COLLECTIVES: Mapping[str, str] = {
     "alltoall": "all_to_all",
 }  # fmt: skip
 NOTES: Mapping[str, str] = {
-    "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of their "
-    "own: warm, without host time. fp8 and nvfp4 products quantise bf16 activations and write bf16; timings of "
-    "the op fp8_block_gemm scale blocks of 128 and stand for that op only.",
+    "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of "
+    "their own: warm, without host time. fp8 and nvfp4 products quantise bf16 activations and write bf16; "
+    "timings of the op fp8_block_gemm scale blocks of 128 and serve that op only.",
     "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
-    "the backend of SGLang that a row names, in a replayed CUDA graph: but for an encoder's it also writes keys "
-    "and values to the cache, and small tensors stay in the L2 cache. Latent attention is that of DeepSeek's "
-    "sizes; a prompt's stands for itself, as the table does not say what the cache is made into first.",
-    "experts": "aiconfigurator's experts are those of one device, gate, up, down and what joins them, inside a "
-    "replayed CUDA graph: m counts the tokens of all devices, b the experts that are here.",
+    "the backend of SGLang that a row names, in a replayed CUDA graph. Except for an encoder it also writes keys "
+    "and values to the cache; small tensors stay in the L2 cache. Latent attention has DeepSeek's sizes; a "
+    "prompt is a separate op, as the table does not state how the cache is expanded.",
+    "experts": "aiconfigurator's experts are those of one device: gate, up, down and the ops between them, in a "
+    "replayed CUDA graph. m counts the tokens of all devices, b the experts of this device.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
     "is nccl-tests' size: the whole of a gather's output and of a scatter's input.",
 }
@@ -254,7 +254,7 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     """
     kind = _kind(path)
     if not kind:
-        raise FomkitError(str(path), "has the columns of none of aiconfigurator's tables. Check its first line.")
+        raise FomkitError(str(path), "does not have the columns of an aiconfigurator table. Check its first line.")
     if kind in NO_KIND:
         what = f"is a table of {NO_KIND[kind]}, for which fomkit has no kind. No row of it was read; leave it out."
         raise FomkitError(str(path), what)
@@ -280,5 +280,5 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     kind = str(columns["kind"])
     count = SectionCount("-", table, imported=len(read), skipped=skipped, reason=reason, kind=kind)
     named = timings.loc[timings["op"] != "", "op"].value_counts()
-    remarks = tuple(f"{many:,} timings stand for the op {op} only." for op, many in named.items())
+    remarks = tuple(f"{many:,} timings serve the op {op} only." for op, many in named.items())
     return ImportedTimings(timings, devices[0], counts=(count,), notes=(NOTES[kind],), remarks=remarks)

@@ -110,8 +110,8 @@ def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
     """Check the user's sizes of a run from ``--set``."""
     wrong = [name for name in sizes if name not in RUN_SIZES]
     if wrong:
-        raise FomkitError(str(path), f"is a log of a network; --set {wrong[0]} says nothing of it, "
-                                     "only --set ranks=N and --set nodes=N do.")  # fmt: skip
+        raise FomkitError(str(path), f"is a log of a network; --set {wrong[0]} does not apply to it. Use only "
+                                     "--set ranks=N and --set nodes=N.")  # fmt: skip
     return sizes
 
 
@@ -121,7 +121,7 @@ def imported(
     """Make timings from a log's rows, and links from its messages from rank to rank."""
     if not rows:
         reasons = "; ".join(count.reason for count in counts if count.reason) or "it ends before its first result"
-        raise FomkitError(str(path), f"has no timing that can be read: {reasons}. Check that the log is whole.")
+        raise FomkitError(str(path), f"has no timing that can be read: {reasons}. Check that the log is complete.")
     names = [row.collective for row in rows]
     columns: dict[str, object] = {
         "kind": "collective",
@@ -198,8 +198,8 @@ def _nccl_columns(path: Path, line: LogLine, below: LogLine) -> list[str]:
         raise FomkitError(f"{path}:{line.number}", f"the header {what}. Expected that of nccl-tests 2.0 to 2.17.")
     if "(us)" not in below.text or "(GB/s)" not in below.text:
         raise FomkitError(
-            f"{path}:{below.number}", "the line below the header does not say (B), (us) and (GB/s). Expected the "
-            "units that nccl-tests 2.0 to 2.17 print.",
+            f"{path}:{below.number}", "the line below the header does not state (B), (us) and (GB/s). Expected "
+                                      "the units that nccl-tests 2.0 to 2.17 print.",
         )  # fmt: skip
     return names
 
@@ -260,9 +260,9 @@ def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
             columns = _nccl_columns(path, line, lines[min(place + 1, len(lines) - 1)])
             if not program:
                 raise FomkitError(
-                    f"{path}:{line.number}", "nothing before this table says which collective was timed. Put the "
-                    "command that was run at the log's top, for example 'all_reduce_perf'; "
-                    f"known are {', '.join(COLLECTIVES)}.",
+                    f"{path}:{line.number}", "no line before this table names the collective that was timed. Put "
+                                             "the command that was run at the log's top, for example "
+                                             f"'all_reduce_perf'; known are {', '.join(COLLECTIVES)}.",
                 )  # fmt: skip
             found.programs.append(COLLECTIVES[program])
             found.finished = False
@@ -282,7 +282,7 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
             "without MPI), or the log holds several runs. Split it, or build with MPI=1 and run again.",
         )  # fmt: skip
     if not ranks and not sizes.get("ranks"):
-        raise FomkitError(str(path), "lists no ranks ('# Rank 0 …'). Say how many ran: --set ranks=8.")
+        raise FomkitError(str(path), "lists no ranks ('# Rank 0 …'). Give their number: --set ranks=8.")
     version_match = next((match for line in lines if (match := _VERSION.search(line.text))), None)
     version = (version_match[1] or version_match[2]) if version_match else ""
     return Run(
@@ -297,12 +297,12 @@ def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> Impor
     if not any(_HEADER.match(line.text) for line in lines):
         at = next(line for line in lines if "algbw" in line.text)
         raise FomkitError(
-            f"{path}:{at.number}", "is no header of nccl-tests 2: those begin with '# size count type'. Logs of "
-            "the tests that came with NCCL 1 are not read.",
+            f"{path}:{at.number}", "is not a header of nccl-tests 2: those begin with '# size count type'. Logs "
+                                   "of the tests that came with NCCL 1 are not read.",
         )  # fmt: skip
     run, found = _nccl_run(path, lines, sizes), _read_tables(path, lines)
     remarks = [] if found.finished else [
-        "The log ends without its summary ('Out of bounds values'): it is cut off; what is whole was read."
+        "The log ends without its summary ('Out of bounds values'): it is cut off; its complete lines were read."
     ]  # fmt: skip
     read, programs = Counter(row.collective for row in found.rows), dict.fromkeys(found.programs)
     counts = [SectionCount("-", name, imported=read[name], kind="collective") for name in programs]
@@ -396,7 +396,7 @@ def _osu_row(
 def _read_section(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[SectionCount]]:
     test = TESTS.get(section.title.lower())
     if test is None:
-        reason = "no test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
+        reason = "not a test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
         return [], [SectionCount("-", section.title, skipped=len(section.rows), reason=reason)]
     unit = "(MB/s)" if test.rate else "(us)"
     if unit not in section.header:
@@ -417,8 +417,8 @@ def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section],
     pairs = all(TESTS.get(section.title.lower(), Test(SEND)).collective in (SEND, STREAM) for section in sections)
     if ranks is None and not pairs:
         raise FomkitError(
-            str(path), "does not say how many ranks ran, as these programs never do. Say it with --set ranks=N, "
-            "or keep the command, 'mpirun -np N …', at the log's top.",
+            str(path), "does not state how many ranks ran, as these programs never do. Give --set ranks=N, or "
+                       "keep the command, 'mpirun -np N …', at the log's top.",
         )  # fmt: skip
     version = next((section.version for section in sections if section.version), "")
     return Run(ranks or 2, sizes.get("nodes") or 1, OSU_HARNESS, "MPI", f"OSU {version}".strip())
@@ -436,7 +436,7 @@ def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimi
         counts += section_counts
     versions = sorted({section.version for section in sections if section.version})
     newer = (one for one in versions if int(one[0]) > _LAST_KNOWN)
-    remarks = [f"Version {one} is newer than those this reader was written after." for one in newer]
+    remarks = [f"Version {one} is newer than the versions that this reader knows." for one in newer]
     if "nodes" not in sizes:
-        remarks.append("The output does not say on how many nodes it ran: one is assumed; else --set nodes=N.")
+        remarks.append("The output does not state the number of nodes: one is assumed; else give --set nodes=N.")
     return imported(path, rows, run, counts, remarks)

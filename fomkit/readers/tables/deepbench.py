@@ -289,7 +289,7 @@ class _SheetReader:
                 layouts = [self._read(block, section, blocks[0].start) for section in SECTIONS[block.key]]
                 self._remark(block, [layout for layout in layouts if layout is not None])
             else:
-                self._skip(block, "it is no section that fomkit knows")
+                self._skip(block, "it is not a section that fomkit knows")
         if not blocks:
             self.counts.append(SectionCount(self.sheet.name, "(no section)", skipped=self.sheet.filled()))
 
@@ -344,7 +344,7 @@ def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> Non
     if not any(one.rows for one in read):
         reasons = dict.fromkeys(count.reason for one in read for count in one.counts if count.reason)
         why = f" Skipped: {' '.join(reasons).rstrip('.')}." if reasons else ""
-        what = f"lists ops and gives no time for any. A workbook of results was expected.{why}"
+        what = f"lists ops without any time. A workbook of results was expected.{why}"
         raise FomkitError(str(path), what)
 
 
@@ -395,7 +395,7 @@ def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> Im
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)
     ranks = sizes.get("ranks") or (int(facts[1]) if facts else None)
     if ranks is None:
-        raise FomkitError(str(path), "has no line 'Num Ranks: N'. Say how many ran: --set ranks=8.")
+        raise FomkitError(str(path), "has no line 'Num Ranks: N'. Give their number: --set ranks=8.")
     header = next((match for line in lines if (match := _HEADER.match(line.text))), None)
     if header is None:
         raise FomkitError(
@@ -403,7 +403,7 @@ def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> Im
             "programs (2016 to 2018). Expected these.",
         )  # fmt: skip
     mean, width = header[1] == "Avg Time", 4 if header[2] else 3
-    note = "mean over ranks, started one behind the other" if mean else "each waited for, whole microseconds"
+    note = "mean over ranks, started one behind the other" if mean else "each awaited, in whole microseconds"
     rows, cut, below = list[LogRow](), 0, 0
     for line in lines:
         words = collectives.numbers_of(line.text)

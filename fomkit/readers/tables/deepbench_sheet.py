@@ -41,7 +41,7 @@ def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
             yield number, str(row[0])
         elif key and near(key, SECTIONS):
             raise FomkitError(
-                where, f"cell A{number} is {row[0]!r}, which is no known section. {nearest_names(key, SECTIONS)}"
+                where, f"cell A{number} is {row[0]!r}, not a known section. {nearest_names(key, SECTIONS)}"
             )
         elif key and any(
             sum(map(bool, map(plain, one[1:]))) >= _HEADER_WORDS for one in sheet.rows[number - 1 : number + 1]

@@ -67,7 +67,7 @@ def read_columns(
                 values[cell] = _bounded_number(cell, f"{path}:{line}", name)
             columns[name].append(values[cell])
     if not lines:
-        raise FomkitError(str(path), "has no row of what was asked for. Check the file.")
+        raise FomkitError(str(path), "has no row of the requested kind. Check the file.")
     index = pd.Index(lines, dtype="int64", name=LINE)
     kinds = {name: "float64" if name in numbers else "object" for name in read}
     return pd.DataFrame({name: pd.Series(columns[name], index, dtype=kinds[name]) for name in read})

@@ -25,11 +25,11 @@ CLASSES: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 """Classes of message sizes [byte], bounds included; long ones first, since training mostly sends long ones."""
 LEVEL = 0.8
-MOST_CONDITION = 1e6
+MAX_CONDITION = 1e6
 """Condition number of the two terms above which the normal equations lose all significant digits."""
-LEAST_ERROR = 0.01
+MIN_ERROR = 0.01
 """Smallest relative error that is assumed for a time."""
-FEWEST = 3
+MIN_SIZES = 3
 """Fewest sizes for a fit: with fewer, a line has no residual to estimate its error from."""
 
 
@@ -75,12 +75,12 @@ def fit_line(timed: Timed) -> LinkLine | None:
     (10.0, 1.0)
     """
     byte, time_s = np.asarray(timed.byte, float), np.asarray(timed.time_s, float)
-    if len(np.unique(byte)) < FEWEST:
+    if len(np.unique(byte)) < MIN_SIZES:
         return None
-    error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, LEAST_ERROR)
+    error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, MIN_ERROR)
     terms = np.column_stack([np.ones(len(byte)), byte])
     weighed = terms / error[:, None]
-    if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MOST_CONDITION:
+    if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MAX_CONDITION:
         return None  # one message outweighs all others, so latency and rate cannot be separated
     used = [0, 1]
     values, half = _least_squares(terms, time_s, error, used)

@@ -351,9 +351,9 @@ def _counts(rows: pd.DataFrame, flagged: pd.Series[bool], hidden: pd.Series[bool
 
 def _remark(device: str, harness: Harness) -> str:
     words = dict.fromkeys(harness.cost_s, " (carried over)") | dict.fromkeys(harness.fitted, "")
-    words |= dict.fromkeys(harness.shares, " (as other devices' tables have it beside element-wise ops)")
+    words |= dict.fromkeys(harness.shares, " (by its ratio to element-wise ops in other devices' tables)")
     costs = ", ".join(f"{op} {cost * 1e6:.0f}{words[op]}" for op, cost in sorted(harness.cost_s.items()))
-    no_fit = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
+    no_fit = "" if harness.fitted else " No element-wise op has enough long timings to fit it."
     return f"{device}: fixed cost of the harness by op [us]: {costs}.{no_fit}"
 
 
@@ -371,6 +371,6 @@ def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
     hidden = ~flagged & (computed["seconds"] < RESOLUTION * rows["op"].map(dict(harness.floor_s)).fillna(0.0))
     used = rows[~flagged & ~hidden]
     if not len(used):
-        raise FomkitError(str(path), f"has no timing of {device} that is longer than its harness. Check the file.")
+        raise FomkitError(str(path), f"has no timing of {device} above the harness cost. Check the file.")
     timings, counts = _timings(used, device, harness, path), _counts(rows, flagged, hidden)
     return ImportedTimings(timings, device, counts=counts, notes=NOTES, remarks=(_remark(device, harness),))

@@ -89,16 +89,16 @@ def _makers(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
 
 
 _TWICE = "two kernels in one time: without a norm after attention both branches are added at once"
-_WHICH = "the file does not say which norm: there is none after attention"
+_WHICH = "the file does not state which norm: there is none after attention"
 _SHORT = "less than 3 us, in whole microseconds"
-_MASKED = "several kernels in one time: a worker masks the words that others hold"
+_MASKED = "several kernels in one time: a worker masks the tokens that others hold"
 
 
 def _why_left_out(piece: str, rows: pd.DataFrame, seconds: pd.Series[float], *, second: bool) -> pd.Series[str]:
     """Return for each row why it is not the timing of one op; "" if it is."""
     why = seconds.map(lambda _: "")
     least, most = (rows[one.format(piece)] / 1e3 for one in (_LEAST, _MOST))
-    why = why.mask((seconds < least * 0.999) | (seconds > most * 1.001), "a median outside its least and most")
+    why = why.mask((seconds < least * 0.999) | (seconds > most * 1.001), "a median outside its range")
     if piece == "emb":
         why = why.mask(rows[_WORKERS] > 1, _MASKED)
     if piece in ("add", "input_layernorm") and not second:
@@ -162,7 +162,7 @@ def _layer_pieces(path: Path) -> ImportedTimings:
     table = pd.concat(parts)
     if not len(table):
         raise FomkitError(
-            str(path), "has no time that a microsecond's clock can tell. Check that the file is whole."
+            str(path), "has no time that a clock of microseconds resolves. Check that the file is complete."
         )
     fixed = {"dtype": "fp16", "repeats": 20.0, "harness_s": 0.0}
     given = {str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table}
@@ -186,7 +186,7 @@ def _vidur_collectives(path: Path) -> ImportedTimings:
     words = [name for name in read_header(path) if name.startswith("time_stats.") and name.endswith(".median")]
     if len(words) != 1:
         raise FomkitError(
-            f"{path}:1", "has not the median of one collective. Expected time_stats.all_reduce.median."
+            f"{path}:1", "does not have the median of one collective. Expected time_stats.all_reduce.median."
         )
     sizes = ("num_workers", "size", "devices_per_node")
     rows = read_columns(path, ("collective",), (*sizes, words[0]))
@@ -206,7 +206,7 @@ def _vidur_collectives(path: Path) -> ImportedTimings:
     counts = [SectionCount("-", str(name), imported=int(many), kind="collective")
               for name, many in read["collective"].value_counts().items()]  # fmt: skip
     if skipped.any():
-        counts.append(SectionCount("-", "others", skipped=int(skipped.sum()), reason="no collective fomkit reads"))
+        counts.append(SectionCount("-", "others", skipped=int(skipped.sum()), reason="unknown collective"))
     return ImportedTimings(
         make_timings(columns, read.index, path), "", counts=tuple(counts), notes=(_COLLECTIVES,)
     )
@@ -252,8 +252,8 @@ def read_vtrain(path: Path) -> ImportedTimings:
     ranks = round(2 / (2 - median)) if 0.9 < median < 1.999 else 0
     if ranks < 2 or abs(2 * (ranks - 1) / ranks / median - 1) > TOLERANCE:
         raise FomkitError(
-            str(path), f"its rates on the bus are {median:.3g} times bytes over time, which no number of ranks "
-            "makes (2 × (n − 1) / n). Check its units: bytes, ns, GB/s.",
+            str(path), f"its bus rates are {median:.3g} times bytes over time, which no number of ranks gives "
+                       "(2 × (n − 1) / n). Check its units: bytes, ns, GB/s.",
         )  # fmt: skip
     factor = 2 * (ranks - 1) / ranks
     kept = [one for one in found if abs(one.factor / factor - 1) <= TOLERANCE]
@@ -267,5 +267,5 @@ def read_vtrain(path: Path) -> ImportedTimings:
     wrong = len(found) - len(kept)
     reason = "size, time and rate that do not agree" if wrong else ""
     count = SectionCount("-", "all_reduce", imported=len(kept), skipped=wrong, reason=reason, kind="collective")
-    remark = f"The rates are those of {ranks} ranks; they are taken to be of one node."
+    remark = f"The rates are those of {ranks} ranks, assumed to be on one node."
     return ImportedTimings(timings, "", {"Ranks": str(ranks)}, (count,), remarks=(remark,))
