@@ -65,14 +65,14 @@ def test_a_fom_says_what_its_rates_leave_out() -> None:
     assert lines["P1B3"]["excludes"] == ["input", "start_up"]
     assert lines["P1B3"]["machines"]["v100"]["excludes"] == ["input", "start_up"]
     text = run("fom", "candle", "--target", "v100").output
-    assert "units/day are upper bounds, nobody stated: input, start_up" in text
+    assert "units/day are upper bounds; not stated: input, start_up" in text
     given = content_of("fom", "lecture")
     assert given["fom"]["excludes"] == given["lines"][0]["excludes"] == []
     other = content_of("estimate", "resnet50", "--target", "v100", "--baseline", "p100")
     assert other["fom"]["excludes"] == ["input", "start_up", "validation"]
 
 
-ALONE = "xeon-6980p alone leaves out host_launch, which flatters it"
+ALONE = "only xeon-6980p excludes host_launch, which favours it"
 
 
 def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
@@ -88,7 +88,7 @@ def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
     turned = fomkit.estimate_all([study[0]], [study[2]], study[1])
     assert turned.content()["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
     same = fomkit.estimate_all([study[0]], ["v100"], study[2])
-    assert "alone leaves out" not in same.summary()
+    assert "which favours it" not in same.summary()
     assert not same.content()["fom"]["excludes_alone"]
 
 
@@ -337,7 +337,7 @@ def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:
     flat = " ".join(done.output.split())
     assert "the device explains" in flat
     assert "0.2% of a measured run" in flat
-    assert "modelled rates are upper bounds, nobody stated: input" in flat
+    assert "modelled rates are upper bounds; not stated: input" in flat
     cells = content_of("compare", "p1b3", "tc1", "--grid", "-t", "v100")["cells"]
     modelled = {one["model"]: one for one in cells if one["basis"] == "modelled" and one["mode"] == "train"}
     assert modelled["p1b3"]["explained"] == pytest.approx(0.0024, abs=2e-4)
@@ -352,11 +352,11 @@ def test_a_workbook_and_its_review_keep_it(tmp_path: Path) -> None:
     assert run(*words, "-o", str(one), "--for", "v100").exit_code == 1
     for path in (whole, one):
         cells = [str(row[0].value) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(max_row=12)]
-        assert "caveat: units/day are upper bounds, nobody stated: input, start_up" in cells
+        assert "caveat: units/day are upper bounds; not stated: input, start_up" in cells
         assert any("explains less than half of a measured run of P1B1" in cell for cell in cells)
         assert any("no verdict is given" in cell for cell in cells)
     told = content_of("review", str(whole), "--issued", str(whole))["caveats"]
-    assert told[0] == "units/day are upper bounds, nobody stated: input, start_up"
+    assert told[0] == "units/day are upper bounds; not stated: input, start_up"
     assert "caveat: units/day are upper bounds" in run("review", str(whole), "--issued", str(whole)).output
 
 
@@ -377,7 +377,7 @@ def test_a_campaign_of_a_frozen_line_and_an_acceptance_keep_it(tmp_path: Path) -
     rows.write_text(f"{head}p1b3,v100,step_s,0.0018,100,fp32,1,device,measured\n", encoding="utf-8")
     accepted = ("accept", str(first), "--committed", "v100", "--measured", str(rows))
     assert content_of(*accepted)["lines"][0]["excludes"] == ["input", "start_up"]
-    assert "modelled commitments are upper bounds, nobody stated: input, start_up" in run(*accepted).output
+    assert "modelled commitments are upper bounds; not stated: input, start_up" in run(*accepted).output
 
 
 # --- what no device holds ----------------------------------------------------------------------------------------

@@ -491,12 +491,12 @@ def test_more_nodes_may_need_more_epochs() -> None:
     ("words", "said"),
     [
         (["--price", "4.56/h per node, 2018-04-01"], "which has no currency"),
-        (["--price", "$4.56/h per node, 2018-04-01"], "which is no money for a time"),
-        (["--price", "4.56 $/h per node, 2018-04-01"], "'$' is no code of a currency"),
-        (["--price", "4.56 USD per node, 2018-04-01"], "does not say for how long"),
+        (["--price", "$4.56/h per node, 2018-04-01"], "which is not a price per time"),
+        (["--price", "4.56 $/h per node, 2018-04-01"], "'$' is not a currency code"),
+        (["--price", "4.56 USD per node, 2018-04-01"], "which has no time"),
         (["--price", "4.56 USD/month per node, 2018-04-01"], "'month' is not one of h, d, min, s"),
-        (["--price", "4.56 USD/h, 2018-04-01"], "does not say what is paid for"),
-        (["--price", "4.56 USD/h per rack, 2018-04-01"], "'rack' is nothing to pay for"),
+        (["--price", "4.56 USD/h, 2018-04-01"], "does not state what the price is for"),
+        (["--price", "4.56 USD/h per rack, 2018-04-01"], "'rack' has no price"),
         (["--price", "4.56 USD/h per node"], "has no date; prices change"),
         (["--price", "4.56 USD/h per node, April"], "the price's date is 'April'"),
         (["--price", "4.56 USD/h per node, 2018-02-30"], "the price's date is '2018-02-30'"),
@@ -505,23 +505,23 @@ def test_more_nodes_may_need_more_epochs() -> None:
         (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "ends in another currency"),
         (["--price", "4 USD/h per system, 2018-04-01"], "Add '--scope system'"),
         (["--once", "compile"], "is no new name with a share or a time"),
-        (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is no currency in use by ISO 4217"),
-        (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is still to come"),
+        (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is not a current currency code of ISO 4217"),
+        (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is in the future"),
         (["--once", "compile=40"], "'40' has no unit. Write a time, such as compile=40s, or a share"),
         (["--once", "compile=40 epochs"], "'epochs' is not a unit of time_s"),
         (["--once", "start-up=40 s"], "is stated by mine already"),
         (["--carbon", "0.4, operator"], "which has no unit"),
-        (["--carbon", "0.4 kg/kWh"], "does not say where it is from"),
+        (["--carbon", "0.4 kg/kWh"], "has no source"),
         (["--carbon", "0 kg/kWh, operator"], "A value above 0 was expected"),
         (["--pue", "1.2, operator"], "is for carbon. Add --carbon"),
         (["--to-wall", "1.2, meter"], "is for carbon. Add --carbon"),
         (["--carbon", "0.4 kg/kWh, me", "--pue", "0.9, me"], "1 or more was expected"),
-        (["--carbon", "0.4 kg/kWh, me", "--pue", "nan, me"], "'nan' is no plain number"),
-        (["--carbon", "0.4 kg/kWh, me", "--pue", "1e999, me"], "'1e999' is no plain number"),
+        (["--carbon", "0.4 kg/kWh, me", "--pue", "nan, me"], "'nan' is not a number"),
+        (["--carbon", "0.4 kg/kWh, me", "--pue", "1e999, me"], "'1e999' is not a number"),
         (["--carbon", "0.4 kg/kWh, me", "--to-wall", "1.6, 2 to 3, me"], "low ≤ value ≤ high"),
-        (["--carbon", "0.4 kg/kWh, me", "--to-wall", "much, me"], "'much' is no plain number"),
+        (["--carbon", "0.4 kg/kWh, me", "--to-wall", "much, me"], "'much' is not a number"),
         (["--carbon", "0.4 kg/kWh, me", "--pue", "1e300, me"], "more than 100"),
-        (["--claimed", "fast"], "is no new name with a factor"),
+        (["--claimed", "fast"], "is not a new name with a factor"),
         (["--claimed", "fast=-2", "--baseline", "p100"], "Give a factor of 1e-06 to 1e+06"),
         (["--baseline", "mine.yaml"], "is the baseline and the target"),
         (["--batch", "800", "--to-accuracy", "epochs.csv"], "covers batches 50 to 400"),
@@ -540,12 +540,16 @@ def test_bad_input_is_told(words, said) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("rate: 4.56 USD/h", "rate: 4.56", r"mine.yaml:\d+: price.rate is 4.56, which is no money for a time"),
-        ("rate: 4.56 USD/h", "rate: 4.56 USD", "does not say for how long"),
+        ("rate: 4.56 USD/h", "rate: 4.56", r"mine.yaml:\d+: price.rate is 4.56, which is not a price per time"),
+        ("rate: 4.56 USD/h", "rate: 4.56 USD", "which has no time"),
         (", date: 2018-04-01", "", "price.date is missing"),
         ("date: 2018-04-01", "date: 2018", "price.date is 2018"),
         ("date: 2018-04-01", "date: last week", r"mine.yaml:\d+: the price's date is 'last week'"),
-        ("date: 2018-04-01", "date: 2099-04-01", r"mine.yaml:\d+: the price's date is 2099-04-01, which is still"),
+        (
+            "date: 2018-04-01",
+            "date: 2099-04-01",
+            r"mine.yaml:\d+: the price's date is 2099-04-01, which is in the future",
+        ),
         ("low: 4 USD/h, high: 5 USD/h", "low: 4 XXZ/h, high: 5 XXZ/h", "ends in another"),
         (
             "rate: 4.56 USD/h, low: 4 USD/h, high: 5 USD/h",
@@ -572,10 +576,10 @@ def test_a_bad_price_in_a_profile(folder, old, new, said) -> None:
         ("batch,epochs\n1,2\n", "the column 'metric' is missing"),
         (CURVE.replace("50,15,14,17", "50,15,16,17"), r"e.csv:2: must have low ≤ epochs ≤ high"),
         (CURVE.replace("50,15,14,17", "50,15,14,"), r"e.csv:2: must have low ≤ epochs ≤ high"),
-        (CURVE.replace("400,30", "50,30"), r"e.csv:3: batch 50 stands here a second time"),
+        (CURVE.replace("400,30", "50,30"), r"e.csv:3: batch 50 is listed twice"),
         (
             CURVE.replace("0.1,made up\n400", "0.2,made up\n400"),
-            r"e.csv:3: the target is 0.1, and above it is 0.2",
+            r"e.csv:3: the target is 0.1, but 0.2 in the first row",
         ),
         (CURVE.replace("50,15", "50.5,15"), "Expected a whole number"),
         (CURVE.replace("50,15", "50,-15"), "epochs is -15"),
@@ -601,7 +605,7 @@ def test_any_text_is_read_or_refused(text) -> None:
 
 
 def test_claims_need_names() -> None:
-    with pytest.raises(FomkitError, match=r"--claimed 'a=2': is no new name"):
+    with pytest.raises(FomkitError, match=r"--claimed 'a=2': is not a new name"):
         parse_claims(["a=1", "a=2"])
     assert combine({}, Span.exact(2.0)).naive == 1
 

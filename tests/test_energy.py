@@ -358,7 +358,7 @@ def test_a_profile_says_the_same_once_saved(write: Write, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("  process: 45 nm\n", "", "without the process node"),
+        ("  process: 45 nm\n", "", "needs the process node"),
         ("process: 45 nm", "process: 45", "has no unit"),
         ("2.3 pJ/flop", "2.3 pJ", "not a unit of joule_per_flop"),
         ("2.3 pJ/flop", "12 pJ/flop", "low ≤ value ≤ high"),

@@ -532,7 +532,7 @@ def test_mistakes_in_a_lines_job_are_told_with_their_line(own: Path) -> None:
     with pytest.raises(FomkitError, match=r"own\.suite\.yaml:\d+, layout: 'tensors' is not part of a layout"):
         load_suite(own)
     own.write_text(own.read_text().replace("model: megatron/gpt-175b", "given: {new: 5 h}"), encoding="utf-8")
-    with pytest.raises(FomkitError, match="line 'LARGE' spreads a model over nodes and names none"):
+    with pytest.raises(FomkitError, match="line 'LARGE' has nodes or a layout, but no model"):
         load_suite(own)
 
 
@@ -624,7 +624,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is no number of nodes. Give a whole number, 1 to 1e+15, or fill"),
      (["--nodes", "0"], "nodes: 0 is no number of nodes"),
-     (["--nodes", "fill"], "does not say how many nodes it has"),
+     (["--nodes", "fill"], "the number of nodes is not stated"),
      ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
      (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
 )  # fmt: skip

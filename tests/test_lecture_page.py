@@ -96,7 +96,7 @@ def test_the_lectures_own_model_reaches_the_last_step() -> None:
     ratio = found.merits[0].value
     assert f"÷ 1.8794 = {ratio.value:.2f} times ({ratio.low:.1f} … {ratio.high:.1f})" in told[11]
     # Each side leaves something out that the other counts: the ratio is a bound in neither direction.
-    assert "v100 alone leaves out work that is not in the profile; x86-lecture alone leaves out host" in told[11]
+    assert "only v100 excludes work that is not in the profile; only x86-lecture excludes host" in told[11]
     assert "at most" not in told[11]
     assert told[5].startswith("nothing | ")
     # The update alone reads and writes more than the products' operands: it is the larger part on a GPU.
@@ -130,7 +130,7 @@ def test_without_epochs_the_ratio_is_of_steps() -> None:
 def test_what_one_side_alone_leaves_out_makes_the_ratio_a_bound(target: str, baseline: str, words: str) -> None:
     last = list(cells(fomkit.estimate_all(["p1b3"], [target], baseline=baseline)))[11][2]
     assert last.startswith(words)
-    assert ("x86-lecture alone leaves out host_launch" in last) == bool(words)
+    assert ("only x86-lecture excludes host_launch" in last) == bool(words)
     assert ("at least" in last) + ("at most" in last) == bool(words)
 
 

@@ -157,7 +157,7 @@ def test_a_board_that_timed_no_latent_cache_hears_those_that_did(machines):
     """The board's own decoding uses another kernel, which is 2.4 times as fast on L40S."""
     found = add_times(add_costs(pd.DataFrame([LATENT])), with_fits(machines["a100-sxm"]))
     assert found["time_source"].tolist() == ["roofline"]
-    assert "usual for latent/matrix" in found["evidence"][0]
+    assert "typical of latent/matrix" in found["evidence"][0]
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -377,15 +377,15 @@ def test_start_up_with_an_end_of_nothing_is_no_mistake():
 def test_one_channel_is_taken_and_said_and_of_several_none():
     one = replace(MACHINE, links=(LINKS[1], *classes()))
     assert Network(one).ends("node", 2**20).value.alpha_s == 5e-4
-    assert link_notes(one, "")[0] == "links of tier node are those of gloo, the only channel there"
+    assert link_notes(one, "")[0] == "links of tier node: using gloo, the only channel stated"
     assert "up to 67,108,864 byte" in link_notes(one, "")[1]
     assert link_notes(MACHINE, "") == []
     several = replace(MACHINE, links=(*classes(), *classes(channel="nccl")))
-    with pytest.raises(FomkitError, match=r"m: has links of tier 'node' by 2 channels, and none was asked for"):
+    with pytest.raises(FomkitError, match=r"m: has links of tier 'node' for 2 channels, and no channel is given"):
         Network(several).ends("node", 1024)
     assert Network(several, "nccl").ends("node", 1024).value.alpha_s == 5e-5
     with pytest.raises(
-        FomkitError, match=r"no link of tier 'node' of channel 'mpi', only of --layout channel=gloo or"
+        FomkitError, match=r"no link of tier 'node' of channel 'mpi', only --layout channel=gloo or"
     ):
         Network(several, "mpi").ends("node", 1024)
     # A link that names no channel stands for all that do.

@@ -127,7 +127,7 @@ def test_one_device_needs_no_node_and_two_send_each_other_half(machine, p1b3):
     lone = replace(machine, node_devices=None)
     found = stepper_of(p1b3, lone, Layout(), Options())
     assert found.at(1, 100).sent_byte == {"replicas": 0}
-    with pytest.raises(FomkitError, match="how many devices a node has"):
+    with pytest.raises(FomkitError, match="the number of devices in a node is not stated"):
         found.at(2, 200)
     two = stepper_of(p1b3, machine, Layout(), Options())
     # Around a ring of two goes a half twice: to add it up, and to hand it out.
@@ -410,7 +410,7 @@ def test_experts_that_cannot_be_shared_are_refused(machine, mixed):
     found = scale(mixed, machine, ScalingSpec([1, 2, 3], Layout(expert=4, tensor=4)))
     for curve in found.curves:
         assert [nodes for nodes, _ in curve.refused] == [1, 3]
-        assert "do not divide into groups of expert 4. Take a multiple of 16 devices" in curve.refused[0][1]
+        assert "do not divide into groups of expert 4. Use a multiple of 16 devices" in curve.refused[0][1]
 
 
 def test_a_dense_transformer_is_as_it_was(machine):
@@ -494,7 +494,7 @@ def test_nodes_are_whole_and_ranges_double():
         (["--link", "system, 5 us, 25, each"], "has no unit"),
         (["--link", ", 5 us, 25 GB/s, each"], "the tier '' is not one"),
         (["--link", "system, 5 us, 25 GB/s, "], "the direction is ''"),
-        (["--link", "system, 5 us, 0 GB/s, each"], "bandwidth is 0 B/s, over which nothing arrives"),
+        (["--link", "system, 5 us, 0 GB/s, each"], "bandwidth is 0 B/s"),
         (["--link", "system, 5 us, 1 GB/s, each, grpc, 0 GB/s"], "serialise is 0 B/s"),
         (["--nodes", "0.5"], "is no whole number"),
         (["--nodes", "-2"], "is no whole number"),
@@ -532,7 +532,7 @@ def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
 def test_a_recipe_that_is_a_models_profile_already_is_told_what_to_do(tmp_path):
     save_model(load_model("p1b3"), path := tmp_path / "p1b3.yaml")
     with pytest.raises(
-        FomkitError, match=r"p1b3.yaml:1: is a model's profile already. Estimate it: fomkit estimate"
+        FomkitError, match=r"p1b3.yaml:1: is already a model profile. Estimate it: fomkit estimate"
     ):
         load_recipe(path)
 
@@ -719,7 +719,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
         "scaling", "candle/p1b3", "-t", "v100", "--nodes", "1", "--node-devices", "2", "--link", gloo
     )
     assert code == 0, output
-    assert "note: links of tier node are those of gloo, the only channel there" in output
+    assert "note: links of tier node: using gloo, the only channel stated" in output
     mpi = gloo.replace("gloo", "mpi")
     code, output = run(
         "scaling",
@@ -764,7 +764,7 @@ def test_layout_files(root, tmp_path):
         zero=1, overlap=False, compression=0.5
     )
     path.write_text(path.read_text().replace("25 GB/s", "0 GB/s"))
-    with pytest.raises(FomkitError, match=r"l\.yaml:3: bandwidth is 0 B/s, over which nothing arrives"):
+    with pytest.raises(FomkitError, match=r"l\.yaml:3: bandwidth is 0 B/s"):
         load_layout(path)
     for wrong, said in (("tier: system, ", "tier"), ("direction: each, ", "direction")):
         path.write_text((root / "validation" / "megatron" / "hdr.layout.yaml").read_text().replace(wrong, ""))

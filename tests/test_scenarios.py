@@ -323,7 +323,7 @@ def test_a_machine_with_stated_facts_is_the_machine_of_a_scenario_and_says_so() 
     assert one.machine.name == "mine"
     assert one.coverage["measured"] == one.coverage["interpolated"] == 0 < one.coverage["transferred"]
     assert [note for note in one.deviations if note.startswith("stated by you: with_(")] == list(faster.notes[-1:])
-    assert "timings of v100 as built are carried over" in one.deviations[-1]
+    assert "timings of v100 as built are rescaled" in one.deviations[-1]
     assert built == fomkit.machine("v100")
     assert built.device.byte_per_s is not None
     assert built.device.byte_per_s.value == 9e11
@@ -358,7 +358,7 @@ def test_a_stated_machine_survives_its_file(tmp_path) -> None:
     [
         (
             {"bandwith": "1 TB/s"},
-            "with_(bandwith=…): is no fact that can be stated. The nearest names are 'bandwidth'.",
+            "with_(bandwith=…): is not a fact that can be stated. The nearest names are 'bandwidth'.",
         ),
         ({"bandwidth": "1.2"}, "with_: bandwidth is '1.2', which has no unit. Write, for example, '900 GB/s'."),
         ({"bandwidth": 0}, "v100: byte_per_s is 0. Give a finite number above 0."),
@@ -376,7 +376,7 @@ def test_a_stated_machine_survives_its_file(tmp_path) -> None:
         ({"nodes": 10**5000}, "with_: nodes is a number far too large. Give a whole number of 1 or more."),
         (
             {"bandwidth": "1 TB/s", "byte_per_s": 2e12},
-            "with_: 'bandwidth' and 'byte_per_s' are one fact. State it once.",
+            "with_: 'bandwidth' and 'byte_per_s' are the same fact. State it once.",
         ),
     ],
 )
@@ -390,7 +390,7 @@ def test_what_cannot_be_stated_of_a_machine_is_one_message(stated, message) -> N
 def test_what_is_stated_by_position_is_a_mapping(noun: str) -> None:
     whole = {"machine": fomkit.machine("v100"), "model": fomkit.model("p1b3")}[noun]
     for wrong in ("x", 3, {1: 2}, ["nodes"]):
-        with pytest.raises(FomkitError, match="is no mapping of facts by name"):
+        with pytest.raises(FomkitError, match="is not a mapping of facts by name"):
             whole.with_(wrong)
     with pytest.raises(FomkitError, match="'title' and 'title' are one fact"):
         whole.with_({"title": "a"}, title="b")
@@ -402,7 +402,7 @@ def test_what_is_stated_again_is_one_note_of_all_of_it() -> None:
     built, model = fomkit.machine("v100"), fomkit.model("p1b3")
     mine = built.with_(bandwidth="1 TB/s", name="mine")
     again = mine.with_(launch="4 us", nodes=2).with_(byte_per_s=1.5e12)
-    carried = "timings of v100 as built are carried over, each op at its utilisation"
+    carried = "timings of v100 as built are rescaled, each op at the same utilisation"
     assert again.notes[: len(built.notes)] == built.notes
     assert again.notes[len(built.notes) :] == (
         f"stated by you: with_(byte_per_s=1500000000000.0, launch='4 us', nodes=2); {carried}",

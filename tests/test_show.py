@@ -355,7 +355,7 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (tmp_path / folder / "twin.yaml").write_text(text_of)
     done = fomkit("twin", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is a model and a machine" in done.stderr
+    assert "is both a model and a machine" in done.stderr
     for path in ("model_profiles/twin.yaml", "machine_profiles/twin.yaml"):
         assert path in done.stderr
     assert "Titan" in text("machine_profiles/twin.yaml", cwd=tmp_path)

@@ -139,7 +139,7 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
     [
         (["estimate", "{}/net.ops.csv", "-t", "v100"], "is a table, no model profile. fomkit makes a"),
         (["estimate", "p1b3", "-t", "{}/net.ops.csv"], "is a table, no machine profile. fomkit makes"),
-        (["estimate", "{}/nett.yaml", "-t", "v100"], "profile of this name. In that folder are 'net.yaml'."),
+        (["estimate", "{}/nett.yaml", "-t", "v100"], "profile of this name. That folder has 'net.yaml'."),
         (["predict", "{}/net.yaml", "-t", "v100", "-o", "{}/out.csv"], "is a profile, no table of ops. Give"),
         (["profile", "{}/net.ops.csv"], ".py. Of tables and traces 'fomkit import' makes profiles."),
         (["show", "p1b3", "v100"], "show: 'v100' is more than it takes. 'fomkit show -h' says what it takes."),

@@ -342,7 +342,7 @@ def test_money_is_that_of_cost_at_the_machines_price(per, spread) -> None:
     said = swept.summary()
     assert "price: of 2024-01-01, in USD per" in said
     unstated = ", ".join(swept.content["excludes"])
-    assert f"rates are upper bounds, nobody stated: {unstated}; times and costs are lower bounds" in said
+    assert f"rates are upper bounds; not stated: {unstated}; times and costs are lower bounds" in said
 
 
 def test_a_price_of_the_whole_system_is_no_price_of_a_device() -> None:

@@ -284,7 +284,7 @@ def alone_text(alone: Mapping[str, Sequence[str]]) -> str:
     """Write which side of a ratio leaves out terms of the other, which flatters it; "" where neither does.
 
     >>> alone_text({"tpu": ["host_launch"]})
-    'tpu alone leaves out host_launch, which flatters it'
+    'only tpu excludes host_launch, which favours it'
     """
-    said = (f"{name} alone leaves out {', '.join(terms)}, which flatters it" for name, terms in alone.items())
+    said = (f"only {name} excludes {', '.join(terms)}, which favours it" for name, terms in alone.items())
     return "; ".join(said)

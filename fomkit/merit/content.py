@@ -195,7 +195,7 @@ def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, 
     partial = {"work that is not in the profile" for note in one.model.notes if note.startswith(PARTIAL)}
     more, less = ({*at.excludes} | (partial if at.basis == "modelled" else set()) for at in (one, baseline))
     left = left_out_alone([((baseline.machine.name, less), (one.machine.name, more))])
-    alone = [f"{name} alone leaves out {', '.join(terms)}" for name, terms in left.items()]
+    alone = [f"only {name} excludes {', '.join(terms)}" for name, terms in left.items()]
     bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""
     ratio_text = f"{bound}{equation(terms, ratio.value, 'times', 4)} ({interval(span_content(ratio), None)})"
     many = f" over {len(merit.ratios)} models" if merit is not None and len(merit.ratios) > 1 else ""

@@ -222,10 +222,10 @@ def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> 
     if job.nodes is not None and machine.node_devices is None:
         raise FomkitError(
             machine.name,
-            "does not say how many devices a node has. Add 'node: {devices: …}', or give --node-devices.",
+            "the number of devices in a node is not stated. Add 'node: {devices: …}', or give --node-devices.",
         )
     if job.nodes == "fill" and machine.system_nodes is None:
-        raise FomkitError(machine.name, "does not say how many nodes it has. Add 'system: {nodes: …}'.")
+        raise FomkitError(machine.name, "the number of nodes is not stated. Add 'system: {nodes: …}'.")
     if job.nodes is None:
         return model.run.devices_per_run
     if job.nodes == "fill":
@@ -250,7 +250,7 @@ def _runs_at_once(machine: Machine, devices: int, scope: Scope, where: str) -> i
     return at_once
 
 
-OF_ONE_RUN = "{} does not say how many nodes it has: units a day are those of the nodes of one run"
+OF_ONE_RUN = "the number of nodes of {} is not stated: units/day are those of the nodes of one run"
 
 
 def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Estimate:

@@ -428,7 +428,7 @@ def fit_timings(
     the same fits. Raises FomkitError if flop or byte is missing.
     """
     if not {"flop", "byte"} <= set(timings.columns):
-        raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
+        raise FomkitError("fit_timings", "the timings have no columns flop and byte. Call add_costs first.")
     timings = row_major(timings)
     tables: dict[FamilyName, pd.DataFrame] = {}
     for name, _ in families(timings):

@@ -96,7 +96,7 @@ def add_up(parts: Parts, wanted: Indices) -> Answers:
     def evidence(place: int) -> str:
         at = int(longest[place])
         text = parts.answers.evidence(int(parts.at[at]))
-        return f"sum of {pieces[place]:g} parts; the longest, {op.at(at)}: {text}"
+        return f"sum of {pieces[place]:g} parts; longest part {op.at(at)}: {text}"
 
     limit = parts.answers.limit.taken(parts.at[longest])
     return Answers(owners[places], total[:, places], Words(weakest, TIME_SOURCES), limit, evidence)
@@ -209,8 +209,8 @@ def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float
     def evidence(place: int) -> str:
         if place not in drawn:
             return found.evidence(place)
-        as_much = f"what moves as much ({found.source.at(place)}, {found.evidence(place)})"
-        return f"{drawn[place]:.2f} × {as_much}, for its random numbers"
+        as_much = f"an op of this traffic ({found.source.at(place)}, {found.evidence(place)})"
+        return f"{drawn[place]:.2f} × {as_much}, with the drawing of random numbers"
 
     source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
     return Answers(found.index, times, source, found.limit, evidence)

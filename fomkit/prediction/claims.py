@@ -342,15 +342,15 @@ def _least(similar: Sequence[Slip], seen: Claims) -> Slip:
 def words_of(slip: Slip | None, device: Device) -> Words:
     """Write where a slip is, its cause, its size, and the remedy."""
     if slip is None:
-        remedy = "Correct the rows, or leave them out; they may be of other ops, formats or engines than they say."
-        return Words("timings", "timings and facts do not fit, and no single slip explains it", "", remedy)
+        remedy = "Correct or remove the rows; their ops, formats or engines may be wrong."
+        return Words("timings", "timings and facts disagree, and no single mistake explains it", "", remedy)
     factor, unit = max(slip.factor, 1 / slip.factor), _UNITS.get(abs(round(math.log10(slip.factor))), "")
     about = f"about {factor:,.0f} ×"
     if slip.of == "times" and slip.factor < 1:
-        like = f"the times look like {unit}" if unit else "the times are too long"
+        like = f"the times seem to be in {unit}" if unit else "the times are too long"
         return Words("timings", like, f"{about} too long", "Write seconds into time_s.")
     if slip.of == "times":
-        like = f", as if seconds had been taken for {unit}" if unit else ""
+        like = f", as if seconds had been read as {unit}" if unit else ""
         return Words("timings", f"the times are too short{like}", about, "Write seconds into time_s.")
     more = "low" if slip.factor > 1 else "high"
     fact, dimension, field = device.byte_per_s, "byte_per_s", "device.memory.bandwidth"
@@ -367,6 +367,6 @@ def words_of(slip: Slip | None, device: Device) -> Words:
     else:
         name = f"the peak of {shown[0]}" if shown else "the memory bandwidth"
         cause = f"{name}, {stated}, looks too {more}"
-    bits = ", bits for bytes?" if slip.factor == 8 else ""
-    size = f"{about}{bits}: with {likely} the timings fit the other facts"
+    bits = ", bits instead of bytes?" if slip.factor == 8 else ""
+    size = f"{about}{bits}: with {likely} the timings agree with the other facts"
     return Words("facts", cause, size, f"Correct {field}.")

@@ -344,7 +344,10 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
 
     def evidence(place: int) -> str:
-        return f"{share[place]:.3g} × that on {built.name} as built, same utilisation ({answers.evidence(place)})"
+        return (
+            f"{share[place]:.3g} × the time on {built.name} as built, equal utilisation "
+            f"({answers.evidence(place)})"
+        )
 
     return Answers(answers.index, answers.times * share, sources, names, evidence)
 
@@ -369,13 +372,13 @@ def _group(network: Network, ranks: int, link: str) -> Group | None:
 
 def _words(link: Link) -> str:
     rate, start = format_quantity(link.byte_per_s, "byte_per_s"), format_quantity(link.alpha_s, "time_s", 3)
-    return f"link of tier {link.tier}: {start} a start, {rate} {link.direction}"
+    return f"link of tier {link.tier}: {start} latency, {rate} {link.direction}"
 
 
 def _evidence(collective: str, ranks: int, found: Exchange) -> str:
     known = [_words(link) for link in found.links]
     tiers = {link.tier for link in found.links}
-    known += ["inside a node by its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
+    known += ["inside a node from its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
     return "; ".join([*known, f"{collective} over {ranks} ranks {found.way}"])
 
 

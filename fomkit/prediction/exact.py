@@ -105,7 +105,7 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
             found = next((other for other in _alternatives(*pair) if other in known), pair)
         settled.append(found)
         if found != pair:
-            note = f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
+            note = f"no peak or timing for {pair[0]} on the {pair[1]} engine; using {found[0]} on {found[1]}"
             notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), note)
     if not notes:
         return rows, notes
@@ -242,7 +242,7 @@ def _source(first: Rows, count: int) -> str:
     text = " ".join(place) or "in the table"
     if count > 1:
         text += f", median of {count}"
-    return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s > 0 else text
+    return f"{text}, less {format_quantity(harness_s, 'time_s')} of harness overhead" if harness_s > 0 else text
 
 
 def is_measured(timings: Table) -> Flags:

@@ -193,7 +193,7 @@ class Network:
         if self.machine.node_devices is None:
             raise FomkitError(
                 self.machine.name,
-                "does not say how many devices a node has. Add 'node: {devices: …}', or give --node-devices.",
+                "the number of devices in a node is not stated. Add 'node: {devices: …}', or give --node-devices.",
             )
         return self.machine.node_devices
 
@@ -208,8 +208,8 @@ class Network:
         if joins is not None and devices > joins:
             raise FomkitError(
                 "layout",
-                f"{devices:,} devices are more than the {joins:,} that the links of tier 'system' of "
-                f"{self.machine.name} join. State what joins such groups: --node-devices {joins} "
+                f"{devices:,} devices exceed the {joins:,} that the links of tier 'system' of "
+                f"{self.machine.name} connect. State the link between such groups: --node-devices {joins} "
                 "--link 'system, 5 us, 50 GB/s, each'.",
             )
 
@@ -235,7 +235,7 @@ class Network:
             return NOTHING
         found = table_time(self.machine.timings, collective, message_byte, ranks, self.channel)
         if found is not None:
-            return found._replace(way="by the machine's table")
+            return found._replace(way="from the machine's table")
         return self._ring("node", collective, message_byte, ranks)
 
     def _staged(
@@ -255,7 +255,7 @@ class Network:
         """Predict an all-to-all whose parts inside a node and between nodes run at the same time."""
         outside = self._ring("system", "all_to_all", message_byte, group.outer)
         inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
-        way = f"between nodes and inside them at once, {group.inner} in each of {group.outer}"
+        way = f"between and inside nodes at the same time, {group.inner} in each of {group.outer}"
         return max(outside, inside)._replace(way=way)
 
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:

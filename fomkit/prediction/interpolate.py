@@ -313,7 +313,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
 
     def evidence(place: int) -> str:
         words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
-        other = f"; other machines timed an op at distance {anywhere[place]:.2g}"
+        other = f"; another machine has a timing at distance {anywhere[place]:.2g}"
         return words + (other if anywhere[place] < apart[place] else "")
 
     low, high = ends_of(fit, spread, interval)
@@ -361,13 +361,14 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
     if stored["rows_sha256"] != training_key(training, name.kind):
         raise FomkitError(
             machine.name,
-            f"its fit of {name} is of {len(fit.residual)} ops, which are not the {len(training)} that its timings "
-            "have. Fit them anew.",
+            f"its fit of {name} was made from {len(fit.residual)} ops, not from the {len(training)} ops of its "
+            "timings. Fit the timings again.",
         )
     seen, told = see(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
     if seen != told:
         raise FomkitError(
-            machine.name, f"its fit of {name} has {told} lengths, and an op has {seen} features. Fit them anew."
+            machine.name,
+            f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit the timings again.",
         )
     return ready(fit, training, name.kind)
 

@@ -188,10 +188,10 @@ def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
     if not wanted and named:
         raise FomkitError(
             machine.name,
-            f"has links of tier '{tier}' by {len(known)} channels, and none was asked for. Choose one, each with "
-            f"its own figures: --layout channel={named}.",
+            f"has links of tier '{tier}' for {len(known)} channels, and no channel is given. Choose one: "
+            f"--layout channel={named}.",
         )
-    of += f", only of --layout channel={named}" if named else ""
+    of += f", only --layout channel={named}" if named else ""
     raise FomkitError(
         machine.name,
         f"states no link of tier '{tier}'{of}. Add it under 'links', or give "
@@ -307,12 +307,12 @@ def link_notes(machine: Machine, wanted: str) -> list[str]:
     for tier in TIERS:
         known = _channels(machine, tier)
         if not wanted and len(known) == 1 and known[0]:
-            found.append(f"links of tier {tier} are those of {known[0]}, the only channel there")
+            found.append(f"links of tier {tier}: using {known[0]}, the only channel stated")
         of = wanted if wanted in known else known[0] if len(known) == 1 else ""
         links = [link for link in machine.links if (link.tier, link.channel) == (tier, of)]
         if sizes := [link.most_byte for link in links if link.most_byte]:
             found.append(
-                f"links of tier {tier} hold for classes of sizes up to {max(sizes):,.0f} byte; beyond them the "
-                "nearest holds"
+                f"links of tier {tier} are stated for messages up to {max(sizes):,.0f} byte; larger ones use "
+                "the nearest class"
             )
     return found

@@ -324,7 +324,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
 
     def evidence(place: int) -> str:
         moved = factor[place] - 1
-        words = f"{moved:+.1%}, so that fewer rows take no longer, as timings show no fall; "
+        words = f"adjusted by {moved:+.1%} so that fewer rows never take longer; "
         return f"{words if abs(moved) > MOVED else ''}{answers.evidence(place)}"
 
     return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)

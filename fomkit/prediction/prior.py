@@ -165,7 +165,7 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     reached = floor_s / seconds
     spread = np.where(alone | (sizes.groups > 1), APART_SPREAD, spread_at(np.log(reached)))
     factor = np.exp(op_half_width(interval) * spread)
-    how = ("channel by channel on vector units of", "in tiles as a product on")
+    how = ("channel by channel on the vector units of", "tile model of a product on")
     words = (f"{one} {chip.units:.0f} processors" for one in how)
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
 
@@ -210,7 +210,7 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
         ends[:, rest] = got.value, got.low, got.high
         sources[rest], started[rest] = got.source, got.started
     ends[:, twice] = significant(ends[:, twice] / times[twice])
-    sources[twice] += ", its rows read twice"
+    sources[twice] += ", with rows read twice"
     return TypicalUtilisations(ends[0], ends[1], ends[2], sources, started)
 
 
@@ -221,7 +221,7 @@ def _evidence(
     if known.flop_per_s is None:
         words.append("no peak known, traffic only")
     if launch is None:
-        words.append("launch cost unknown, left out")
+        words.append("launch cost unknown, excluded")
     elif starts:
         words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {format_quantity(start_s, 'time_s', 2)}")
     return "; ".join(words)
@@ -324,7 +324,7 @@ def _faster_of(found: Answers, others: Answers) -> Answers:
     taken = set(less.tolist())
 
     def evidence(place: int) -> str:
-        return f"sooner in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
+        return f"faster in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
 
     return Answers(
         found.index, times, found.source, found.limit.replaced(less, others.limit.taken(at[less])), evidence
@@ -353,8 +353,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
 """Why a kind is faster than its bounding rate; other kinds exceed the peak by boost clocks, bandwidth by
 caches."""
-LESS_ARITHMETIC = "Winograd or FFT need less arithmetic"
-UNEXPLAINED = "more than boost clocks explain, also"
+LESS_ARITHMETIC = "Winograd or FFT needs less arithmetic"
+UNEXPLAINED = "more than boost clocks explain, even"
 """In DeepBench's training sheets this applies to 20 of 434 convolutions above the peak, all of the P100 in
 fp16."""
 
@@ -367,7 +367,7 @@ AT_MOST: Mapping[str, float] = {
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 BOOST = 1.1
 """Factor by which boost clocks raised matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
-STARTED = "the start of a kernel"
+STARTED = "the launch time of a kernel"
 REACHED = 0.95
 """Highest share of a stated bandwidth that is predicted for a machine without timings: the fastest hundredth of
 each kind on ten timed boards reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any
@@ -381,14 +381,14 @@ _OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> str:
     """Return why a time is this share of the floor; the cheapest algorithm needs the share ``least`` of flop."""
     if bound == "memory" and byte > CACHED_BYTE:
-        return "no cache holds so much; the table or the stated bandwidth is off"
+        return "the data exceed every cache; the table or the stated bandwidth is wrong"
     if kind == "conv" and bound == "compute" and share * BOOST < least:
-        return f"{UNEXPLAINED} by the cheapest algorithm known here, {least:.0%} of the arithmetic"
+        return f"{UNEXPLAINED} with the cheapest known algorithm, {least:.0%} of the arithmetic"
     if bound == "compute" and least < 1:
         return f"{LESS_ARITHMETIC}, down to {least:.0%}"
     reason = REASONS.get((kind, bound), DEFAULT_REASONS[bound])
     if share * BOOST * AT_MOST[reason] < 1:
-        return f"no reason known here gives so much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
+        return f"no known reason explains this much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
     return reason
 
 
@@ -438,8 +438,8 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
         message, name = times.evidence(place), names.at(place)
         if lifted[place]:
             floor = f"the {name} floor"
-            less = f"{floor} over {REACHED:.0%}" if not below[place] else f"{floor} less {BOOST - 1:.0%}"
-            message = f"{message}; lifted to {STARTED if seconds[0, place] == start_s[0, 0] else less}"
+            less = f"{floor} divided by {REACHED:.0%}" if not below[place] else f"{floor} minus {BOOST - 1:.0%}"
+            message = f"{message}; raised to {STARTED if seconds[0, place] == start_s[0, 0] else less}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             byte, flop, least_flop = (float(numbers(rows, of)[place]) for of in ("byte", "flop", "least_flop"))

@@ -73,7 +73,7 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
     )
 
 
-HELD = "held by"
+HELD = "limited by"
 """First words of the source of a rate that a power limit lowers."""
 HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 73e9, 12e-9, 1.5
 """Flop of fp32 per joule in long products of a 12 nm chip, and the exponent with which this falls with the process
@@ -113,7 +113,7 @@ def held(machine: Machine) -> Machine:
             rate = stated.value * math.exp(-short)
             ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
             whole = format_quantity(stated.value, "flop_per_s")
-            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole}"))
+            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} (peak {whole})"))
         if peak.engine == "matrix":
             return replace(peak, rate=replace(stated, low=min(stated.low, stated.value * math.exp(-short))))
         return peak
@@ -367,6 +367,6 @@ def with_fresh(timed: pd.DataFrame, device: Device) -> pd.DataFrame:
         return timed
     texts = timed["evidence"].astype("str").to_numpy(object).copy()
     for place in np.flatnonzero(extra).tolist():
-        texts[place] = f"{texts[place]}; fresh pages of its result {extra[place]:.3g} s"
+        texts[place] = f"{texts[place]}; plus fresh memory pages of its result {extra[place]:.3g} s"
     times = {name: timed[name] + extra for name in ("time_s", "low_s", "high_s")}
     return timed.assign(**times, evidence=pd.array(texts, "str"))

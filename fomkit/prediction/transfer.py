@@ -62,7 +62,7 @@ def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtili
     def evidence(place: int) -> str:
         return (
             f"{ratio[place]:.2g} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)}), "
-            f"the ratio of what is {wanted.source[place]} and {baseline.source[place]}"
+            f"ratio of utilisations: {wanted.source[place]}; {baseline.source[place]}"
         )
 
     return Answers(known.index, times, "transferred", bound, evidence)
@@ -261,10 +261,10 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     order, spread = orders[places], spread[places]
 
     def evidence(place: int) -> str:
-        around = "the other way around, " if times[0, place] < known.time_s[place] else ""
+        around = "factors exchanged, " if times[0, place] < known.time_s[place] else ""
         return (
-            f"{around}as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order "
-            f"is not in the table ({known.source.at(place)}, {known.evidence(place)})"
+            f"{around}timed with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}; its own storage "
+            f"order is not in the table ({known.source.at(place)}, {known.evidence(place)})"
         )
 
     return Answers(known.index, widen(times, spread, spread), "transferred", known.limit, evidence)
@@ -362,7 +362,9 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio, times = _by_floors(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
-        return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
+        return (
+            f"{ratio[place]:.2g} × that with unpacked weights ({known.source.at(place)}, {known.evidence(place)})"
+        )
 
     return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
 

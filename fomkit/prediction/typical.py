@@ -347,7 +347,7 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     value, sigma = median_and_spread(found.found, products.features, found.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
-    return ends, f"in tiles on {stated}, as usual on {found.first} and the like"
+    return ends, f"tile model on {stated}, typical of {found.first} and similar machines"
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
@@ -355,7 +355,7 @@ def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     kind, _, engine, pass_name = group
     if (tables := machine.typical) is None:
         raise FomkitError(
-            machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
+            machine.name, "has no typical utilisations. Call fomkit.profiles.evidence.with_fits first."
         )
     return _closest(tables, machine.excluded, kind, engine, pass_name)
 
@@ -382,11 +382,13 @@ def _of_group(
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
-    like_each = np.array([f"usual for {name} on {one.machine} and the like" for one in found.known], object)
+    like_each = np.array(
+        [f"typical of {name} on {one.machine} and similar machines" for one in found.known], object
+    )
     source: str | Texts = like_each[weight.argmax(0)]
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
-        why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
-        source = f"{source}; {why}, so not by tiles"
+        why = "rows are no multiple of 16 bytes" if machine.device.units else "processors and cache are not stated"
+        source = f"{source}; no tile model: {why}"
     longer, *spread = narrower(rows, work, (one.dtype for one in found.known), dtype)
     faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in spread)  # at 80 % before
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))

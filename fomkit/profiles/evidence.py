@@ -92,7 +92,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     except ValueError as error:
         raise FomkitError(str(path), f"is not a table of numbers ({error}).") from error
     if tuple(table.columns) != OP_COLUMNS or table.empty:
-        raise FomkitError(f"{path}:1", f"expected the columns {', '.join(OP_COLUMNS)}, and rows.")
+        raise FomkitError(f"{path}:1", f"expected rows with the columns {', '.join(OP_COLUMNS)}.")
     values = np.ascontiguousarray(table.to_numpy())
     filled = ~np.isnan(values)
     width, starts = filled.sum(1), np.flatnonzero(np.diff(values[:, 0], prepend=np.nan))
@@ -101,7 +101,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     good[starts] &= values[starts, 0] == np.arange(len(starts)) + 1
     good &= width == np.repeat(width[starts], np.diff(starts, append=len(values)))
     if not good.all():
-        what = "expected a surface, those in order, its op's weight and features: whole numbers."
+        what = "expected whole numbers: surface (ascending), the op's weight, its features."
         raise FomkitError(f"{path}:{good.argmin() + 2}", what)
     return [part[:, 1 : np.isfinite(part[0]).sum()].astype(np.int32) for part in np.split(values, starts[1:])]
 
@@ -114,9 +114,9 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
     if not (machine and architecture and dtype in ITEM_BYTE):
         raise ValueError("expected the name of a machine, an architecture and a number format")
     if not (all(map(math.isfinite, (numbers[1], *length, *missed, *form))) and min(length, default=0.0) > 0):
-        raise ValueError("expected a mean, lengths above 0, errors and the constants of a form, all finite")
+        raise ValueError("expected finite numbers: mean, lengths above 0, errors, constants of a form")
     if len(form) not in (0, len(Form._fields)) or min(form, default=1.0) <= 0:
-        raise ValueError(f"expected no constants of a form, or {len(Form._fields)} above 0")
+        raise ValueError(f"expected either no constants of a form or {len(Form._fields)} above 0")
     if rows.shape != (int(count), 1 + len(length)):
         raise ValueError(f"expected {count} ops in {OPS}, with a feature for each length")
     return length, Surface(machine, architecture, dtype, *numbers, missed, rows, form)
@@ -130,7 +130,7 @@ def read_generations(path: Path) -> dict[str, float]:
     found = dict[str, float]()
     for line, (architecture, year, source) in rows:
         if len(architecture.split()) != 2 or not year.isdigit() or not source:
-            raise FomkitError(f"{path}:{line}", "expected vendor and generation, a year, and who says so.")
+            raise FomkitError(f"{path}:{line}", "expected vendor and generation, a year, and a source.")
         found[architecture] = float(year)
     return found
 
@@ -143,7 +143,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
         raise FomkitError(f"{path}:1", f"expected the columns {', '.join(SURFACE_COLUMNS)}.")
     ops, found = _read_ops(folder / OPS), dict[str, TimedWork]()
     if not lines or len(lines) != len(ops):
-        raise FomkitError(str(path), f"has {len(lines)} surfaces, {OPS} the ops of {len(ops)}.")
+        raise FomkitError(str(path), f"has {len(lines)} surfaces, but {OPS} has the ops of {len(ops)}.")
     for number, ((line, (number_text, work, *cells)), rows) in enumerate(zip(lines, ops, strict=True), start=1):
         try:
             length, one = _surface(cells, rows)
@@ -151,7 +151,9 @@ def load_typical_tables(folder: Path) -> TypicalTables:
             raise FomkitError(f"{path}:{line}", f"{error}.") from error
         so_far = found.get(work, TimedWork(np.array(length), ()))
         if number_text != str(number) or not work or tuple(so_far.length) != length:
-            raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
+            raise FomkitError(
+                f"{path}:{line}", f"expected surface {number} of a work, with the lengths of the rows above."
+            )
         found[work] = so_far._replace(known=(*so_far.known, one))
     years = read_generations(folder / GENERATIONS)
     key = hashlib.sha256(f"{lines} {years}".encode() + b"".join(rows.tobytes() for rows in ops))
@@ -166,7 +168,7 @@ def shipped_typical_tables() -> TypicalTables:
         key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS)])
         return kept("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
-        do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."
+        do = "The file is part of fomkit: reinstall it. In a checkout, run python benchmarks/usual_utilisation.py."
         raise FomkitError(error.where, f"{error.what} {do}") from error
 
 
@@ -317,7 +319,7 @@ def main(profiles: Sequence[str]) -> None:
         beside = Path(name).with_suffix(".fits.json")
         make_fits(load_machine(name), beside)
         if not is_shipped(beside, "machine_profiles"):
-            sys.stderr.write(f"{beside}: written, but read only once it lies in fomkit's own machine_profiles.\n")
+            sys.stderr.write(f"{beside}: written, but fomkit reads it only from its own machine_profiles.\n")
 
 
 if __name__ == "__main__":

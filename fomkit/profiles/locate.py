@@ -112,7 +112,7 @@ def _by_path(name: str, kind: Kind = "", known: Sequence[str] = _YAML) -> str:
     """Write how to refer to a file of the working folder that may be meant; "" if there is none."""
     endings = ("", *known) if not kind else (f".{kind}{one}" for one in _YAML)
     own = next((f"{name}{one}" for one in endings if name and is_file(Path(f"{name}{one}"))), None)
-    return "" if own is None else f"A file of the working folder is named by its path: './{own}'."
+    return "" if own is None else f"To use the file in the working folder, give its path: './{own}'."
 
 
 _FEW = 5
@@ -139,11 +139,11 @@ def no_file_of(
         return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
     nearest = nearest_names(stem or name, known)
     if there:
-        nearest = f"In that folder are {', '.join(map(repr, there))}."
+        nearest = f"That folder has {', '.join(map(repr, there))}."
     elif len(known) <= _FEW:
-        nearest = f"Give the path of a file that is there, or a name. {nearest_names(stem or name, known)}"
+        nearest = f"Give the path of an existing file, or a name. {nearest_names(stem or name, known)}"
     elif not nearest.startswith("The nearest"):
-        nearest = "Give the path of a file that is there, or a name; 'fomkit show' lists the names."
+        nearest = "Give the path of an existing file, or a name; 'fomkit show' lists the names."
     return FomkitError(shown, f"no such file, and no {what} of this name. {nearest}")
 
 
@@ -173,8 +173,8 @@ def check_profile(path: Path, wanted: str) -> None:
     """Raise FomkitError for a file that must first be converted to a profile, with the command for it."""
     what, verb = _YET.get(path.suffix.lower()), "import" if path.suffix.lower() == ".csv" else "profile"
     if what and not (verb == "import" and wanted.startswith(("table", "file"))) and is_file(path):
-        do = f"fomkit makes a profile of it: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
-        raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
+        do = f"To convert it to a profile: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
+        raise FomkitError(str(path), f"is {what}, not a {wanted}. {do}")
 
 
 def locate(given: str, folder: Folder, kind: Kind = "") -> Path:

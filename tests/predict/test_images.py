@@ -110,8 +110,8 @@ def test_without_processors_a_convolution_goes_by_what_is_usual(board: Machine) 
     blind = replace(board, device=replace(board.device, units=None))
     costed = add_costs(pd.DataFrame([conv()]))
     known, usual = (prior.utilisation_of(costed, one, 0.8) for one in (board, blind))
-    assert "in tiles as a product" in known.source[0]
-    assert "usual for conv/matrix/forward" in usual.source[0]
+    assert "tile model of a product" in known.source[0]
+    assert "typical of conv/matrix/forward" in usual.source[0]
 
 
 def test_a_gradient_over_any_depth_is_priced_as_one_over_a_power_of_two(board: Machine) -> None:

@@ -46,7 +46,7 @@ def test_a_limit_of_power_holds_an_fp32_peak_down_by_hand():
     lower = machine(device(None, fact(320e9), fp32_vector=5.11e12))
     answer, plain = estimate(PRODUCT, t4), estimate(PRODUCT, lower)
     assert answer.time_s == pytest.approx(plain.time_s)
-    assert answer.evidence.startswith("5.110 TFLOP/s held by 70.00 W of 8.100 TFLOP/s, 320.0 GB/s")
+    assert answer.evidence.startswith("5.110 TFLOP/s limited by 70.00 W (peak 8.100 TFLOP/s), 320.0 GB/s")
     slower, sure = (math.log(one.high_s / one.time_s) for one in (answer, plain))
     assert slower == pytest.approx(math.hypot(sure, math.log(1.25)))
     assert held(t4).device.peak("fp16", "matrix").rate.value == 65e12
@@ -81,7 +81,7 @@ def test_the_spread_of_the_rate_that_binds_widens_the_interval():
     assert math.log(unsure.high_s / unsure.time_s) == pytest.approx(math.hypot(width, math.log(2)))
     assert unsure.low_s < sure.low_s
     assert "no peak known, traffic only" in sure.evidence
-    assert "launch cost unknown, left out" in sure.evidence
+    assert "launch cost unknown, excluded" in sure.evidence
 
 
 def test_many_launches_bind_and_their_spread_counts():

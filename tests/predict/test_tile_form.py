@@ -215,7 +215,7 @@ def test_a_machine_left_out_is_told_by_the_others(name: str, dtype: str, alone: 
     error = np.abs(answers.time_s / rows["time_s"].to_numpy() - 1)
     assert len(answers) == len(rows)
     assert 100 * np.median(error) < LEFT_OUT[name, dtype][alone]
-    assert "in tiles on" in answers.evidence(0)
+    assert "tile model on" in answers.evidence(0)
     assert "launch" not in answers.evidence(0)
 
 
@@ -231,7 +231,7 @@ def test_vector_units_run_products_in_tiles_whatever_their_rows_fill(name: str, 
     rows = add_costs(timed[timed[["m", "n"]].min(axis=1) >= 8].iloc[::9].reset_index(drop=True))
     answers = prior.estimate(as_rows(rows), bare, 0.8)
     assert 100 * np.median(np.abs(answers.time_s / op_seconds(rows) - 1)) < most
-    assert "in tiles on" in answers.evidence(0)
+    assert "tile model on" in answers.evidence(0)
     odd = products((4096, 1024, 30520), (4096, 1024, 30522), dtype="fp32").assign(engine="vector")
     even_s, odd_s = prior.estimate(as_rows(odd), bare, 0.8).time_s
     assert odd_s == pytest.approx(even_s, rel=0.02)
@@ -240,8 +240,8 @@ def test_vector_units_run_products_in_tiles_whatever_their_rows_fill(name: str, 
 def test_a_matrix_engine_that_multiplies_fp32_is_told_by_those_who_timed_fp32() -> None:
     machine = with_fits(load_machine(shipped_folder("machine_profiles") / "mi210.yaml"))
     found = prior.estimate(as_rows(products((4096, 1024, 30522), dtype="fp32")), machine, 0.8)
-    assert "in tiles on 104 processors" in found.evidence(0)
-    assert "usual on mi25 and the like" in found.evidence(0) or "usual on vega-fe" in found.evidence(0)
+    assert "tile model on 104 processors" in found.evidence(0)
+    assert "typical of mi25 and similar machines" in found.evidence(0) or "typical of vega-fe" in found.evidence(0)
     assert 0.4 < 2 * 4096 * 1024 * 30522 / 45.3e12 / found.time_s[0] < 0.9
 
 

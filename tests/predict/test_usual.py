@@ -205,7 +205,7 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
     ],
 )
 def test_the_closest_table_serves(row, source):
-    assert typical(row).source.startswith(f"usual for {source} on ")
+    assert typical(row).source.startswith(f"typical of {source} on ")
 
 
 def test_short_ops_reach_less_and_wider_intervals_are_wider():
@@ -254,7 +254,7 @@ def test_work_that_nobody_timed_has_no_surfaces():
 
 
 def test_a_machine_that_was_not_told_of_others_is_refused():
-    with pytest.raises(FomkitError, match=r"test: was not told what others reach\. Prepare it by"):
+    with pytest.raises(FomkitError, match=r"test: has no typical utilisations\. Call"):
         typical(PRODUCT, replace(known(), typical=None))
 
 
