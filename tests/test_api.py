@@ -383,8 +383,8 @@ def test_scaling_is_a_table_with_intervals() -> None:
 
 def test_scaling_in_python_has_one_message_for_each_slip() -> None:
     for slip, said in (
-        ({"nodes": [0]}, "nodes: 0 is no number of nodes"),
-        ({"nodes": [1.5]}, "nodes: 1.5 is no number of nodes"),
+        ({"nodes": [0]}, "nodes: 0 is not a number of nodes"),
+        ({"nodes": [1.5]}, "nodes: 1.5 is not a number of nodes"),
         ({"nodes": []}, "nodes: are none"),
         ({"layout": "tensr=2"}, "'tensr' is not part of a layout"),
         ({"links": ["5 us"]}, "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
@@ -504,7 +504,7 @@ def test_sizes_and_words_are_no_other_type() -> None:
         with pytest.raises(fomkit.FomkitError, match=f"^{name}: is .* Give a "):
             fomkit.estimate("resnet50", "v100", **given)
     for given in ({"batch": 10**400}, {"nodes": 10**400}, {"sizes": {"seq": 10**16}}):
-        with pytest.raises(fomkit.FomkitError, match=r"10+( is no number of nodes)?\. Give .*1e\+15"):
+        with pytest.raises(fomkit.FomkitError, match=r"10+( is not a number of nodes)?\. Give .*1e\+15"):
             fomkit.estimate("gpt2", "v100", **given)
     with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not one"):
         fomkit.memory("gpt2", precision="x")

@@ -507,7 +507,7 @@ def test_packed_weights_are_not_packed_again(tmp_path: Path) -> None:
     path = write(tmp_path, {**config, **stored})
     assert any("modules that quantization_config leaves wide" in note for note in read_architecture(path).notes)
     with pytest.raises(
-        FomkitError, match="precision: fp8 is of linear layers, whose weights this model keeps packed"
+        FomkitError, match="precision: fp8 applies to linear layers, but the weights of this model are packed"
     ):
         fomkit.estimate(path, "h100-sxm", mode="decode", precision="fp8")
     same = [fomkit.estimate(path, "h100-sxm", mode="decode", precision=one).step for one in (None, "bf16")]

@@ -452,7 +452,7 @@ def test_time_and_money_to_an_accuracy(folder, machine, p1b3) -> None:
     assert exact.to_target.epochs == Span(15.0, 14.0, 17.0)
     assert exact.content["to_target"]["notes"] == []
     assert "to validation loss 0.1 at batch 100" in told("--to-accuracy", "epochs.csv")
-    with pytest.raises(FomkitError, match=r"epochs.csv: covers batches 50 to 400, and the batch is 800"):
+    with pytest.raises(FomkitError, match=r"epochs.csv: covers batches 50 to 400, but the batch is 800"):
         of(p1b3, machine, Options(800), epochs=load_epochs(Path("epochs.csv")))
     with pytest.raises(FomkitError, match=r"does not say its batch or the samples"):
         of(load_model("candle/p3b2"), machine, epochs=load_epochs(Path("epochs.csv")))
@@ -469,7 +469,7 @@ def test_more_nodes_may_need_more_epochs() -> None:
     near, far, outside = found["points"]
     assert near["to_target"]["epochs"]["value"] < far["to_target"]["epochs"]["value"]
     assert outside["to_target"]["to_target_s"] is None
-    assert "covers batches 50 to 400, and the batch is 1,280" in outside["to_target"]["why"]
+    assert "covers batches 50 to 400, but the batch is 1,280" in outside["to_target"]["why"]
     model = load_model("candle/p1b3")
     forward = estimate(model, load_machine("a100-sxm"), Options(10)).step_time.passes["forward"].value
     validation = model.data.validation_samples // near["batch"] * forward  # each device has its share of a batch

@@ -129,7 +129,7 @@ def test_a_job_may_take_all_nodes_and_no_more(a100: Machine) -> None:
     every = time_job(model, machine, Job(nodes=2), Options(batch=1600))
     assert every.job is not None
     assert (every.runs_at_once, every.job.devices) == (1, 16)
-    with pytest.raises(FomkitError, match="a run takes 3 nodes, and a100-sxm has 2"):
+    with pytest.raises(FomkitError, match="a run uses 3 nodes, but a100-sxm has 2"):
         time_job(model, machine, Job(nodes=3), Options(batch=1600))
 
 
@@ -252,7 +252,7 @@ def test_a_forward_pass_that_runs_again_counts_twice_in_what_a_step_rests_on() -
 
 
 def test_words_about_fused_attention_need_it(a100: Machine) -> None:
-    with pytest.raises(FomkitError, match="small: has unfused attention, of which attention_peak_fraction says"):
+    with pytest.raises(FomkitError, match="small: has unfused attention, to which attention_peak_fraction does"):
         stepper(a100, Layout(attention_peak_fraction=0.3))
 
 
@@ -437,7 +437,7 @@ def test_a_phase_is_spread_over_nodes_as_a_line_is(own: Path) -> None:
     assert line["days"] == model["days"]
     assert model["run_s"] == line["run_s"]
     assert model["excludes"] == line["excludes"]
-    assert "what they and their links take is not modelled" in " ".join(model["energy_missing"])
+    assert "their energy and that of their links is not modelled" in " ".join(model["energy_missing"])
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "nodes", "why"),
-    [("system", "200", "a run takes 200 nodes, and new has 128"), ("node", "64", "Rate it at a wider scope"),
+    [("system", "200", "a run uses 200 nodes, but new has 128"), ("node", "64", "Choose a wider scope"),
      ("system", "12", "96 devices do not divide into copies of tensor 8 × pipeline 8")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_a_missing_line(own: Path, scope: str, nodes: str, why: str) -> None:
@@ -603,7 +603,7 @@ def test_a_model_whose_run_takes_several_devices_is_priced_with_what_they_send(t
     assert job["busy_s"]["value"] > 0
     for more in (["--explain"], ["-o", tmp_path / "a.xlsx"]):
         text = refused("estimate", tmp_path / "eight.yaml", "--batch", "256", *SPREAD, *more)
-        assert "its run is spread over devices (8)" in text
+        assert "its run uses 8 devices" in text
 
 
 def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Path) -> None:
@@ -622,8 +622,8 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "do not divide"),
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks do not divide into pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
-     (["--nodes", "lots"], "nodes: 'lots' is no number of nodes. Give a whole number, 1 to 1e+15, or fill"),
-     (["--nodes", "0"], "nodes: 0 is no number of nodes"),
+     (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),
+     (["--nodes", "0"], "nodes: 0 is not a number of nodes"),
      (["--nodes", "fill"], "the number of nodes is not stated"),
      ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
      (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
@@ -638,7 +638,7 @@ def test_a_link_and_nodes_that_a_machine_does_not_have_are_told(small: Path, own
     assert "v100: states no link of tier 'system'" in refused(
         "estimate", "resnet50", "-t", "v100", "--batch", 64, *alone
     )
-    assert "200 nodes, and new has 128" in refused(
+    assert "200 nodes, but new has 128" in refused(
         "estimate", small, "-t", own.with_name("new.yaml"), "--nodes", 200
     )
 

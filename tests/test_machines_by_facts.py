@@ -120,7 +120,7 @@ def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
     found = energy_of_estimate(fomkit.estimate("gpt2", "l4"))
     assert (found.step, found.missing, found.limit_w) == (
         None,
-        ("nobody states idle power, nor what work takes",),
+        ("neither idle power nor energy per flop or byte is stated",),
         72,
     )
 

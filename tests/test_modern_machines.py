@@ -211,7 +211,7 @@ def test_beyond_the_largest_timed_product_the_rate_stays(machines, name, dtype):
     assert (rate / rate[0]).between(0.94, 1.06).all()
     assert (found["time_s"].diff().dropna() > 0).all()
     for share, text in zip(("58%", "100%", "100%"), found["evidence"][1:4], strict=True):
-        assert f"by {share} " in text
+        assert f"{share} of the weight: " in text
     assert "the largest timed sides" not in found["evidence"][0]
     # What the table does not know grows with the distance.
     width = (found["high_s"] / found["low_s"])[2:]

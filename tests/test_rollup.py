@@ -131,7 +131,7 @@ def test_a_run_that_leaves_a_good_part_of_the_samples_out_says_so() -> None:
         return run_notes(small, roll_up_run(small, machine(), step, batch, last_batch), {"batch": batch})
 
     assert said(1351, "drop") == [
-        "50% of an epoch's samples fill no batch and are left out: a run is so much less work"
+        "50% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     ]
     assert said(1350, "drop") == said(269, "drop") == []  # 10 of 2,700 are too few to matter
     assert said(1351, "keep") == ["the partial last batch is priced as a full step"]
@@ -236,9 +236,9 @@ def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monke
         (["--epochs", "0"], "--epochs: is 0. Give a whole number of 1 or more."),
         (["--samples", "-5"], "--samples: is -5. Give a whole number of 1 or more."),
         (["--epochs", "many"], "--epochs: is many. A whole number was expected."),
-        (["--unit", " "], "--unit: is ' '. Say what one run makes, for example 'trained model'."),
+        (["--unit", " "], "--unit: is ' '. State what one run produces, for example 'trained model'."),
         (["--samples", "5"], "--samples: is 5, and p1b3 says 800121 itself. Leave --samples out"),
-        (["--epochs", "7"], "p1b3 says 20 itself. Leave --epochs out. Its profile, or a line of a suite, is"),
+        (["--epochs", "7"], "p1b3 states 20. Leave --epochs out. To change it, edit the profile or a line"),
     ],
 )
 def test_a_run_that_cannot_be_is_one_message(given, said) -> None:

@@ -116,7 +116,7 @@ def test_given_times_without_a_spread_have_no_ends_in_json_csv_and_text(tmp_path
 def test_a_lines_own_notes_are_told_once_for_all_that_share_them(tmp_path: Path) -> None:
     short = P1B3.replace("epochs: 20}", "epochs: 20, samples: 150}")
     content = result_of(written(tmp_path, short, short.replace("TWO", "THREE")))
-    left = "33% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    left = "33% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     assert content["lines"][0]["machines"]["v100"]["notes"] == [left]
     assert f"note: TWO, THREE on v100: {left}\n" in format_suite(content)
     assert result_of(written(tmp_path, P1B3))["lines"][0]["machines"]["v100"]["notes"] == []

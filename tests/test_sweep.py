@@ -280,7 +280,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
 def test_the_best_batch_says_what_part_of_the_samples_it_leaves_out() -> None:
     swept = fomkit.sweep("p1b1", "v100", {"batch": [1350, 1351]})
     assert swept.best["batch"] == 1351
-    left = "50% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    left = "50% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     assert swept.content["notes"] == [f"a best point, with 1,351 samples in a step: {left}"]
     machine = with_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
     on_nodes = fomkit.sweep("p1b1", machine, {"nodes": [2], "batch": [85]})

@@ -193,7 +193,7 @@ class Estimate(Shown):
     def deviations(self) -> tuple[str, ...]:
         """Notes on what was done differently from the request or from the usual."""
         up, known = self.machine.up_share(self.scope), cast("tuple[str, ...]", self.detail["deviations"])
-        what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by that, and the money"
+        what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by it, and the cost"
         return known if up == 1 else (*known, f"{what} of a run is divided by it")
 
     @property
@@ -243,7 +243,7 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
         if one.job is not None:
             raise FomkitError(
                 f"{one.model.name} on {one.machine.name}",
-                f"its run is spread over devices ({one.job.devices:,}), and {what} is of a step on one. Leave it "
+                f"its run uses {one.job.devices:,} devices, but {what} is for a step on one device. Leave it "
                 "out, or --nodes and --layout, or set run.devices_per_run to 1.",
             )
 
@@ -357,12 +357,12 @@ def _deviations(
     if shares[UNPRICED] > 0:
         notes.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
     if options.allow_uncovered and model.unsupported:
-        notes.append(f"left out, no rule: {', '.join(model.unsupported)}")
+        notes.append(f"excluded, no rule: {', '.join(model.unsupported)}")
     stated = int((~is_measured(machine.timings)).sum())
     if stated:
         notes.append(
-            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times of "
-            "ops near them rest on them"
+            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times "
+            "of similar ops depend on them"
         )
     return tuple(notes)
 
@@ -397,7 +397,11 @@ def _smaller_batch_notes(
     more = roll_up_step(there.rows, machine, level).wall_s.value / estimated.step.value - 1
     if more <= NOTABLE:
         return ()
-    why = "timings near its products show it" if found.shown else "the model says so, no timing near shows it"
+    why = (
+        "timings of similar products show it"
+        if found.shown
+        else ("predicted by the model, no similar timing shows it")
+    )
     return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {sizes['batch']:,}: {why}",)
 
 

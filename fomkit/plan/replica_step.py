@@ -36,7 +36,7 @@ _OF_CONFIG = (
     "its config.json has blocks that are not split here: unequal ones, or with latent attention, norms of queries "
     "and keys, biases, a window or learnt positions"
 )
-_OF_TRACE = "its profile is a trace, which does not say what may be split"
+_OF_TRACE = "its profile is a trace, which does not state what can be split"
 
 
 def _check_replicable(model: ModelProfile, layout: Layout) -> None:
@@ -57,7 +57,7 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
         if getattr(layout, name) != getattr(plain, name):
             what = "of a config.json" if by_sizes else "a trace"
             raise FomkitError(
-                model.name, f"is {what}, of which {name} is not modelled. Give a transformer by its sizes "
+                model.name, f"is {what}, for which {name} is not modelled. Give a transformer by its sizes "
                 "(docs/parallel.md), or leave it out.",
             )  # fmt: skip
 
@@ -141,7 +141,7 @@ class ReplicaStep:
         if (shared := next((count for count in known if count is not None), None)) is None:
             raise FomkitError(
                 self.model.name,
-                "does not say how many parameters it has, so nobody knows what replicas send. Add 'parameters'.",
+                "its number of parameters is not stated, so the traffic of replicas is unknown. Add 'parameters'.",
             )
         return 4.0 * shared
 

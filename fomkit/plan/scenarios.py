@@ -72,12 +72,10 @@ def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -
     for name in table.columns if len(table) else ():
         values = table[name].to_numpy(np.float64)
         if not np.isfinite(values).all():
-            raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
+            raise FomkitError("scenarios", f"{name} has missing or infinite values. Correct them.")
         if name in step_terms:
             if not values.min() >= 0:
-                raise FomkitError(
-                    "scenarios", f"{name} is {values.min():g}. Expected a number that is not below 0."
-                )
+                raise FomkitError("scenarios", f"{name} is {values.min():g}. Expected 0 or more.")
             continue
         if name in changes:
             machine.check_parameter(name, float(values.min()))
@@ -397,7 +395,7 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """
     known = columns_of(study.model, study.given)
     if unknown := [str(name) for name in table.columns if name not in known]:
-        raise FomkitError(unknown[0], f"is no column of a scenario. {nearest_parameter(unknown[0], known)}")
+        raise FomkitError(unknown[0], f"is not a column of a scenario. {nearest_parameter(unknown[0], known)}")
     return _where_possible(study, table)
 
 

@@ -32,7 +32,7 @@ INPUT = "input"
 
 HOST_OP_S = Fact(
     51e-6, 44e-6, 67e-6, "assumed",
-    "layers that wait for their host, of Megatron-DeepSpeed on a host of A100 (vTrain)",
+    "layers of Megatron-DeepSpeed that wait for the host of an A100 (vTrain)",
 )  # fmt: skip
 """Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).
 

@@ -32,7 +32,7 @@ PLANS = 8
 EXCLUDES = ("input",)
 """Terms that a step by sizes excludes where the machine states no time for its input."""
 NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
-HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
+HOST_WAITED = "the device waits for its host, which needs {host} per op ({source})"
 
 
 class TransformerStep:
@@ -42,7 +42,7 @@ class TransformerStep:
         self, model: ModelProfile, machine: Machine, layout: Layout, network: Network, dtype: str, low: str = ""
     ) -> None:
         if model.transformer is None:
-            raise FomkitError(model.name, "is no transformer by its sizes. Give it a 'transformer' block.")
+            raise FomkitError(model.name, "is not described by transformer sizes. Add a 'transformer' block.")
         self.shape: Transformer = model.transformer
         self.machine, self.layout, self.level, self.notes = machine, layout, network.level, model.caveats
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
@@ -60,7 +60,8 @@ class TransformerStep:
         check_experts(model.name, self.shape, layout.expert)
         if layout.attention_peak_fraction is not None and self.shape.attention != "fused":
             raise FomkitError(
-                model.name, "has unfused attention, of which attention_peak_fraction says nothing. Leave it out, "
+                model.name, "has unfused attention, to which attention_peak_fraction does not apply. Leave it "
+                            "out, "
                 "or make the model with 'attention: fused'.",
             )  # fmt: skip
 

@@ -149,7 +149,7 @@ def test_a_format_that_a_library_may_take_is_no_slower_than_the_one_it_may_keep(
     assert tf32.index.tolist() == fp32.index.tolist() == costed.index.tolist()
     assert (tf32.time_s <= fp32.time_s * 1.0001).all()
     same = np.isclose(tf32.time_s, fp32.time_s)
-    assert [tf32.evidence(place).startswith("sooner in fp32: ") for place in range(len(rows))] == same.tolist()
+    assert [tf32.evidence(place).startswith("faster in fp32: ") for place in range(len(rows))] == same.tolist()
     # Whose vector units nobody stated has no other choice.
     peaks = tuple(peak for peak in board.device.peaks if peak.dtype != "fp32")
     alone = prior.estimate(costed, replace(board, device=replace(board.device, peaks=peaks)), 0.8)

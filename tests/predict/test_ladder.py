@@ -157,7 +157,7 @@ def test_a_time_below_the_floor_says_why():
 @pytest.mark.parametrize(
     ("share", "least", "said"),
     [
-        (0.5, 1 / 1.2 / prior.BOOST, "; lifted to the compute floor less 10%; 76% of the compute floor: "),
+        (0.5, 1 / 1.2 / prior.BOOST, "; raised to the compute floor minus 10%; 76% of the compute floor: "),
         (1.1, 0.9, ""),  # what only its low end is below needs no reason
     ],
 )
@@ -184,7 +184,7 @@ def test_a_matrix_may_lie_in_a_cache_of_256_mib_and_in_no_larger_one(k, kept):
     found = prior.name_bounds(as_rows(rows), times, known)
     assert found.time_s == pytest.approx([floor_s * (0.5 if kept else 1 / prior.BOOST)])
     assert found.evidence(0).startswith(
-        "from a table; " + ("50% of" if kept else "lifted to") + " the memory floor"
+        "from a table; " + ("50% of" if kept else "raised to") + " the memory floor"
     )
     assert ("the data exceed every cache" in found.evidence(0)) is not kept
 
@@ -195,7 +195,7 @@ def test_a_machine_that_nobody_timed_reaches_no_more_of_its_bandwidth_than_other
     times = as_answers({0: Timed(*(floor_s * half for half in (0.9, 0.7, 0.95)), "roofline", "", "as others")})
     found = prior.name_bounds(as_rows(rows), times, known)
     assert found.times[:, 0] / floor_s == pytest.approx([1 / prior.REACHED, 1.0, 1 / prior.REACHED])
-    assert found.evidence(0) == "as others; lifted to the memory floor over 95%"
+    assert found.evidence(0) == "as others; raised to the memory floor divided by 95%"
 
 
 @pytest.mark.parametrize(
