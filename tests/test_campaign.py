@@ -211,7 +211,7 @@ def test_bad_campaigns(folder, old, new, said) -> None:
             ["twoo", "-t", "mine.yaml"],
             "no such file, and no campaign of this name. Known names: 'candle-example'.",
         ),
-        (["line.campaign.yaml", "-t", "titan"], "'P9' is no line of suite 'lecture'. Its lines: P1, P2, P3"),
+        (["line.campaign.yaml", "-t", "titan"], "'P9' is not a line of suite 'lecture'. Its lines: P1, P2, P3"),
         (["good.campaign.yaml", "-t", "titan", "-t", "titan"], "titan: stands twice among the machines"),
         (["good.campaign.yaml", "-t", "titan", "--scope", "node"], "rates the scope 'system', not 'node'"),
     ],

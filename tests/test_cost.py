@@ -271,7 +271,7 @@ def test_nodes_are_paid_whole(machine) -> None:
     assert paid_units(replace(price, per="device"), machine, "system") == 40
     whole = replace(price, per="system")
     assert paid_units(whole, machine, "system") == 1
-    with pytest.raises(FomkitError, match=r"price: is per system, and the scope is 'node'"):
+    with pytest.raises(FomkitError, match=r"price: is per system, but the scope is 'node'"):
         paid_units(whole, machine, "node")
 
 
@@ -375,11 +375,11 @@ def test_a_chip_is_never_taken_for_the_wall() -> None:
     found = content(*grid)
     assert found["energy_j"]["scope"] == "chip"
     assert found["carbon"]["kg"] == found["carbon"]["wall_j"] == {"run": None, "unit": None}
-    assert "carbon: unknown; the energy is of scope chip, less than the wall gives" in told(*grid)
+    assert "carbon: unknown; the energy is of scope chip, which is less than at the wall" in told(*grid)
     declared = content(*grid, "--to-wall", "1.6, 1.4 to 1.9, a meter")
     run_j = declared["energy_j"]["run"]["value"]
     assert declared["carbon"]["kg"]["run"]["value"] == pytest.approx(1.6 * run_j / 3.6e6 * 0.4)
-    assert "no --pue is declared" in declared["carbon"]["notes"][0]
+    assert "no --pue is given" in declared["carbon"]["notes"][0]
     more = content(*grid, "--to-wall", "1.6, a meter", "--pue", "1.2, operator")["carbon"]
     assert more["kg"]["run"]["value"] == pytest.approx(1.2 * declared["carbon"]["kg"]["run"]["value"])
     assert more["notes"] == []
@@ -392,14 +392,14 @@ def test_energy_at_the_wall_needs_no_factor() -> None:
     found = json.loads(done.stdout)
     assert found["carbon"]["wall_j"]["run"] == found["energy_j"]["run"]
     refused = CliRunner().invoke(app, [*wall, "--to-wall", "1.6, a meter"])
-    assert "the machine's energy is that at the wall. Leave it out" in str(refused.exception)
+    assert "the machine's energy is already at the wall. Leave it out" in str(refused.exception)
 
 
 @pytest.mark.usefixtures("folder")
 def test_nothing_stated_is_unknown_carbon() -> None:
     done = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", "--carbon", "0.4 kg/kWh, operator"])
     assert done.exit_code == 0
-    assert "carbon: unknown; p100 states nothing of energy" in done.stdout
+    assert "carbon: unknown; p100 states no energy" in done.stdout
 
 
 # --- epochs to a target ----------------------------------------------------------------------------------------
@@ -504,7 +504,7 @@ def test_more_nodes_may_need_more_epochs() -> None:
         (["--price", "4 USD/h per node, 2018-04-01, 5 USD/h to 6 USD/h"], "low ≤ value ≤ high"),
         (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "ends in another currency"),
         (["--price", "4 USD/h per system, 2018-04-01"], "Add '--scope system'"),
-        (["--once", "compile"], "is no new name with a share or a time"),
+        (["--once", "compile"], "is not a new name with a share or a time"),
         (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is not a current currency code of ISO 4217"),
         (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is in the future"),
         (["--once", "compile=40"], "'40' has no unit. Write a time, such as compile=40s, or a share"),

@@ -302,8 +302,8 @@ def test_a_gap_widens_and_is_told() -> None:
         ([Sample(0, 1.0), Sample(1, math.nan)], (None, None), "not a number"),
         ([Sample(0, 1.0), Sample(1, 1.0)], (0.7, 0.2), "not after the start"),
         ([Sample(0, 1.0), Sample(1, 1.0)], (0.5, 0.5), "not after the start"),
-        ([Sample(0, 1.0), Sample(1, 1.0)], (-1.0, 0.5), "Nothing is made up outside"),
-        ([Sample(0, 1.0), Sample(1, 1.0)], (0.0, 1.5), "Nothing is made up outside"),
+        ([Sample(0, 1.0), Sample(1, 1.0)], (-1.0, 0.5), "Nothing is extrapolated"),
+        ([Sample(0, 1.0), Sample(1, 1.0)], (0.0, 1.5), "Nothing is extrapolated"),
     ],
 )
 def test_readings_that_make_no_energy(
@@ -462,7 +462,7 @@ def test_a_limit_alone_bounds_and_gives_no_energy(write: Write) -> None:
     path = str(write("  scope: chip\n  limit: {power: 300 W, source: example}\n"))
     said = told("estimate", "p1b3", "--target", path)
     assert "energy: p1b3 on mine: missing, neither idle power nor energy per flop or byte is stated" in said
-    assert "which is no average" in said
+    assert "which is not a mean" in said
     (one,) = json.loads(told("estimate", "p1b3", "--target", path, "--json"))["models"]
     assert one["energy_j"]["step"] is None
     assert one["energy_j"]["basis"] is None
@@ -491,4 +491,4 @@ def test_an_energy_is_no_time_for_the_second_way(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     said = told("estimate", "p1b3", "--target", "v100", "--baseline", "p100", "--from", str(path))
-    assert "energy_j is no time" in said
+    assert "energy_j is not a time" in said

@@ -252,7 +252,7 @@ def test_a_forward_pass_that_runs_again_counts_twice_in_what_a_step_rests_on() -
 
 
 def test_words_about_fused_attention_need_it(a100: Machine) -> None:
-    with pytest.raises(FomkitError, match="small: has unfused attention, to which attention_peak_fraction does"):
+    with pytest.raises(FomkitError, match="small: has unfused attention, which attention_peak_fraction does"):
         stepper(a100, Layout(attention_peak_fraction=0.3))
 
 
@@ -270,7 +270,7 @@ def test_a_machine_file_states_its_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [("zero=1,prefetch=pre", "prefetch belongs to zero 3"), ("scatter=last", "scatter belongs to zero 2 and 3"),
+    [("zero=1,prefetch=pre", "prefetch requires zero 3"), ("scatter=last", "scatter requires zero 2 and 3"),
      ("zero=3,prefetch=before", "prefetch 'before' is not one"), ("gradient_byte=0", "gradient_byte is 0"),
      ("attention_peak_fraction=130%", "attention_peak_fraction is 1.3"), ("launch=lazy", "launch 'lazy'")],
 )  # fmt: skip

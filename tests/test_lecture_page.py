@@ -152,7 +152,7 @@ def test_what_waits_beside_the_device_is_said() -> None:
     model = replace(load_model("p1b3"), unit=Unit("pair", 2))
     told = [row[1] for row in cells(fomkit.estimate_all([model], [machine], scope="system"))]
     assert "update = 7.182613 ms of the device; host " in told[6]
-    assert "input 500 ms, other overheads 0 ms: the longest and the overheads take 500.0000 ms" in told[6]
+    assert "input 500 ms, other overheads 0 ms: the longest plus overheads take 500.0000 ms" in told[6]
     assert "500.0000 ms × 8001 steps = 4000.50 s" in told[7]
     assert "+ 9.000000 s overheads = " in told[7]
     assert "× 20 epochs + 60.00000 s start-up = " in told[8]

@@ -630,9 +630,9 @@ def test_layouts_that_do_not_divide():
     assert Layout(tensor=2, expert=4).replicas(16) == 8
     with pytest.raises(FomkitError, match=r"96 blocks do not divide into pipeline 5"):
         check_schedule(5, 10, 1, 96)
-    with pytest.raises(FomkitError, match=r"multiples of its 8 stages, and there are 12"):
+    with pytest.raises(FomkitError, match=r"multiples of its 8 stages, but there are 12"):
         check_schedule(8, 12, 3, 96)
-    with pytest.raises(FomkitError, match=r"no sample for each of 16 replicas"):
+    with pytest.raises(FomkitError, match=r"fewer samples than the 16 replicas"):
         microbatches_of(8, 16, None)
     with pytest.raises(FomkitError, match=r"does not divide into 4 replicas of microbatches of 3"):
         microbatches_of(64, 4, 3)

@@ -336,7 +336,7 @@ def test_without_facts_a_rate_that_no_device_has_is_refused(factor: float, refus
     products = timed(replace(load_machine("p4"), device=Device()), rows)
     if refused:
         with pytest.raises(
-            FomkitError, match=r"gemm/fp32/vector: the fastest of 3,291 timings reaches .*outside the plausible range"
+            FomkitError, match=r"gemm/fp32/vector: the fastest of 3,291 .*outside the plausible range"
         ):
             without_implausible(times(products, factor))
     else:
@@ -389,7 +389,7 @@ def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> N
 
 
 def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
-    with pytest.raises(FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits instead of bytes\?: with 900"):
+    with pytest.raises(FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits instead of bytes\?: with"):
         without_implausible(with_rates(load_machine("v100"), 1 / 8))
     for factor in (2**30 / 1e9, 1e9 / 2**30):
         assert found(with_rates(load_machine("v100"), factor)) == ((), ())

@@ -505,7 +505,7 @@ def test_nodes_are_whole_and_ranges_double():
         (["--device-mtbf", "50000 h"], "--device-mtbf: needs the time of a checkpoint. Add --checkpoint"),
         (["--mode", "weak", "--whole-batch", "3"], "--whole-batch: is that of a strong step"),
         (["-o", "curve.pdf"], "Use .json or .csv"),
-        (["--once", "scheduler"], "is no new name with a share"),
+        (["--once", "scheduler"], "is not a new name with a share"),
         (["--once", "a=60 %", "--once", "b=40 %"], "adds up to 100% of the job"),
     ],
 )
@@ -522,7 +522,7 @@ def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
         scale(small, machine, ScalingSpec([1], Layout(tensor=4, pipeline=4, microbatch=1)))
     found = scale(small, machine, ScalingSpec([1, 2, 64], modes=("strong",), whole_batch=128))
     assert [nodes for nodes, _ in found.curves[0].refused] == [64]
-    assert "no sample for each of 512 replicas" in found.curves[0].refused[0][1]
+    assert "fewer samples than the 512 replicas" in found.curves[0].refused[0][1]
     with pytest.raises(FomkitError, match=r"2.0 is not a number of nodes"):
         scale(small, machine, ScalingSpec([2.0]))  # type: ignore[list-item]
     with pytest.raises(FomkitError, match=r"nodes: are none"):

@@ -56,7 +56,7 @@ def test_a_step_that_waits_for_memory_hangs_on_bandwidth_alone() -> None:
     assert slopes(found)["epochs"] == pytest.approx(-1.0, abs=1e-9)
     assert slopes(found)["train_samples"] == pytest.approx(-1.0, abs=1e-9)
     assert slopes(found, "step_s")["byte_per_s"] == pytest.approx(-1.0, abs=1e-9)
-    assert why_not_varied(found)[PEAK] == "no figure moves with it"
+    assert why_not_varied(found)[PEAK] == "no figure depends on it"
     assert "does not state it" in why_not_varied(found)["launch_s"]
     assert why_not_varied(found)["batch"] == "the ops of the profile are fixed at it"
 
@@ -64,7 +64,7 @@ def test_a_step_that_waits_for_memory_hangs_on_bandwidth_alone() -> None:
 def test_a_step_that_waits_for_arithmetic_hangs_on_the_peak_alone() -> None:
     found = fomkit.sensitivity(made_model(WIDE), made_machine())
     assert slopes(found)[PEAK] == pytest.approx(1.0, abs=1e-9)
-    assert why_not_varied(found)["byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["byte_per_s"] == "no figure depends on it"
 
 
 def test_ten_percent_more_bandwidth_is_ten_percent_more_a_day() -> None:
@@ -110,7 +110,7 @@ def test_data_that_are_late_bind_and_nothing_else_does() -> None:
     late = Overhead("input", "step", fact(1.0, 0.5, 2.0), None)
     found = fomkit.sensitivity(made_model(THIN), made_machine(overheads=(late,)))
     assert slopes(found)[INPUT] == pytest.approx(-1.0, abs=1e-9)
-    assert why_not_varied(found)["byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["byte_per_s"] == "no figure depends on it"
     (one,) = (one for one in found.effects if one.parameter.name == INPUT)
     assert one.parameter.has_interval
     assert (one.low, one.high) == (0.5, 2.0)
@@ -314,7 +314,7 @@ def test_a_training_on_nodes_hangs_on_its_links() -> None:
     assert -1 < names["link_alpha_s"] < 0
     assert 0 < names["nodes"] <= 1
     # A table of collectives inside the node, not the link, says what they take there.
-    assert why_not_varied(found)["node_link_byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["node_link_byte_per_s"] == "no figure depends on it"
     assert {one["what"] for one in found.to_measure["measurements"]} == {
         "a step on one device", "the collectives between the devices"
     }  # fmt: skip
@@ -396,7 +396,7 @@ def test_no_parameter_is_a_message() -> None:
     nothing = made_model(THIN, data=replace(made_model(THIN).data, train_samples=None))
     bare: Machine = load_machine("x86-lecture")
     model: ModelProfile = replace(load_model("p1b3-lecture"), data=nothing.data)
-    with pytest.raises(FomkitError, match="no parameter moves a figure"):
+    with pytest.raises(FomkitError, match="no parameter changes a figure"):
         fomkit.sensitivity(model, bare)
 
 

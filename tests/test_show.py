@@ -379,7 +379,7 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["gpt2", "--formula", "--by", "op"], "--formula: is a view of its own, without --by. Leave that out."),
         (["gpt2", "--formula", "-t", "v100"], "--formula: is a view of its own, without --target"),
         (["v100", "--formula"], "is a machine, and --formula is for models"),
-        (["alexnet", "--formula", "--set", "seq=2"], "'seq' is not one of its sizes"),
+        (["alexnet", "--formula", "--set", "seq=2"], "'seq' is none of its sizes"),
         (["p1b3-lecture", "--formula", "--batch", "7"], "fixed at batch 100"),
     ],
 )

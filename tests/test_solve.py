@@ -67,7 +67,7 @@ def test_twice_the_rate_needs_twice_the_bandwidth() -> None:
 def test_a_peak_that_nothing_waits_for_cannot_help() -> None:
     one = only(times(2.0), PEAK)
     assert not one.reached
-    assert one.why == "units/day does not move with it"
+    assert one.why == "units/day does not depend on it"
 
 
 def test_bandwidth_helps_until_arithmetic_takes_as_long() -> None:
@@ -84,7 +84,7 @@ def test_a_step_of_at_most() -> None:
     step = fomkit.estimate(made_model(THIN), made_machine()).step
     found = fomkit.solve(made_model(THIN), made_machine(), step=step.value / 4)
     assert only(found, "byte_per_s").factor == pytest.approx(4.0, rel=1e-8)
-    assert only(found, "epochs").why == "step does not move with it"
+    assert only(found, "epochs").why == "step does not depend on it"
 
 
 def test_what_is_reached_needs_no_change() -> None:
@@ -254,7 +254,7 @@ def test_no_combination_may_be_enough() -> None:
     found = times(1e6, frontier=["byte_per_s", PEAK])
     assert found.frontier is not None
     assert found.frontier.points == ()
-    assert found.frontier.why == "even with all of them 1000 times as good, steps wait for memory"
+    assert found.frontier.why == "even if all are 1000 times as good, steps wait for memory"
     assert not found.reached
     assert "cannot reach it" in found.summary()
 
@@ -358,12 +358,12 @@ def test_files(tmp_path: Path) -> None:
         ("--units-per-day nan", "--units-per-day: is nan"),
         ("--step 20", "has no unit"),
         ("--step 0s", "--step: is 0.0"),
-        ("--fom 5", "is not known here; it is a suite's"),
+        ("--fom 5", "is not known here; it belongs to a suite"),
         ("--units-per-day 1e9 --probability 1", "--probability: is 1.0. Give a number between 0 and 1"),
         ("--units-per-day 1e9 --probability 0", "--probability: is 0.0"),
         ("--units-per-day 1e9 --change byte_per_sec", "byte_per_sec: is no parameter here. The nearest names are"),
-        ("--units-per-day 1e9 --frontier byte_per_s", "is over two parameters or more"),
-        ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot hold batch"),
+        ("--units-per-day 1e9 --frontier byte_per_s", "needs at least two parameters"),
+        ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot include batch"),
         ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "stands twice"),
         ("--units-per-day 1e9 -o x.html", "has an ending that solve cannot write"),
         ("--units-per-day 1e9 --change byte_per_s -o /nowhere/x.csv", "cannot be written"),
@@ -379,7 +379,7 @@ def test_the_goal_of_a_model_without_a_run_is_its_step() -> None:
     from dataclasses import replace
 
     model = made_model(relu(1e6), data=replace(made_model(THIN).data, train_samples=None))
-    with pytest.raises(FomkitError, match="does not say what a run is"):
+    with pytest.raises(FomkitError, match="does not define a run"):
         fomkit.solve(model, made_machine(), unit_per_day=5.0)
     assert fomkit.solve(model, made_machine(), step=1e-9).changes
 

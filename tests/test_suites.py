@@ -255,7 +255,7 @@ def test_a_frozen_rate_tells_by_how_much_todays_is_another_from_a_thousandth_on(
 
     assert moved(1.0009) == moved(1 / 1.0009) == ""
     for factor, by in ((1.0011, "+0.1%"), (0.9, "-10.0%")):
-        assert f"today 1 of 1 would be others (TWO by {by})" in moved(factor)
+        assert f"1 of 1 differ from today's estimates (TWO by {by})" in moved(factor)
 
 
 def test_freezing_takes_nothing_else_and_the_baseline_no_proposal(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
     assert "batch 100 → 256" in str(refused.exception)
     for proposal, said in (
         ("THREE.batch=1", "no line of it"),
-        ("TWO.seq=1", "seq is nothing that it fixes"),
+        ("TWO.seq=1", "seq is not fixed by the line"),
         ("TWO.batch=0", "a whole number from 1"),
         ("TWO.precision=half", "no precision"),
         ("batch=2", "LINE.CONDITION=VALUE"),
@@ -422,7 +422,7 @@ def test_a_rest_is_never_below_nothing_and_too_long_a_prediction_is_scaled() -> 
 def test_a_table_that_calibrates_nothing_is_refused_with_the_reasons() -> None:
     done = run("lecture", "--target", "a", "--from", "candle-lecture")
     assert isinstance(done.exception, FomkitError)
-    assert "no line is calibrated by it. P1: it is not estimated from a model's ops" in str(done.exception)
+    assert "no line can be calibrated. P1: it is not estimated from a model's ops" in str(done.exception)
 
 
 def test_the_rates_of_a_weighted_mean_are_weighted_and_called_so(tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
     frozen = tmp_path / "f.suite.yaml"
     assert run(str(written(tmp_path, P1B3)), "--freeze", str(frozen)).exit_code == 0
     same = run(str(frozen), "-t", "v100")
-    assert "froze, of an earlier fomkit" not in same.stdout
+    assert "by an earlier fomkit" not in same.stdout
     now = json.loads(run(str(frozen), "-t", "v100", "--json").stdout)["lines"][0]["unit_per_day"]
     suite = load_suite(frozen)
     old = {name: replace(one, unit_per_day=one.unit_per_day.scaled(0.9)) for name, one in suite.frozen.items()}
@@ -464,5 +464,5 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
     frozen.write_text(text, encoding="utf-8")
     told = " ".join(run(str(frozen), "-t", "v100").stdout.split())
     ratio = now["v100"] / now["p100"]
-    assert f"today 1 of 1 would be others (TWO by +11.1%), and the FOM {ratio:.3f}" in told
+    assert f"1 of 1 differ from today's estimates (TWO by +11.1%); the FOM would be {ratio:.3f}" in told
     assert f"= {ratio / 0.9:.3f}" in told

@@ -277,8 +277,7 @@ class Plausibility:
             more = f"; and {count - most:,} more (`fomkit show` lists them)" if count > most else ""
             lines.append(
                 f"{start}{count:,} of {len(self.given):,} timings are physically impossible and are excluded "
-                "from every result: "
-                f"{listed}{more}"
+                f"from every result: {listed}{more}"
             )
         return tuple(lines)
 

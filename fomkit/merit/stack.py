@@ -92,7 +92,7 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
         if not name or not equals or name in found:
             raise FomkitError(
                 where,
-                "is no new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
+                "is not a new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
                 "--once 'compile=40 s'.",
             )
         found[name] = _parse_amount(name, amount, where)
@@ -282,7 +282,7 @@ def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
 
 
 FORWARD = "forward"
-OF_TRAINING = "the forward pass of a training step: dropout and statistics of the batch are in it"
+OF_TRAINING = "the forward pass of a training step: it includes dropout and batch statistics"
 
 
 def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
@@ -293,7 +293,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     """
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):
-        raise FomkitError(estimate.model.name, "has no forward pass, so nothing is known of its inference.")
+        raise FomkitError(estimate.model.name, "has no forward pass, so its inference is unknown.")
     # Overheads of an epoch (a checkpoint) and the input pipeline of a training batch are no part of inference.
     training = [(INPUT, "step"), *((each.name, "epoch") for each in estimate.machine.overheads)]
     other_overheads = tuple(each for each in estimate.machine.overheads if (each.name, each.per) not in training)

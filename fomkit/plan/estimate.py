@@ -397,11 +397,7 @@ def _smaller_batch_notes(
     more = roll_up_step(there.rows, machine, level).wall_s.value / estimated.step.value - 1
     if more <= NOTABLE:
         return ()
-    why = (
-        "timings of similar products show it"
-        if found.shown
-        else ("predicted by the model, no similar timing shows it")
-    )
+    why = "shown by timings of similar products" if found.shown else ("predicted, no similar timing shows it")
     return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {sizes['batch']:,}: {why}",)
 
 

@@ -90,9 +90,7 @@ def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
     """Raise where the order refers to missing ops, or frees memory before it is made."""
     row = order["row"]
     if (row >= len(ops)).any():
-        raise FomkitError(
-            where, f"refers to row {row.max():g} of {len(ops)} ops. The tables are of different steps."
-        )
+        raise FomkitError(where, f"refers to row {row.max():g} of {len(ops)} ops. The tables do not match.")
     last = float(np.nanmax(order[["id", "freed_by"]].to_numpy(np.float64)))
     if last > _MOST_GAPS * len(order):
         raise FomkitError(
@@ -100,9 +98,7 @@ def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
         )
     if (order["freed_by"] < order["id"]).any():
         place = int((order["freed_by"] < order["id"]).to_numpy().argmax())
-        raise FomkitError(
-            f"{where}: row {place}", "memory is freed before it is allocated. Profile the model again."
-        )
+        raise FomkitError(f"{where}: row {place}", "memory is freed before it is allocated. Profile again.")
 
 
 def _moments(order: pd.DataFrame, ops: pd.DataFrame, count: int) -> pd.DataFrame:

@@ -60,9 +60,8 @@ class TransformerStep:
         check_experts(model.name, self.shape, layout.expert)
         if layout.attention_peak_fraction is not None and self.shape.attention != "fused":
             raise FomkitError(
-                model.name, "has unfused attention, to which attention_peak_fraction does not apply. Leave it "
-                            "out, "
-                "or make the model with 'attention: fused'.",
+                model.name, "has unfused attention, which attention_peak_fraction does not affect. Leave it "
+                            "out, or make the model with 'attention: fused'.",
             )  # fmt: skip
 
     def on(self, machine: Machine) -> TransformerStep:

@@ -327,8 +327,7 @@ def with_growth(
             return found.evidence(place)
         number = places[place]
         words = (
-            f"{share[place]:.0%} of the weight: {np.exp(growth[number]):.3g} × the time of products with the "
-            "largest timed sides"
+            f"{share[place]:.0%} of the weight: {np.exp(growth[number]):.3g} × products of the largest timed sides"
         )
         return f"{words}, {known.evidence(number)}"
 

@@ -344,10 +344,7 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
 
     def evidence(place: int) -> str:
-        return (
-            f"{share[place]:.3g} × the time on {built.name} as built, equal utilisation "
-            f"({answers.evidence(place)})"
-        )
+        return f"{share[place]:.3g} × that on {built.name} as built, equal utilisation ({answers.evidence(place)})"
 
     return Answers(answers.index, answers.times * share, sources, names, evidence)
 

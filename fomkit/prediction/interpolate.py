@@ -368,7 +368,7 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
     if seen != told:
         raise FomkitError(
             machine.name,
-            f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit the timings again.",
+            f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit them again.",
         )
     return ready(fit, training, name.kind)
 

@@ -362,9 +362,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio, times = _by_floors(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
-        return (
-            f"{ratio[place]:.2g} × that with unpacked weights ({known.source.at(place)}, {known.evidence(place)})"
-        )
+        return f"{ratio[place]:.2g} × with unpacked weights ({known.source.at(place)}, {known.evidence(place)})"
 
     return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
 

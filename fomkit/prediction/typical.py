@@ -382,10 +382,8 @@ def _of_group(
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
-    like_each = np.array(
-        [f"typical of {name} on {one.machine} and similar machines" for one in found.known], object
-    )
-    source: str | Texts = like_each[weight.argmax(0)]
+    each = np.array([f"typical of {name} on {one.machine} and similar machines" for one in found.known], object)
+    source: str | Texts = each[weight.argmax(0)]
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "rows are no multiple of 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; no tile model: {why}"

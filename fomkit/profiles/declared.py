@@ -265,7 +265,7 @@ def parse_link(text: str) -> Link:
     if direction not in ("each", "both"):
         raise FomkitError(
             where,
-            f"the direction is {direction!r}. Write 'each' for a rate per direction, or 'both' for their sum.",
+            f"the direction is {direction!r}. Write 'each' for a rate per direction, 'both' for the sum.",
         )
     packed = parse_quantity(rest[1], "byte_per_s", where, "serialise") if len(rest) > 1 else None
     link = Link(

@@ -151,9 +151,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
             raise FomkitError(f"{path}:{line}", f"{error}.") from error
         so_far = found.get(work, TimedWork(np.array(length), ()))
         if number_text != str(number) or not work or tuple(so_far.length) != length:
-            raise FomkitError(
-                f"{path}:{line}", f"expected surface {number} of a work, with the lengths of the rows above."
-            )
+            raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
         found[work] = so_far._replace(known=(*so_far.known, one))
     years = read_generations(folder / GENERATIONS)
     key = hashlib.sha256(f"{lines} {years}".encode() + b"".join(rows.tobytes() for rows in ops))

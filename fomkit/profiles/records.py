@@ -321,9 +321,8 @@ class TransformerRecord(Record):
         elif experts and self.capacity_factor > most:
             wrong = (
                 f"FIELD.capacity_factor is {self.capacity_factor:g}, but at {most:g} each expert already has a "
-                "place for "
+                "place for every token. Give a smaller value."
             )
-            wrong += "every token. Give a smaller value."
         if wrong:
             raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self

@@ -105,10 +105,10 @@ class Goal:
         if self.figure in figures:
             return figures[self.figure]
         why = (
-            "it is a suite's" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
-            else "the profile does not say what a run is: no train_samples or epochs"
+            "it belongs to a suite" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
+            else "the profile does not define a run: no train_samples or epochs"
         )  # fmt: skip
-        hint = f"Ask of {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
+        hint = f"Use {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
         raise FomkitError(title_of(self.figure), f"is not known here; {why}. {hint}")
 
     def reached(self, figures: Figures) -> float:
@@ -146,7 +146,7 @@ def make_goal(
     if len(given) != 1:
         what = f"{' and '.join(f'`{called[name]}`' for name in given)} are given" if given else "none is given"
         choices = ", ".join(f"`{called[name]}`" for name in goals)
-        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM is a suite's).")
+        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM belongs to a suite).")
     ((figure, value),) = given.items()
     if not _is_between(value, math.inf):
         raise FomkitError(called[figure], f"is {value!r}. Give a finite number above 0.")

@@ -207,14 +207,14 @@ TOP = 10
 """Number of single ops that are listed."""
 OUT = "-o here.yaml"
 MEASUREMENTS_NOTE = (
-    "each is taken as known exactly at its predicted value, and everything rolled up again; that a timing also "
-    "tells of similar ops, differs from the prediction, or has a spread of its own, is left out"
+    "assumes that each is known exactly at its predicted value, and rolls up everything again; ignores that a "
+    "timing also improves similar ops, may differ from the prediction, and has its own spread"
 )
 
 
 def _exact_fact(fact: Fact | None) -> Fact:
     if fact is None:
-        raise FomkitError("measurement", "is of a fact that nobody states. State it first.")
+        raise FomkitError("measurement", "is of a fact that is not stated. State it first.")
     return replace(fact, low=fact.value, high=fact.value)
 
 

@@ -148,7 +148,7 @@ def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str
 SCHEMA = "fomkit/sensitivity/1"
 ASSUMED = (
     "one parameter at a time; every op keeps its utilisation on a changed machine",
-    "an elasticity is that of the estimate; how well utilisation carries over nobody has measured",
+    "an elasticity is that of the estimate; how well utilisation transfers has not been measured",
 )
 
 
@@ -252,13 +252,13 @@ def sensitivity(subject: Subject) -> Sensitivity:
         if not parameter.value > 0:
             not_varied.append((parameter.name, "it is 0, which has no logarithm"))
         elif effect is None:
-            not_varied.append((parameter.name, "no value beside it can be estimated"))
+            not_varied.append((parameter.name, "no other value near it can be estimated"))
         elif not effect.moves:
-            not_varied.append((parameter.name, "no figure moves with it"))
+            not_varied.append((parameter.name, "no figure depends on it"))
         else:
             effects.append(effect)
     if not effects:
-        raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
+        raise FomkitError("sensitivity", "no parameter changes a figure. State rates in the machine's profile.")
     # Machine parameters come before those of the work: less work does not make the machine faster.
     ranked = sorted(effects, key=lambda one: (
         one.parameter.of == "model", -one.swing, -abs(one.elasticity[figure]), one.parameter.name,

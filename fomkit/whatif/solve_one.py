@@ -295,7 +295,7 @@ def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
 
 def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[float], best: float) -> Change:
     if evaluator.still(parameter, tried):
-        return evaluator.change(parameter, best, f"{title_of(evaluator.goal.figure)} does not move with it")
+        return evaluator.change(parameter, best, f"{title_of(evaluator.goal.figure)} does not depend on it")
     return evaluator.limit(parameter, best)
 
 

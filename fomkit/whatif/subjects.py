@@ -379,7 +379,7 @@ class OnNodes(OnMachine):
         """Rank a step on one device and the collectives by how much the step's interval would shrink."""
         step = self._step({})[1]
         if self.model.transformer is not None:
-            return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
+            return {"measurements": [], "measurements_say": "not computed for a transformer given by its sizes"}
         compute, exposed = step.compute_s, step.exposed_s
         of_device = measure_command(self.model, self.machine, self.options)
         parts = (
@@ -402,11 +402,11 @@ def subject_of_model(
     """Make the subject of a model on the scope of the options, or of its training spread over nodes."""
     if nodes is None:
         if layout is not None:
-            raise FomkitError("layout", "says how a training is spread over nodes. Add --nodes.")
+            raise FomkitError("layout", "describes how a training is spread over nodes. Add --nodes.")
         return OneModel(model, target, options)
     check_nodes(nodes)
     if options.scope is not None:
-        raise FomkitError("scope", "and nodes say two things. Nodes are those of one job; leave the scope out.")
+        raise FomkitError("scope", "and nodes contradict each other. Nodes are of one job; leave the scope out.")
     return OnNodes(model, target, options, check_layout(layout or Layout()), nodes)
 
 

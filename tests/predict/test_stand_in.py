@@ -224,7 +224,7 @@ def test_packed_weights_take_less_time_where_their_reading_decides():
     assert timed["time_s"].tolist() == pytest.approx([1e-4, 1e-4 * ratio, 2e-3, 2e-3])
     assert timed["low_s"].iloc[1] < 1e-4 * byte[1] / byte[0]
     assert timed["high_s"].iloc[1] > 1e-4
-    assert "0.47 × that with unpacked weights (measured" in timed["evidence"].iloc[1]
+    assert "0.47 × with unpacked weights (measured" in timed["evidence"].iloc[1]
 
 
 def test_the_nearest_timings_are_those_of_the_format_that_was_timed():

@@ -92,7 +92,7 @@ COUNT, MEAN, LENGTH, WEIGHT = ROW[6], ROW[8], ROW[9].split(" ")[0], f"\n1,{OP[1]
 """Of the first surface: its ops, its mean and its first length; the weight of the first op, between its commas."""
 DAMAGE = [
     (SURFACES, "1,attention", "2,attention", f"{SURFACES}:2: expected surface 1 of a work"),
-    (SURFACES, LENGTH, f"{LENGTH}1", f"{SURFACES}:3: expected surface 2 of a work, with the lengths of the rows"),
+    (SURFACES, LENGTH, f"{LENGTH}1", f"{SURFACES}:3: expected surface 2 of a work, its lengths as above"),
     (SURFACES, LENGTH, "-1", f"{SURFACES}:2: expected finite numbers: mean, lengths above 0"),
     (SURFACES, LENGTH, "many", f"{SURFACES}:2: could not convert string to float: 'many'"),
     (SURFACES, MEAN, "nan", f"{SURFACES}:2: expected a mean"),
