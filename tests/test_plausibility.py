@@ -269,9 +269,8 @@ def test_rows_that_only_a_wrong_bandwidth_makes_impossible_stay() -> None:
     assert quarantined == ()
     assert message.startswith(
         "the memory bandwidth, 91.50 GB/s, looks too low (about 8 ×, bits instead of bytes?: with 732.0 GB/s "
-        "the timings "
-        "agree with the other facts; gemm/fp32/vector: 4 of 160 timings are physically impossible, up to 5.03 × "
-        "the bandwidth)"
+        "the timings agree with the other facts; gemm/fp32/vector: 4 of 160 timings are physically impossible, "
+        "up to 5.03 × the bandwidth)"
     )
 
 
@@ -389,7 +388,9 @@ def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> N
 
 
 def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
-    with pytest.raises(FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits instead of bytes\?: with"):
+    with pytest.raises(
+        FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits instead of bytes\?: with"
+    ):
         without_implausible(with_rates(load_machine("v100"), 1 / 8))
     for factor in (2**30 / 1e9, 1e9 / 2**30):
         assert found(with_rates(load_machine("v100"), factor)) == ((), ())

@@ -153,11 +153,11 @@ def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("entries", "told"),
     [
-        ("device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: x},"
-         " {dtype: fp32, engine: vector, rate: 2 TFLOP/s, source: y}]}",
+        ("device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: x}, "
+         "{dtype: fp32, engine: vector, rate: 2 TFLOP/s, source: y}]}",
          r"x.yaml:3: device.peak\[1\] and device.peak\[0\] are both of fp32 vector. Keep one of them."),
-        ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x},"
-         " {tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
+        ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x}, "
+         "{tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
          r"x.yaml:3: links\[1\] is of node, as links\[0\] is."),
         ("overheads: [{name: load, per: run, time: 5 s, source: x}, {name: load, per: run, time: 9 s, source: x}]",
          r"x.yaml:3: overheads\[1\] is of load run, as overheads\[0\] is."),

@@ -113,8 +113,8 @@ class Layout:
         if copies % self.expert:
             raise FomkitError(
                 LAYOUT,
-                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. "
-                f"Use a multiple of {self.fewest_devices} devices.",
+                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. Use "
+                f"a multiple of {self.fewest_devices} devices.",
             )
         return copies
 

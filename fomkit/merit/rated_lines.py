@@ -234,8 +234,7 @@ class LineRating:
             raise FomkitError(
                 line.name,
                 f"the model profile {name!r} differs from version {self.suite.version} of {self.suite.name!r}, "
-                "which is frozen. Restore it, or make the next version: fomkit fom SUITE --freeze "
-                "NEW.suite.yaml.",
+                "which is frozen. Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
             )
         proposed = self.proposals.get(line.name, Conditions())
         check_proposed(line.name, fixed, proposed)
@@ -309,8 +308,8 @@ class LineRating:
             if line.name in self.proposals:
                 raise FomkitError(
                     line.name,
-                    f"its time on {self.machine.name} is given, so a proposal cannot change it. "
-                    "State the conditions with the given time.",
+                    f"its time on {self.machine.name} is given, so a proposal cannot change it. State the "
+                    "conditions with the given time.",
                 )
             return self._given(line)
         if line.model is not None:

@@ -332,8 +332,8 @@ def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> t
     mean_w = step.energy_j.value / estimate.step.value
     if limit is not None and method.scope == "chip" and mean_w > limit.value:
         messages.append(
-            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
-            "the stated power or the predicted time is wrong"
+            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: the stated power "
+            "or the predicted time is wrong"
         )
     if method.scope != "chip":
         messages.append(f"each device has an equal share of the {_SHARED[method.scope]}, assuming equal work")

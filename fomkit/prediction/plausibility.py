@@ -265,8 +265,8 @@ def _above_peak(seen: Claims, families: Families) -> Iterator[str]:
         if family.name[0] == "gemm" and above.any():
             most = format_number(float(seen.compute[own][above].max()), 3)
             yield (
-                f"{family}: {int(above.sum()):,} of {len(family.at):,} products exceed the peak, up to "
-                f"{most} ×: halved times, a peak stated too low, or boost clocks?"
+                f"{family}: {int(above.sum()):,} of {len(family.at):,} products exceed the peak, up to {most} "
+                "×: halved times, a peak stated too low, or boost clocks?"
             )
 
 
@@ -293,8 +293,8 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(
             f"a memory of {format_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read once "
-            f"in {format_quantity(fill_s, 'time_s')} (shipped machines: 19 ms to 0.3 s); check the units "
-            "of memory.capacity and memory.bandwidth"
+            f"in {format_quantity(fill_s, 'time_s')} (shipped machines: 19 ms to 0.3 s); check the units of "
+            "memory.capacity and memory.bandwidth"
         )
     if launch_s and not _LAUNCH_S[0] <= launch_s <= _LAUNCH_S[1]:
         shown = format_quantity(launch_s, "time_s")

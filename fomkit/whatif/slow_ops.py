@@ -34,8 +34,7 @@ REMEDIES: Mapping[str, str] = {
     "gemm": "make small products larger (a larger batch, several in one), use sizes that are multiples of 64",
     "rnn": "use the library's whole layer (torch.nn.LSTM) and a larger batch",
     "attention": "check that a fused kernel runs (torch.nn.functional.scaled_dot_product_attention; flash "
-    "attention "
-    "needs a 16-bit format)",
+    "attention needs a 16-bit format)",
     "norm": "let a compiler fuse it with its neighbours (torch.compile, XLA)",
     "pointwise": "let a compiler fuse ops (torch.compile, XLA)",
     "copy": "avoid copies (contiguous, transposes, casts); let a compiler fuse the rest",
@@ -187,8 +186,8 @@ def low_use(case: Case) -> list[Finding]:
         _floor_finding(
             case,
             rows,
-            f"{what} at {share} of the machine's rates and take {taken / case.device_s:.0%} of the "
-            f"device's time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
+            f"{what} at {share} of the machine's rates and take {taken / case.device_s:.0%} of the device's "
+            f"time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
         )
     ]
 
@@ -299,8 +298,8 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
             "than estimated.",
             do=_DO,
             sure="Unknown: the machine's table has no such timing, so they are estimated as if they were "
-            "aligned. The bound assumes the vector engine, as in cuBLAS before version 11; newer versions "
-            "lose less. Time one of them.",
+            "aligned. The bound assumes the vector engine, as in cuBLAS before version 11; newer versions lose "
+            "less. Time one of them.",
             column=found.column,
             rows=found.rows,
         )

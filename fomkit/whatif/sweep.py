@@ -61,8 +61,7 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
         raise FomkitError(
             "sweep",
             f"asks for {points:,} points with nodes, which are computed one by one, about a hundred per second; "
-            f"at most {MOST_WITH_NODES:,} are possible. Give fewer steps, or sample: "
-            "--way sobol --points 4096.",
+            f"at most {MOST_WITH_NODES:,} are possible. Give fewer steps, or sample: --way sobol --points 4096.",
         )
     _ = Network(machine).node_devices  # raises where it is not stated
     return True

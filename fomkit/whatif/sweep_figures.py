@@ -81,8 +81,7 @@ def _largest(
     if len(rest) == len(axes) or _how_many(rest) > MOST_SEARCHED:
         return {}, (
             f"{_how_many(axes):,} sizes are too many to compute the memory of each; list {MOST_FOLLOWED} or "
-            "fewer, or vary the "
-            f"batch with at most {MOST_SEARCHED} combinations of other sizes"
+            f"fewer, or vary the batch with at most {MOST_SEARCHED} combinations of other sizes"
         )
     found, why = {}, ""
     for values, sizes in _combinations(rest):
