@@ -161,6 +161,17 @@ def test_entries_of_another_maker_are_made_again(
     assert all(one.read_bytes() != content for one, content in before.items())
 
 
+def test_entries_of_other_shipped_processes_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locate, "shipped_folder", lambda _folder: tmp_path)
+    makers = []
+    for content in ("{}", '{"gemm/fp32/vector": {}}'):
+        (tmp_path / evidence.PROCESSES).write_text(content, encoding="utf-8")
+        makers += [locate._maker.__wrapped__(), locate._maker.__wrapped__()]
+    assert makers[0] == makers[1] != makers[2] == makers[3]
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -21,8 +21,9 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.claims import claims_of, utilisation_at
-from fomkit.prediction.plausibility import _FASTEST, check_facts
+from fomkit.prediction.claims import best_slips, claims_of, families_of, utilisation_at
+from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.plausibility import _FASTEST, check_facts, check_timings
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
@@ -352,6 +353,14 @@ def test_products_that_their_harness_outlasts_are_refused_for_that_alone() -> No
         without_implausible(timed(machine, machine.timings.assign(harness_s=1e6)))
     assert "families" not in error.value.what
     assert "outside the plausible range" not in error.value.what
+
+
+def test_a_table_without_rows_has_no_slips_and_nothing_impossible() -> None:
+    machine = load_machine("titan")
+    none = add_costs(machine.timings.head(0))
+    seen = claims_of(as_rows(none), own_times(none), machine.device, "gpu")
+    assert best_slips(as_rows(none), seen, families_of(as_rows(none)), machine, wrong=True) == []
+    assert check_timings(none, machine) == ({}, ())
 
 
 def test_small_tables_are_held_against_like_machines_too() -> None:

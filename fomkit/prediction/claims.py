@@ -214,7 +214,7 @@ def families_of(timings: Table) -> list[Family]:
     names, numbers_of = same_texts(timings, *_KEY)
     order = np.argsort(numbers_of, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(numbers_of, minlength=len(names)))[:-1])
-    return [Family(name, part) for name, part in zip(names, parts, strict=True)]
+    return [Family(name, part) for name, part in zip(names, parts, strict=False)]  # one empty part if no rows
 
 
 def median(values: Matrix) -> float:
@@ -295,6 +295,8 @@ def best_slips(timings: Table, seen: Claims, families: Families, machine: Machin
     machines (in e-folds), and of the distances of peaks from existing machines. If nothing is ``wrong`` and all
     families are within `BAND` of similar machines, no slip is tried.
     """
+    if not families:
+        return []
     chosen = [some(family.at) for family in families]
     at, ends = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
     utilisation, part = utilisation_at(timings, machine, at), seen.take(at)

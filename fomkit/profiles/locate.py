@@ -232,14 +232,15 @@ Value = TypeVar("Value")
 
 @cache
 def _maker() -> str:
-    """Hash the version and files of fomkit and the versions of its environment, which cached results depend on."""
+    """Hash what cached results depend on: files and version of fomkit, its JSON evidence, and its environment."""
     import numpy as np
     import pandas as pd
 
     package = Path(fomkit.__file__).parent
     rooms = (room for room, _, _ in os.walk(package) if "shipped" not in Path(room).parts[-2:])
     files = (one for room in rooms for one in os.scandir(room) if one.name.endswith((".py", ".csv")))
-    state = sorted((one.path, one.stat().st_size, one.stat().st_mtime_ns) for one in files)
+    evidence = (one for one in os.scandir(shipped_folder("machine_profiles")) if one.name.endswith(".json"))
+    state = sorted((one.path, one.stat().st_size, one.stat().st_mtime_ns) for one in (*files, *evidence))
     makers = (_KEPT, fomkit.__version__, sys.version, sys.byteorder, np.__version__, pd.__version__, state)
     return hashlib.sha256(repr(makers).encode()).hexdigest()
 
