@@ -36,7 +36,7 @@ import pandas as pd
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.estimates import are
+from fomkit.prediction.estimates import is_in
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
 from fomkit.prediction.rates import SHOWN, held, op_seconds
@@ -115,7 +115,7 @@ class Table(NamedTuple):
 
 def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
     """Yield the tables of products whose utilisation is relative to the tile form."""
-    alone = (costed["engine"] == "matrix") & are(costed, "harness", *DEVICE_ALONE)
+    alone = (costed["engine"] == "matrix") & is_in(costed, "harness", *DEVICE_ALONE)
     broad = (costed["engine"] == "vector") & (thinness(costed) == 0)
     rows = costed[(costed["kind"] == "gemm") & (alone | broad)]
     for (engine, dtype), timed in rows.groupby(["engine", "dtype"], sort=True):
@@ -156,7 +156,7 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
 
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
-    timings = timings[timings["kind"].isin(FEATURES) & ~are(timings, "library", *APART)]
+    timings = timings[timings["kind"].isin(FEATURES) & ~is_in(timings, "library", *APART)]
     products = in_tiles(machine, add_costs(timings).assign(own_s=op_seconds(timings)))
     for one in products:
         yield f"{TILED}/{one.engine}", one

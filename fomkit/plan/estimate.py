@@ -115,7 +115,7 @@ def slower_products(
         repeated(Columns(table), len(batches), **sides, flop=flop, byte=byte), built, level
     )
     spent, shown = np.full(flop.size, np.nan), np.zeros(flop.size, bool)
-    spent[found.index], shown[found.index] = found.time_s, found.source.are("interpolated")
+    spent[found.index], shown[found.index] = found.time_s, found.source.is_in("interpolated")
     spent, shown = spent.reshape(flop.shape).T * times, shown.reshape(flop.shape).T
     longer = np.nan_to_num(spent[1:] - spent[0])
     worst = int(longer.sum(1).argmax())

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_quantity
-from fomkit.prediction.estimates import Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.estimates import Table, as_rows, is_in, numbers, same_texts
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import CACHED_BYTE
 from fomkit.prediction.typical import typical_utilisation
@@ -146,7 +146,7 @@ def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device:
         if not is_own:
             most[at] = UNSTATED_PEAK
     # Attention with a named op may differ: over a window only, it does less work than its sizes say.
-    windowed = are(timings, "kind", "attention") & ~are(timings, "op", "")
+    windowed = is_in(timings, "kind", "attention") & ~is_in(timings, "op", "")
     exchanged = np.array([kind == "collective" for (kind,) in kinds], bool)[kind_of]
     byte = np.where(exchanged, numbers(timings, "message_byte"), numbers(timings, "byte"))
     # What a cache holds is not read from memory; the rest is, at the bandwidth.

@@ -22,7 +22,7 @@ from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp
-from fomkit.prediction.estimates import Answers, Rows, are, cached, numbers, opened_by, places_of
+from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
@@ -335,11 +335,11 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
     launches_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(answers.source.are(ROOFLINE), launches_s, 0.0)
+    starts_s = np.where(answers.source.is_in(ROOFLINE), launches_s, 0.0)
     costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
     changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
     share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
-    sources = choose_words(answers.source.are(*FROM_TABLE), "transferred", answers.source)
+    sources = choose_words(answers.source.is_in(*FROM_TABLE), "transferred", answers.source)
     launched = launches_s * changed_launch > after.floor_s
     names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
 
@@ -393,7 +393,7 @@ def _exchange(network: Network, collective: str, message_byte: float, ranks: int
 
 @opened_by(
     lambda rows, machine: (
-        are(rows, "kind", "collective") & are(rows, "collective", *(AROUND if machine.links else ()))
+        is_in(rows, "kind", "collective") & is_in(rows, "collective", *(AROUND if machine.links else ()))
     )
 )
 def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:

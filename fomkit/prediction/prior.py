@@ -28,8 +28,8 @@ from fomkit.prediction.estimates import (
     Answers,
     Rows,
     Table,
-    are,
     as_rows,
+    is_in,
     item_bytes,
     numbers,
     places_of,
@@ -96,7 +96,7 @@ class _Sizes:
         self.positions = batch * np.where(transposed, inside, outside)
         self.wide = np.where(transposed, channels[1], channels[0])
         self.narrow = np.where(transposed, channels[0], channels[1])
-        passes = [are(rows, "pass_name", "forward"), are(rows, "pass_name", "backward_input")]
+        passes = [is_in(rows, "pass_name", "forward"), is_in(rows, "pass_name", "backward_input")]
         self.gathers = np.where(transposed, passes[1], passes[0])
         self.scatters = np.where(transposed, passes[0], passes[1])
         self.byte = item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
@@ -172,12 +172,12 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
 
 def long_norms(rows: Table) -> Flags:
     """Return which norms have rows that do not fit in a processor."""
-    return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
+    return np.asarray(is_in(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
 
 
 def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
     """Return long norms as pointwise ops with the bytes they move, and the factors on the bytes."""
-    times = np.where(are(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
+    times = np.where(is_in(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
     times = np.where(twice, times, 1.0)
     kinds, ops = (choose_words(twice, word, rows.text(name)) for name, word in (("kind", "pointwise"), ("op", "")))
     # Without a name these rows do not count as kernels that load vectors (`rates.narrower`).
@@ -190,7 +190,7 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
     Convolutions of a matrix engine are computed in tiles where processors and cache are stated.
     """
     rows = as_rows(rows)
-    conv = are(rows, "kind", "conv") & are(rows, "engine", "matrix") & ~are(rows, "pass_name", "backward")
+    conv = is_in(rows, "kind", "conv") & is_in(rows, "engine", "matrix") & ~is_in(rows, "pass_name", "backward")
     twice = long_norms(rows)
     if not (conv | twice).any():
         return typical_utilisation(rows, machine, interval)
@@ -287,7 +287,7 @@ def _answers(
     rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine, interval: float
 ) -> Answers:
     times, launch = _times(rows, found, utilisation, machine), machine.device.launch_s
-    products = are(rows, "kind", "gemm")
+    products = is_in(rows, "kind", "gemm")
     for stepped in (False, True):
         at = np.flatnonzero(products & (utilisation.started == stepped))
         if len(at):
@@ -344,7 +344,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     table.
     """
     rows, machine = as_rows(rows), held(machine)
-    found, wide = _in_format(rows, machine, interval), np.flatnonzero(are(rows, "dtype", "tf32"))
+    found, wide = _in_format(rows, machine, interval), np.flatnonzero(is_in(rows, "dtype", "tf32"))
     if not len(wide):
         return found
     return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
@@ -400,16 +400,16 @@ def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matr
     facts alone do not come nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times
     derived from longer kernels take at least a kernel's start, ``start_s`` (3, 1).
     """
-    attention = are(rows, "kind", "attention")
-    experts = are(rows, "kind", "experts") & answers.source.are("roofline")
+    attention = is_in(rows, "kind", "attention")
+    experts = is_in(rows, "kind", "experts") & answers.source.is_in("roofline")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
-    bounded = (are(rows, "kind", "gemm") | attention | experts) & ~answers.source.are("measured") & ~cached
+    bounded = (is_in(rows, "kind", "gemm") | attention | experts) & ~answers.source.is_in("measured") & ~cached
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
-    by_facts = ~found.compute & answers.source.are("roofline")
+    by_facts = ~found.compute & answers.source.is_in("roofline")
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(by_facts, 1.0, BOOST) / skipped, 3, 0)
     least_s[0] = np.where(by_facts, found.floor_s / REACHED, least_s[0])
-    short = answers.source.are("extrapolated", "transferred") & (answers.time_s < start_s[0])
+    short = answers.source.is_in("extrapolated", "transferred") & (answers.time_s < start_s[0])
     return np.maximum(np.where(bounded, least_s, 0.0), np.where(short, start_s, 0.0))
 
 
@@ -431,7 +431,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
     names = found.names
     bound = choose_words(starts_s > found.floor_s, "launch", names)
-    of_table = stated & times.source.are(*_OF_A_TABLE)
+    of_table = stated & times.source.is_in(*_OF_A_TABLE)
     below = stated & (seconds[0] < found.floor_s)
 
     def evidence(place: int) -> str:

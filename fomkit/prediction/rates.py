@@ -23,7 +23,7 @@ from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Record, Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Record, Table, as_rows, is_in, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
@@ -215,7 +215,7 @@ def same_rates(rows: Table) -> dict[tuple[str, str], Places]:
 
 def bounds(rows: Table, machine: Machine) -> Bounds:
     """Compute the floor of each op of a COSTED table, and the rate that bounds it."""
-    arithmetic = are(rows, "kind", *PRODUCT_KINDS)
+    arithmetic = is_in(rows, "kind", *PRODUCT_KINDS)
     flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
     groups = same_rates(rows)
     if len(groups) == 1:
@@ -323,10 +323,10 @@ def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[
     ratio, op = math.log(narrowest / ITEM_BYTE[dtype]), as_rows(rows).text("op")
     least = op.mapped([_ENGINES.get(word, math.inf) for word in op.words], float)
     unnamed = op.mapped(["::" not in word for word in op.words], bool)
-    engines = (numbers(rows, "inputs", 1.0) >= least) | (are(rows, "kind", "norm") & unnamed)
-    lookups = are(rows, "kind", "embedding")
+    engines = (numbers(rows, "inputs", 1.0) >= least) | (is_in(rows, "kind", "norm") & unnamed)
+    lookups = is_in(rows, "kind", "embedding")
     share = np.where(lookups, 1.0, np.where(engines, BY_NUMBER, 0.0))
-    by_vectors = are(rows, "kind", "pointwise", "copy") & ~unnamed & ~engines
+    by_vectors = is_in(rows, "kind", "pointwise", "copy") & ~unnamed & ~engines
     longer = np.where(lookups, 1.0, np.where(by_vectors, 0.0, 1 - share))
     return share * ratio, share * ratio, longer * ratio
 
@@ -343,11 +343,11 @@ def result_byte(ops: Table) -> Matrix:
         "backward_input": size("batch") * size("in_channels") * size("depth") * size("height") * size("width"),
         "backward_weight": size("out_channels") * size("in_channels") / size("groups") * kernel,
     }
-    byte = np.where(are(ops, "kind", "gemm"), size("b") * size("m") * size("n") * item, 0.0)
+    byte = np.where(is_in(ops, "kind", "gemm"), size("b") * size("m") * size("n") * item, 0.0)
     for pass_name, numel in conv.items():
-        byte = np.where(are(ops, "kind", "conv") & are(ops, "pass_name", pass_name), numel * item, byte)
+        byte = np.where(is_in(ops, "kind", "conv") & is_in(ops, "pass_name", pass_name), numel * item, byte)
     in_place = op.mapped([word.endswith("_") for word in op.words], bool)
-    written = are(ops, "kind", *_WRITTEN) & ~in_place & ~are(ops, "pass_name", "update")
+    written = is_in(ops, "kind", *_WRITTEN) & ~in_place & ~is_in(ops, "pass_name", "update")
     return np.asarray(np.where(written, numbers(ops, "write_byte"), byte), np.float64)
 
 

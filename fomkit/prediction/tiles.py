@@ -30,7 +30,7 @@ from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Table, are, item_bytes, numbers
+from fomkit.prediction.estimates import Table, is_in, item_bytes, numbers
 from fomkit.prediction.gp import (
     SURFACE_NOISE,
     SURFACE_VARIANCE,
@@ -186,7 +186,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     held = (TURNS * weight + other) / chip.cache_byte
     floor_s, by_tiles = np.maximum(compute_s, memory_s), arithmetic_s / compute_s
     features = np.log2(np.column_stack([m * b, n, k, compute_s / memory_s, wave, by_tiles, held, floor_s]))
-    along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & are(rows, "dtype", "fp32")
+    along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & is_in(rows, "dtype", "fp32")
     arithmetic_s = np.where(along, TURNED, 1.0) * arithmetic_s
     return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
 

@@ -22,7 +22,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, one_word, significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, middle, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, middle, numbers, same_texts
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import (
     Flags,
@@ -93,7 +93,7 @@ def _conv(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, steps, hidden = _sizes(rows, "batch", "steps", "hidden_size")
-    cells = [flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
+    cells = [flag(is_in(rows, "cell", cell)) for cell in ("lstm", "gru")]
     shape = [hidden - _log(flop_per_s) / 2, batch, steps, *cells]
     return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
 
@@ -164,7 +164,7 @@ _GROUP = ("kind", "dtype", "engine", "pass_name")
 def by_parts(rows: Table) -> Words:
     """Return the kinds of rows; attention with kernels of its own gets the name of that part (`View.parts`)."""
     kinds = as_rows(rows).text("kind")
-    own = np.flatnonzero(kinds.are("attention"))
+    own = np.flatnonzero(kinds.is_in("attention"))
     parts = tiles.attention_parts(as_rows(rows).take(own)) if len(own) else own
     for part in (tiles.DECODE, tiles.LATENT, "full"):
         if len(at := own[parts == part]):
@@ -418,7 +418,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
     """
     rows = as_rows(rows)
-    if are(rows, "kind", "attention").any():
+    if is_in(rows, "kind", "attention").any():
         rows = rows.assign(kind=by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
