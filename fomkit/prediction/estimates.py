@@ -416,7 +416,7 @@ def means(times: Matrix, reach: float) -> Matrix:
     return np.asarray(times[0] * np.exp(variance / 2), np.float64)
 
 
-def middle(predictions: Matrix, weight: Matrix) -> Matrix:
+def weighted_median(predictions: Matrix, weight: Matrix) -> Matrix:
     """Return the weighted median of the predictions of surfaces (surfaces × q), interpolated between two of them.
 
     `weight` (surfaces,) or (surfaces × q): sums to 1.

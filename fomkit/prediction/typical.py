@@ -22,7 +22,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, one_word, significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, middle, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, same_texts, weighted_median
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import (
     Flags,
@@ -257,7 +257,7 @@ def median_and_spread(
     fitted relative to a form which explains longer times; None for surfaces relative to the floor itself.
     """
     predictions = heights(found, features) - (0.0 if above is None else above)
-    value = middle(predictions, weight)
+    value = weighted_median(predictions, weight)
     each = weight.reshape(len(weight), -1)
     others = 1 / (each**2).sum(0) - 1
     between = (each * (predictions - value) ** 2).sum(0) * others / (others + HEARD)

@@ -29,7 +29,7 @@ from fomkit.plan.options import Options, check_options, choose_scope, choose_siz
 from fomkit.plan.run import roll_up_run, stated_run, steps_per_epoch
 from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout, stepper_of
 from fomkit.prediction.donors import factor
-from fomkit.prediction.estimates import middle
+from fomkit.prediction.estimates import weighted_median
 from fomkit.prediction.links import bus_factor, ingress_byte
 from fomkit.prediction.rates import starts_within
 from fomkit.prediction.tiles import mix, thinness
@@ -210,8 +210,8 @@ def _edges() -> Iterator[Asked]:
     yield "widen", lambda: widen(np.exp(both), 1.5, np.array([1.0, 3.0])).tolist()
     yield "spread", lambda: spread_at(np.array([-3.0, -0.1, 0.0, 0.4])).tolist()
     surfaces, weight = np.array([[1.0, 2.0], [4.0, 2.0], [3.0, 9.0]]), np.array([0.2, 0.5, 0.3])
-    yield "middle", lambda: middle(surfaces, weight).tolist()
-    yield "middle of one", lambda: middle(surfaces[:1], np.ones(1)).tolist()
+    yield "middle", lambda: weighted_median(surfaces, weight).tolist()
+    yield "middle of one", lambda: weighted_median(surfaces[:1], np.ones(1)).tolist()
     thin = pd.DataFrame({"m": [1.0, 2.0, 7.0, 8.0, 9.0], "n": [64.0, 1.0, 64.0, 64.0, 64.0]})
     yield "thinness", lambda: thinness(thin).tolist()
     measured, device, target = Span(3.0, 2.5, 3.5), Span(1.0, 0.5, 2.0), Span(0.2, 0.1, 0.3)

@@ -16,7 +16,7 @@ from fomkit.core.interval import of_few
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
-from fomkit.prediction.estimates import middle
+from fomkit.prediction.estimates import weighted_median
 from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
 from fomkit.prediction.tiles import weighed_by_rows
 from fomkit.prediction.typical import (
@@ -71,9 +71,9 @@ def test_a_surface_runs_through_what_was_timed():
 
 def test_the_weighted_median_lies_with_the_heavier_half():
     said = np.array([[0.0, 5.0], [1.0, 1.0], [9.0, 0.0]])
-    assert middle(said, np.array([0.1, 0.8, 0.1])).tolist() == [1.0, 1.0]
-    assert middle(said, np.array([0.0, 0.0, 1.0])) == pytest.approx([9.0, 0.0])
-    assert middle(said[:1], np.array([1.0])).tolist() == [0.0, 5.0]
+    assert weighted_median(said, np.array([0.1, 0.8, 0.1])).tolist() == [1.0, 1.0]
+    assert weighted_median(said, np.array([0.0, 0.0, 1.0])) == pytest.approx([9.0, 0.0])
+    assert weighted_median(said[:1], np.array([1.0])).tolist() == [0.0, 5.0]
 
 
 def test_like_machines_weigh_more():
