@@ -190,7 +190,7 @@ def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
     times = np.where(is_in(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
     times = np.where(twice, times, 1.0)
     kinds, ops = (choose_words(twice, word, rows.text(name)) for name, word in (("kind", "pointwise"), ("op", "")))
-    # Without a name these rows do not count as kernels that load vectors (`rates.narrower`).
+    # Without a name these rows do not count as kernels that load vectors (`rates.narrow_format_factors`).
     return rows.assign(kind=kinds, op=ops, byte=numbers(rows, "byte") * times), times
 
 

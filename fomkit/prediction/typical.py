@@ -33,7 +33,7 @@ from fomkit.prediction.gp import (
     side_by_side,
     surfaces,
 )
-from fomkit.prediction.rates import narrower, rates, value_of
+from fomkit.prediction.rates import narrow_format_factors, rates, value_of
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which a larger ratio of arithmetic to traffic time has no further effect."""
@@ -387,7 +387,7 @@ def _of_group(
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "rows are no multiple of 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; no tile model: {why}"
-    longer, *spread = narrower(rows, work, (one.dtype for one in found.known), dtype)
+    longer, *spread = narrow_format_factors(rows, work, (one.dtype for one in found.known), dtype)
     faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in spread)  # at 80 % before
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
