@@ -27,7 +27,7 @@ from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
-from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts, beside
+from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts, as_columns
 from fomkit.prediction.rates import own_times
 
 
@@ -155,7 +155,7 @@ def conv_features(rows: Table) -> Matrix:
     # A pass is a product with as many rows as its result has channels.
     back = is_in(rows, "pass_name", "backward_input")
     channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
-    return beside([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
+    return as_columns([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
 
 
 def conv_terms(rows: Table) -> Matrix:
@@ -232,7 +232,7 @@ def _storage(rows: Table) -> list[Matrix]:
 
 def _gemm_features(rows: Table) -> Matrix:
     b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
-    return beside([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
+    return as_columns([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
 
 
 def _sparse_features(rows: Table) -> Matrix:

@@ -153,7 +153,7 @@ def precompute(
     return Precomputed(scaled, lifted(scaled), target, noise, hyper, strips, weights)
 
 
-def beside(columns: Sequence[Matrix]) -> Matrix:
+def as_columns(columns: Sequence[Matrix]) -> Matrix:
     """Return columns (n,) as a matrix in which each column is contiguous."""
     return np.array(columns).T
 
