@@ -345,7 +345,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone (an `Estimator`).
 
     time = max(flop / peak, byte / bandwidth) / utilisation + visible launch cost (`rates.SHOWN`). The peak is the
-    one that the power limit sustains (`rates.power_limited`). The utilisation is what other, timed machines would reach
+    one that the power limit sustains (`rates.power_limited`). The utilisation is what timed machines would reach
     (`typical`); their disagreement and the spread of the facts make the interval. A product takes no longer with a
     smaller batch. Timings of products in tiles include their start, so no launch is added to these. Ops in tf32
     may also run in fp32; they get the shorter of both times.

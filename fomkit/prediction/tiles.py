@@ -38,8 +38,8 @@ from fomkit.prediction.gp import (
     Matrix,
     Surfaces,
     Texts,
-    apart,
     correlation,
+    distance_blocks,
 )
 
 TILED, TWINS = "tiles", "twins"
@@ -306,7 +306,7 @@ def weighed_by_rows(found: Surfaces, features: Matrix, weight: Matrix) -> Matrix
     """
     starts = np.cumsum([0, *(len(one.rows) for one in found.known[:-1])])
     near = np.empty((len(found.known), len(features)))
-    for block, distance in apart(features / found.length, found.lifted):
+    for block, distance in distance_blocks(features / found.length, found.lifted):
         near[:, block] = correlation(np.minimum.reduceat(distance, starts, 1)).T
     left_open = 1 - near**2 * SURFACE_VARIANCE / (SURFACE_VARIANCE + SURFACE_NOISE)
     each = weight[:, None] / (1 + OPEN_COUNTS * left_open) ** 2
