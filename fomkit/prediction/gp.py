@@ -439,7 +439,7 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
     return side_by_side(found.length, known) if known else None
 
 
-def heights(found: Surfaces, features: Matrix) -> Matrix:
+def surface_values(found: Surfaces, features: Matrix) -> Matrix:
     """Return ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
     if found.line is not None:
         places = np.sqrt(3.0) * features[:, 0] / found.length[0]

@@ -29,8 +29,8 @@ from fomkit.prediction.gp import (
     Matrix,
     Surfaces,
     Texts,
-    heights,
     side_by_side,
+    surface_values,
     surfaces,
 )
 from fomkit.prediction.rates import narrow_format_factors, rates, value_of
@@ -256,7 +256,7 @@ def median_and_spread(
     `tiles.weighed_by_rows`. `above` (surfaces × q): ln(time by the surface's form / floor), for surfaces that are
     fitted relative to a form which explains longer times; None for surfaces relative to the floor itself.
     """
-    predictions = heights(found, features) - (0.0 if above is None else above)
+    predictions = surface_values(found, features) - (0.0 if above is None else above)
     value = weighted_median(predictions, weight)
     each = weight.reshape(len(weight), -1)
     others = 1 / (each**2).sum(0) - 1

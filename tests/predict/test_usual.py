@@ -17,7 +17,7 @@ from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
 from fomkit.prediction.estimates import weighted_median
-from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
+from fomkit.prediction.gp import side_by_side, surface_rows, surface_values, surfaces, weights_of
 from fomkit.prediction.tiles import weighed_by_rows
 from fomkit.prediction.typical import (
     AGREED_SPREAD,
@@ -64,9 +64,9 @@ def test_a_surface_runs_through_what_was_timed():
     found = side_by_side(
         np.array([2.0]), [Surface("m", "A B C", "fp32", 4.0, 0.0, (), surface_rows(features, weight))]
     )
-    assert heights(found, features)[0] == pytest.approx(reached, abs=0.1)
+    assert surface_values(found, features)[0] == pytest.approx(reached, abs=0.1)
     # Far from every timed op the machine's mean remains.
-    assert heights(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
+    assert surface_values(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_weighted_median_lies_with_the_heavier_half():
@@ -123,7 +123,7 @@ def test_of_two_machines_it_counts_little_how_far_they_lie_apart():
         known = [made_up(f"{at}", f"X O {at}", 0.3 if at % 2 else 1.0) for at in range(count)]
         found, weight = side_by_side(np.array([1.0]), known), np.full(count, 1 / count)
         value, spread = median_and_spread(found, query, weight)
-        apart = (weight[:, None] * (heights(found, query) - value) ** 2).sum(0)
+        apart = (weight[:, None] * (surface_values(found, query) - value) ** 2).sum(0)
         assert spread**2 - spread_at(value) ** 2 == pytest.approx(share * apart)
 
 
