@@ -245,7 +245,7 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every k-th row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    features, noise = interpolate.see(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
+    features, noise = interpolate.features_of(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
     hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
     # An outlier among products in tiles is one for products of similar sizes too, so these keep their weight.
     if view.waves is None and len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
@@ -298,7 +298,7 @@ def predict_folds(
         fits[number] = fit
         family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
         log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
-        features = interpolate.see(fit, tried, kind, len(known))
+        features = interpolate.features_of(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
     # Errors of the same round do not count: they are of the same shape group, and a query is of another.

@@ -17,7 +17,7 @@ from fomkit.prediction import calibration, families, prior
 from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
-from fomkit.prediction.interpolate import as_fit, see
+from fomkit.prediction.interpolate import as_fit, features_of
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.tiles import (
     JOIN_S,
@@ -273,7 +273,7 @@ def test_a_large_table_of_products_is_fitted_around_the_form(monkeypatch: pytest
     fit = as_fit(fits["gemm/bf16/matrix"])
     assert fit.form[:4].tolist() == [*CHIP]
     assert fit.form[4] == pytest.approx(6e-6, rel=0.1)
-    assert len(fit.hyper.length) == see(fit, rows, "gemm", len(rows)).shape[1]
+    assert len(fit.hyper.length) == features_of(fit, rows, "gemm", len(rows)).shape[1]
 
 
 def of_attention(count: int) -> pd.DataFrame:
@@ -296,7 +296,7 @@ def test_a_large_table_of_attention_is_told_what_the_last_wave_wastes(monkeypatc
     fits = fit_timings(rows, chips={"bf16/matrix": CHIP})
     fit = as_fit(fits["attention/bf16/matrix/forward/full"])
     assert fit.form.tolist() == [*CHIP]  # of the form that is of products there is nothing
-    assert len(fit.hyper.length) == see(fit, rows, "attention", len(rows)).shape[1]
+    assert len(fit.hyper.length) == features_of(fit, rows, "attention", len(rows)).shape[1]
     one_query = rows.iloc[:1].assign(q_len=1.0)
     assert attention_waves(one_query, CHIP.units).tolist() == [[0.0]]
     # 4 × 40 heads of one tile each on 108 units are two waves, of which 56 places stay empty.
