@@ -130,7 +130,7 @@ TIERS: tuple[Tier, ...] = ("node", "system")
 """Tiers that collectives use."""
 
 
-class Taken(NamedTuple):
+class Duration(NamedTuple):
     """The time of an exchange and the bounds of its interval [s], its time source, algorithm and links."""
 
     value: float
@@ -148,16 +148,16 @@ class Ends(NamedTuple):
     low: Line
     high: Line
 
-    def taken(self, formula: Callable[[Line], float]) -> Taken:
+    def taken(self, formula: Callable[[Line], float]) -> Duration:
         """Evaluate a formula at the value and the bounds."""
         value, low, high = map(formula, self)
-        return Taken(value, low, high)
+        return Duration(value, low, high)
 
 
-def total(*parts: Taken) -> Taken:
+def total(*parts: Duration) -> Duration:
     """Add exchanges that follow each other; the source is measured only if all are."""
     measured = all(part.source == "measured" for part in parts)
-    return Taken(
+    return Duration(
         sum(part.value for part in parts), sum(part.low for part in parts), sum(part.high for part in parts),
         "measured" if measured else "alpha_beta",
         links=tuple(dict.fromkeys(link for part in parts for link in part.links)),
@@ -290,12 +290,12 @@ def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> L
     return link_for(links, message_byte)
 
 
-def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
+def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Duration:
     """Evaluate a formula for an algorithm on a link."""
     return ends_of(link).taken(formula)._replace(way=way, links=(link,))
 
 
-def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Taken:
+def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Duration:
     """Predict a collective on a ring of links: stated ones by `pipelined_s`, others by `ring_s`."""
     formula = pipelined_s if is_stated(link) else ring_s
     return taken_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
