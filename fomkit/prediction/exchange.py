@@ -20,7 +20,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.prediction import links
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.gp import Matrix
-from fomkit.prediction.links import Collective, Duration, Ends
+from fomkit.prediction.links import Collective, Duration, LinkInterval
 
 if TYPE_CHECKING:
     from fomkit.core.job import Algorithm
@@ -156,7 +156,7 @@ class Network:
     level: float = DEFAULT_LEVEL
     _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def ends(self, tier: Tier, message_byte: float) -> Ends:
+    def ends(self, tier: Tier, message_byte: float) -> LinkInterval:
         """Return the link of a tier for a message size, with its interval."""
         return links.ends_of(self._link(tier, message_byte))
 

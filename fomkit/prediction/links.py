@@ -141,7 +141,7 @@ class Duration(NamedTuple):
     links: tuple[Link, ...] = ()
 
 
-class Ends(NamedTuple):
+class LinkInterval(NamedTuple):
     """A link at its value and at both bounds of its interval; ``low`` is the fastest."""
 
     value: Line
@@ -246,7 +246,7 @@ def _combined_ends(ratios: tuple[float, float], formula: tuple[float, float] = F
     return (exp(-hypot(log(low), log(formula[0]))) if low > 0 else 0.0), above
 
 
-def ends_of(link: Link) -> Ends:
+def ends_of(link: Link) -> LinkInterval:
     """Return a link with its interval: the formula's, combined with the link's own where it has one.
 
     A packing rate has no interval.
@@ -264,8 +264,8 @@ def ends_of(link: Link) -> Ends:
     below, above = _combined_ends((link.byte_per_s / quick, link.byte_per_s / slow), formula)
     if link.range_byte_per_s is None:
         rates = value.byte_per_s / below, value.byte_per_s / above
-        return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
-    return Ends(
+        return LinkInterval(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
+    return LinkInterval(
         value, _line(link, alphas[0], link.byte_per_s / below), _line(link, alphas[1], link.byte_per_s / above)
     )
 
