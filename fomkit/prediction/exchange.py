@@ -227,7 +227,7 @@ class Network:
 
     def _tree(self, message_byte: float, group: Group) -> Duration:
         link = self._link(group.tier, message_byte)
-        return links.taken_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
+        return links.duration_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
 
     def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Duration:
         """Predict a collective inside a node: from the machine's own table, else on a ring."""
@@ -303,12 +303,14 @@ class Network:
     ) -> Exchange:
         if algorithm == "parameter_server":
             ends = self.ends(group.tier, message_byte)
-            taken = ends.taken(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
+            duration = ends.duration(
+                lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line)
+            )
         elif algorithm == "auto":
-            taken = self._best(collective, message_byte, group)
+            duration = self._best(collective, message_byte, group)
         else:
-            taken = self._by_name(algorithm, collective, message_byte, group)
-        return Exchange(self._span(taken), taken.source, taken.way, taken.links)
+            duration = self._by_name(algorithm, collective, message_byte, group)
+        return Exchange(self._span(duration), duration.source, duration.way, duration.links)
 
     def collective(
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
@@ -320,4 +322,4 @@ class Network:
     def send(self, message_byte: float, tier: Tier) -> Span:
         """Return the time of one message from a device to another [s]."""
         ends = self.ends(tier, message_byte)
-        return self._span(ends.taken(lambda line: line.alpha_s + message_byte / line.byte_per_s))
+        return self._span(ends.duration(lambda line: line.alpha_s + message_byte / line.byte_per_s))

@@ -148,7 +148,7 @@ class LinkInterval(NamedTuple):
     low: Line
     high: Line
 
-    def taken(self, formula: Callable[[Line], float]) -> Duration:
+    def duration(self, formula: Callable[[Line], float]) -> Duration:
         """Evaluate a formula at the value and the bounds."""
         value, low, high = map(formula, self)
         return Duration(value, low, high)
@@ -290,15 +290,15 @@ def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> L
     return link_for(links, message_byte)
 
 
-def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Duration:
+def duration_by(link: Link, way: str, formula: Callable[[Line], float]) -> Duration:
     """Evaluate a formula for an algorithm on a link."""
-    return ends_of(link).taken(formula)._replace(way=way, links=(link,))
+    return ends_of(link).duration(formula)._replace(way=way, links=(link,))
 
 
 def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Duration:
     """Predict a collective on a ring of links: stated ones by `pipelined_s`, others by `ring_s`."""
     formula = pipelined_s if is_stated(link) else ring_s
-    return taken_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
+    return duration_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
 
 
 def link_notes(machine: Machine, wanted: str) -> list[str]:

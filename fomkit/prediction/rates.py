@@ -292,7 +292,7 @@ _ENGINES = {"positions": 1.0, "activation": 2.0}
 """Element-wise ops for which serving engines have their own kernels, and the fewest inputs of those kernels."""
 BY_NUMBER = 0.5
 """Share of the ratio of widths, in logarithms, by which such kernels take longer. The engines' convolutions (see
-`narrow_format_factors`) have 0.3 to 1.4, median 0.7; 0.5 was chosen of 0, 0.35, 0.5 and 0.7 on pieces of `validate`."""
+`narrow_format_factors`) have 0.3 to 1.4, median 0.7; 0.5 was chosen of 0, 0.35, 0.5, 0.7 on `validate` pieces."""
 
 
 def narrow_format_factors(
