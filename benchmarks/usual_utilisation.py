@@ -46,9 +46,9 @@ from fomkit.prediction.tiles import (
     Chip,
     Form,
     Tiled,
-    above_floor,
     chip_of,
     fit_form,
+    log_time_over_floor,
     of_width,
     thinness,
     tile_seconds,
@@ -234,7 +234,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
         found = side_by_side(length, of_width(included, one.dtype))
         floor = np.log(2.0) * table.features[:, -1]
         own = np.log(tile_seconds(Form(*table.form), table.products, table.chip)) - floor
-        above = (above_floor(found, table.products, table.chip) - own)[:, at]
+        above = (log_time_over_floor(found, table.products, table.chip) - own)[:, at]
     else:
         found = side_by_side(length, included)
     by_library = above is not None or work.startswith(OF_LIBRARIES)

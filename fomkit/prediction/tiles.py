@@ -242,7 +242,7 @@ def waves(rows: Table, units: float) -> Matrix:
     return np.asarray(np.log2(np.column_stack([counts[:, 0], np.ceil(counts) / counts])), np.float64)
 
 
-def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
+def log_time_over_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
     """Return ln(time by each surface's form / floor) for products on a chip (surfaces × q)."""
     times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
     return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)

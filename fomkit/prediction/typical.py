@@ -343,7 +343,7 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     if found is None:
         return None
     products = tiles.tiled(rows, chip, spare=tiles.spare_of(device, dtype))
-    above = tiles.above_floor(found.found, products, chip)
+    above = tiles.log_time_over_floor(found.found, products, chip)
     value, sigma = median_and_spread(found.found, products.features, found.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
