@@ -203,7 +203,7 @@ def _implausible(
             check = partial(_found_among, costed, own, replace(machine, device=device), kind)
             found = cached(given, device, f"impossible rows {which}", check)
             suspicions += found.suspicions
-            named |= {int(places[at]): text for at, text in found.why.items()}
+            named |= {int(places[at]): text for at, text in found.impossible.items()}
     return tuple(named), tuple(named.values()), tuple(suspicions)
 
 
