@@ -192,7 +192,7 @@ def add_independent(spans: Iterable[Span]) -> Span:
     return Span(value, value - below, value + above, parts[0].level if parts else DEFAULT_LEVEL)
 
 
-def latest(spans: Sequence[Span]) -> Span:
+def longest_of(spans: Sequence[Span]) -> Span:
     """Return the longest of simultaneous times."""
     value, low, high = (_longest_end([span.ends[end] for span in spans]) for end in range(3))
     return Span(value, low, high, spans[0].level, min(span.shared for span in spans))

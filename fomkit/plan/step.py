@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, latest
+from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import ModelProfile
 from fomkit.ops.columns import alike
@@ -304,7 +304,7 @@ class Terms(NamedTuple):
     def wall(self, device_s: Span) -> Span:
         """Return the longest of device, host and input, plus the overheads."""
         known = [span for span in (device_s, self.host_s, self.input_s) if span is not None]
-        return add_common([latest(known), self.extra_s])
+        return add_common([longest_of(known), self.extra_s])
 
 
 def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:

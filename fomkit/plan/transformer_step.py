@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, add_independent, latest
+from fomkit.core.interval import Span, add_common, add_independent, longest_of
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile, Transformer
@@ -216,7 +216,7 @@ class TransformerStep:
         compute = add_common([work, update])
         beside = terms_beside(0.0, self.machine, compute)
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
-        wall = add_common([wall if beside.input_s is None else latest([wall, beside.input_s]), beside.extra_s])
+        wall = add_common([wall if beside.input_s is None else longest_of([wall, beside.input_s]), beside.extra_s])
         covered = _shares(stages[slowest], count, update_sources, self.plan.host_op_s.basis)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
