@@ -303,7 +303,7 @@ def stated(machine: Machine) -> Machine:
     return replace(machine, timings=rows)
 
 
-def factor(
+def time_ratio(
     time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
 ) -> Matrix:
     """Return the time on the changed machine as a share of the original's.
@@ -338,7 +338,7 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     starts_s = np.where(answers.source.is_in(ROOFLINE), launches_s, 0.0)
     costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
     changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
-    share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
+    share = time_ratio(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
     sources = choose_words(answers.source.is_in(*FROM_TABLE), "transferred", answers.source)
     launched = launches_s * changed_launch > after.floor_s
     names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
