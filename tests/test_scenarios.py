@@ -21,7 +21,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.plan.step import _families, _pass_masks
-from fomkit.prediction.donors import factor
+from fomkit.prediction.donors import time_ratio
 from fomkit.profiles.evidence import with_fits
 
 
@@ -168,10 +168,10 @@ def test_a_change_of_a_change_starts_from_the_machine_as_built() -> None:
 def test_launches_scale_with_their_cost_and_kernels_with_their_floor() -> None:
     time_s, starts_s, floor_s = np.array([10.0, 10.0, 3.0]), np.array([2.0, 20.0, 3.0]), np.array([4.0, 4.0, 4.0])
     # Kernels show two fifths of what their launches cost: 0.8 of 10, 8 of 10, 1.2 of 3.
-    np.testing.assert_allclose(factor(time_s, starts_s, floor_s, floor_s / 2, 1.0), [0.54, 0.9, 0.7])
-    np.testing.assert_allclose(factor(time_s, starts_s, floor_s, floor_s, 0.0), [0.92, 0.2, 0.6])
+    np.testing.assert_allclose(time_ratio(time_s, starts_s, floor_s, floor_s / 2, 1.0), [0.54, 0.9, 0.7])
+    np.testing.assert_allclose(time_ratio(time_s, starts_s, floor_s, floor_s, 0.0), [0.92, 0.2, 0.6])
     unknown = np.full(3, np.nan)
-    np.testing.assert_allclose(factor(time_s, starts_s, unknown, unknown, 2.0), [1.08, 1.8, 1.4])
+    np.testing.assert_allclose(time_ratio(time_s, starts_s, unknown, unknown, 2.0), [1.08, 1.8, 1.4])
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
 def _relative_times(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
-    It equals `fomkit.prediction.donors.factor`; all scenarios of a shape share the floors but for their rates.
+    It equals `fomkit.prediction.donors.time_ratio`; all scenarios of a shape share the floors but for their rates.
     """
     launch = study.machine.device.launch_s
     share = here.launched

@@ -219,8 +219,8 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
             suspicions.append(_finding(_different(rows, seen, machine, families) or affected, slips, machine)[1])
             seen = seen.without(slips[0])
         suspicions += _above_peak(seen, families)
-        impossible = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(slow))
-        impossible |= {int(place): _reason(seen, int(place)) for place in np.flatnonzero(seen.impossible)}
+        why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(slow))
+        why |= {int(place): _reason(seen, int(place)) for place in np.flatnonzero(seen.impossible)}
     named = {place: _named(timings, place, why[place]) for place in sorted(why)}
     return Verdict(named, tuple(suspicions))
 

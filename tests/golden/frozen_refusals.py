@@ -28,7 +28,7 @@ from fomkit.plan.job import Service, parse_service, run_on_nodes
 from fomkit.plan.options import Options, check_options, choose_scope, choose_sizes
 from fomkit.plan.run import roll_up_run, stated_run, steps_per_epoch
 from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout, stepper_of
-from fomkit.prediction.donors import factor
+from fomkit.prediction.donors import time_ratio
 from fomkit.prediction.estimates import weighted_median
 from fomkit.prediction.links import bus_factor, ingress_byte
 from fomkit.prediction.rates import starts_within
@@ -204,7 +204,7 @@ def _edges() -> Iterator[Asked]:
     for starts in (0.0, 1.0, 10.0):
         yield f"starts within {starts}", lambda of=starts: starts_within(time, np.full(7, of)).tolist()
     floors = np.array([2.0, np.nan, 0.1, 4.0, 4.0, 4.0, 80.0])
-    yield "factor", lambda: factor(time, np.full(7, 2.0), floors, floors[::-1], 0.3).tolist()
+    yield "factor", lambda: time_ratio(time, np.full(7, 2.0), floors, floors[::-1], 0.3).tolist()
     both = np.log(np.array([[1.0, 5.0], [0.5, 4.0], [2.0, 9.0]]))
     yield "mix", lambda: mix(both, both[:, ::-1], np.array([0.2, 1.0]), 0.9).tolist()
     yield "widen", lambda: widen(np.exp(both), 1.5, np.array([1.0, 3.0])).tolist()
