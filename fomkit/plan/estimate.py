@@ -28,7 +28,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
 from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work
-from fomkit.plan.memory_of import Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
+from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
@@ -410,7 +410,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
                      partial(choose_formats, options.precision, framework, machine, model.ops))  # fmt: skip
     scope = choose_scope([machine], options.scope)
     at_once = runs_at_once(model, machine, scope)
-    traced, model = model, updated_as_there(model, machine)
+    traced, model = model, with_device_update(model, machine)
     fitted = with_fits(machine)
     timed = _timed(model, fitted, sizes, formats, options.interval)
     machine = with_fresh_pages(with_host(machine, model), model, sizes)

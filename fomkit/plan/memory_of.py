@@ -231,7 +231,7 @@ PERSISTENT_ROLES = ("parameter", "input", "state")
 """Roles of the memory that persists from step to step."""
 
 
-def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
+def with_device_update(model: ModelProfile, machine: Machine) -> ModelProfile:
     """Return a model whose update runs tensor by tensor, if that is the default on the machine's device.
 
     `model`: returned unchanged if its implementation was chosen explicitly, or its profile does not state whether

@@ -21,7 +21,7 @@ from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
-from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
+from fomkit.plan.memory_of import with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
@@ -237,7 +237,7 @@ def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
     """Compute once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
     check_work(model.ops, model.name)
-    given, model = with_host(machine, model), updated_as_there(model, machine)
+    given, model = with_host(machine, model), with_device_update(model, machine)
     machine = prepared(given)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
