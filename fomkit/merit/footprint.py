@@ -83,7 +83,7 @@ def footprint(energy_j: Span | None, scope: EnergyScope | None, grid: Grid) -> t
     return wall, None if wall is None or grid.kg_per_j is None else carbon_kg(wall, grid.kg_per_j, grid.pue)
 
 
-def lacks(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list[str]:
+def missing_for_wall(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list[str]:
     """Return the reasons why energy is not known at the wall."""
     lacking = list(missing)
     if scope not in (None, "wall") and grid.to_wall is None:
@@ -119,7 +119,7 @@ def carbon_content(
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
     return as_content(
         Carbon, grid_content(grid), wall_j={name: wall for name, (wall, _) in both.items()}, from_scope=scope,
-        kg={name: kg for name, (_, kg) in both.items()}, missing=lacks(scope, missing, grid),
+        kg={name: kg for name, (_, kg) in both.items()}, missing=missing_for_wall(scope, missing, grid),
     )  # fmt: skip
 
 
