@@ -19,7 +19,7 @@ from fomkit.core.model import OF_SIZES, Data, ModelProfile
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
+from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, of_traffic, step_coverage, unhidden
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory
@@ -182,7 +182,7 @@ class ReplicaStep:
         """Return the waits of norms over all replicas: a gather forward and a sum backward for each norm."""
         layers = self.model.layers
         if not self.layout.sync_norm:
-            return bare(Exchange(Span.exact(0.0, self.level), "measured"))
+            return unhidden(Exchange(Span.exact(0.0, self.level), "measured"))
         found = None if layers is None else layers[layers["layer"].isin(NORMS)]
         if found is None or found.empty:
             raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave sync_norm out.")
@@ -192,7 +192,7 @@ class ReplicaStep:
             byte = NORM_BYTE * (2 * channels + 1) * group.ranks
             gather = network.exchange("all_gather", byte, group, self._inner_algorithm)
             total = network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
-            times.append(add_waits([bare(gather), bare(total)]).scaled(count))
+            times.append(add_waits([unhidden(gather), unhidden(total)]).scaled(count))
         return add_waits(times)
 
     @property

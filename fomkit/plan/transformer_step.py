@@ -92,7 +92,7 @@ class TransformerStep:
         """
         layout = self.layout
         if layout.pipeline == 1:
-            return step.bare(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
+            return step.unhidden(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
         byte = self.plan.stream_byte(samples)
         far = self.network.node_devices <= layout.tensor * replicas
         sent = self.network.send(byte / layout.tensor, "system" if far else "node")
@@ -100,7 +100,7 @@ class TransformerStep:
         if not layout.sequence and layout.tensor > 1:
             one.append(self.network.exchange("all_gather", byte, self.network.group(layout.tensor)))
         times = 2 * layout.interleave
-        return step.add_waits(map(step.bare, one)).scaled(times), times * byte / layout.tensor
+        return step.add_waits(map(step.unhidden, one)).scaled(times), times * byte / layout.tensor
 
     def _device_parameters(self) -> tuple[float, float]:
         """Return the parameters of the device that has most, and how many of them are in shared experts.
@@ -209,7 +209,7 @@ class TransformerStep:
         stretch = piped / (count * totals[slowest])
         (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
         work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
-        tied = step.bare(self._tied_words(replicas))
+        tied = step.unhidden(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
