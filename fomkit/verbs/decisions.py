@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.cost import Cost
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
-    from fomkit.whatif.subjects import Subject
+    from fomkit.whatif.subjects import AnySubject
     from fomkit.whatif.sweep import Sweep
     from fomkit.whatif.sweep_axes import Given
     from fomkit.whatif.sweep_result import Swept
@@ -33,7 +33,7 @@ def _subject(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
     baseline: str | Path | Machine | None, options: Options, nodes: int | None, layout: str | Path | Sequence[str],
     links: Sequence[str | Link], node_devices: int | None,
-) -> Subject:  # fmt: skip
+) -> AnySubject:  # fmt: skip
     """Return what is varied: a model on the machine or on nodes of it, or the FOM of a suite."""
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite

@@ -45,7 +45,7 @@ Title = TypedDict("Title", {
 })  # fmt: skip
 
 
-class OnMachine:
+class Subject:
     """Base of the subjects: work on a machine under the options of an estimate."""
 
     machine: Machine
@@ -174,7 +174,7 @@ def _figures(row: Mapping[Any, Any], level: float) -> Figures:
 
 
 @dataclass(frozen=True)
-class OneModel(OnMachine):
+class OneModel(Subject):
     """A model on a machine."""
 
     model: ModelProfile

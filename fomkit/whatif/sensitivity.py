@@ -15,7 +15,7 @@ from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.whatif.cases import Figures, Outcome, Point, Title, main_figure
 from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter, ToMeasure
-from fomkit.whatif.subjects import Subject
+from fomkit.whatif.subjects import AnySubject
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,7 +103,7 @@ def _central(
     return next((slope for slope in tried if slope is not None), None)
 
 
-def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
+def effect_of(subject: AnySubject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
     """Compute the effect of one parameter on a subject's figures.
 
     `parameter`: with a value above 0; `here`: the current figures; `figure`: the main one of them. Returns None
@@ -181,7 +181,7 @@ class Sensitivity(Shown):
     `figures`: all current figures.
     `effects`: those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
     `not_varied` (str, str): parameters that were not varied, each with the reason.
-    `to_measure`: ``measurements``, best first, and the notes on them (`Subject.measurements`).
+    `to_measure`: ``measurements``, best first, and the notes on them (`AnySubject.measurements`).
     """
 
     title: Title
@@ -238,7 +238,7 @@ def _effect(effect: Effect) -> EffectContent:
     )
 
 
-def sensitivity(subject: Subject) -> Sensitivity:
+def sensitivity(subject: AnySubject) -> Sensitivity:
     """Compute the sensitivity of a subject's figures to its parameters.
 
     Elasticities are central differences over 1 % of each parameter, compared with half of it; whole numbers are

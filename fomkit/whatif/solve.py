@@ -17,7 +17,7 @@ from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
-from fomkit.whatif.subjects import Subject
+from fomkit.whatif.subjects import AnySubject
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
 """Number of parts that a direction is divided into, by the number of parameters; all directions are tried."""
@@ -343,7 +343,9 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _choose_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def _choose_alone(
+    subject: AnySubject, names: Sequence[str], known: tuple[Parameter, ...]
+) -> tuple[Parameter, ...]:
     """Return the parameters to change alone: the named ones, else all; of a suite all but those of models."""
     if names:
         return choose_parameters(known, names)
@@ -351,7 +353,7 @@ def _choose_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter
     return tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
 
 
-def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
+def solve(subject: AnySubject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
     Each change is searched up to a factor of 1000 and estimated again where it is found. Sizes and nodes are whole

@@ -14,7 +14,7 @@ from fomkit.core.interval import Span
 from fomkit.profiles.metrics import title_of
 from fomkit.whatif.cases import Figures, Goal, Point
 from fomkit.whatif.parameters import Parameter
-from fomkit.whatif.subjects import Subject
+from fomkit.whatif.subjects import AnySubject
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
 """Function from values to margins, of which 0 or more is enough; None where there is no estimate."""
@@ -171,7 +171,7 @@ class Change:
 class Evaluator:
     """A subject and a goal; every point is evaluated once."""
 
-    subject: Subject
+    subject: AnySubject
     goal: Goal
     most: float = MOST
     _known: dict[tuple[tuple[str, float], ...], Figures | FomkitError] = field(default_factory=dict)

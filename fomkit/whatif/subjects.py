@@ -26,7 +26,7 @@ from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Title
+from fomkit.whatif.cases import Figures, OneModel, Outcome, Point, Subject, Title
 from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, ranked
 
 _OF_MODEL = {"samples": "train_samples"}
@@ -54,7 +54,7 @@ def _channel(line: SuiteLine) -> str:
 
 
 @dataclass(frozen=True)
-class OfSuite(OnMachine):
+class OfSuite(Subject):
     """A suite on a target and a baseline. Given times change with gains, and their rates with nodes too."""
 
     suite: Suite
@@ -299,7 +299,7 @@ class OfSuite(OnMachine):
 
 
 @dataclass(frozen=True)
-class OnNodes(OnMachine):
+class OnNodes(Subject):
     """A job of so many nodes; the batch of the options is that of one replica."""
 
     model: ModelProfile
@@ -393,12 +393,12 @@ class OnNodes(OnMachine):
         )
 
 
-Subject = OneModel | OnNodes | OfSuite
+AnySubject = OneModel | OnNodes | OfSuite
 
 
 def subject_of_model(
     model: ModelProfile, target: Machine, options: Options, nodes: int | None = None, layout: Layout | None = None
-) -> Subject:
+) -> AnySubject:
     """Make the subject of a model on the scope of the options, or of its training spread over nodes."""
     if nodes is None:
         if layout is not None:
@@ -417,7 +417,7 @@ def subject_of_suite(
     options: Options,
     load: Load,
     measured: MeasuredRuns = NOTHING_MEASURED,
-) -> Subject:
+) -> AnySubject:
     """Make the subject of a suite, which fixes batch, sizes, precision and scope; ``measured`` checks lines."""
     if options.wanted_sizes or options.precision is not None or options.scope is not None:
         raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")
