@@ -62,13 +62,13 @@ class Subject:
     def _fitted(self) -> Machine:
         return with_fits(self.machine)
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figures at a point."""
         raise NotImplementedError
 
     def _outcome(self, point: Point) -> Outcome:
         try:
-            return self.again(point)
+            return self.figures_at(point)
         except FomkitError as error:
             return error
 
@@ -251,7 +251,7 @@ class OneModel(Subject):
             for point, row, why in zip(points, rows, found["why"].tolist(), strict=True)
         ]
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figures of an estimate at a point."""
         return figures_of(self.estimate_at(point))
 

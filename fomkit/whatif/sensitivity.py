@@ -244,7 +244,7 @@ def sensitivity(subject: AnySubject) -> Sensitivity:
     Elasticities are central differences over 1 % of each parameter, compared with half of it; whole numbers are
     evaluated at their neighbours. The swing is between the bounds of a parameter's own interval, else ±10 %.
     """
-    here = subject.again({})
+    here = subject.figures_at({})
     figure = main_figure(here)
     effects, not_varied = [], subject.not_varied()
     for parameter in subject.parameters():

@@ -165,7 +165,7 @@ def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, fl
 def _front_combination(
     evaluator: Evaluator, parameters: Sequence[Parameter], values: dict[str, float]
 ) -> Combination:
-    found = evaluator.subject.again(values)
+    found = evaluator.subject.figures_at(values)
     factors = {parameter.name: values[parameter.name] / parameter.value for parameter in parameters}
     total = math.fsum(abs(math.log(factor)) for factor in factors.values())
     return Combination(values, factors, total, evaluator.goal.span(found), evaluator.goal.reached(found))
@@ -363,7 +363,7 @@ def solve(subject: AnySubject, goal: Goal, changes: Sequence[str] = (), together
     `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
     more to change together, for a frontier; none by default.
     """
-    here = subject.again({})
+    here = subject.figures_at({})
     known = subject.parameters()
     evaluator, tried = Evaluator(subject, goal), _choose_alone(subject, changes, known)
     combined = choose_parameters(known, together)

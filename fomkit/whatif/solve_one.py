@@ -197,7 +197,7 @@ class Evaluator:
 
     def change(self, parameter: Parameter, value: float, why: str = "") -> Change:
         """Return the change of a parameter to a value, with the figures there."""
-        found = self.subject.again({parameter.name: value})
+        found = self.subject.figures_at({parameter.name: value})
         span, probability = self.goal.span(found), self.goal.reached(found)
         proved = not parameter.grain or (parameter.of == "model" and parameter.better != 0)
         unfit = "" if proved else self.subject.unfit({parameter.name: value})

@@ -255,7 +255,7 @@ class OfSuite(Subject):
         merit = merit_of(replace(self.result, target=tuple(target)))
         return {} if merit is None else {"fom": merit.value}
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figure of merit at a point."""
         merit = self.result_at(point).merit
         return {} if merit is None else {"fom": merit.value}
@@ -354,7 +354,7 @@ class OnNodes(Subject):
         job = NodesJob(model, machine, self.layout, options)
         return job, *job.at(round(point.get("nodes", self.nodes)))
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figures of a step of all nodes at a point."""
         job, step, run = self._step(point)
         found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
