@@ -486,7 +486,7 @@ def test_what_moves_a_suite_of_jobs_is_what_rating_it_again_says(own: Path) -> N
     names = {parameter.name for parameter in subject.parameters()}
     assert {"nodes", "link_byte_per_s", "LARGE.batch", "PICTURES.batch", "byte_per_s"} <= names
     for point in ({"nodes": 256}, {"link_byte_per_s": 5e10}, {"LARGE.batch": 3072}, {"PICTURES.batch": 64}):
-        (quick,), whole = subject.at([point]), subject.again(point)
+        (quick,), whole = subject.at([point]), subject.figures_at(point)
         assert not isinstance(quick, FomkitError)
         assert quick["fom"].ends == pytest.approx(whole["fom"].ends, rel=1e-9)
 

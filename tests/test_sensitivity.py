@@ -171,7 +171,7 @@ def test_elasticities_of_a_step_add_up(ops: list[dict[str, object]], launch_s: f
 def test_all_rates_times_a_factor_divide_the_device_time(ops: list[dict[str, object]], times: float) -> None:
     subject = OneModel(made_model(*ops), made_machine(launch=fact(5e-6)), Options())
     faster = {"byte_per_s": 1e12 * times, PEAK: 1e13 * times, "launch_s": 5e-6 / times}
-    before, after = subject.again({}), subject.again(faster)
+    before, after = subject.figures_at({}), subject.figures_at(faster)
     assert after["step_s"].value == pytest.approx(before["step_s"].value / times, rel=1e-9)
 
 
@@ -187,7 +187,7 @@ def test_points_together_are_points_alone() -> None:
     points = [{"byte_per_s": 5e11}, {"byte_per_s": 2e12}, {"batch": 7.0}, {"launch_s": 1e-6, PEAK: 3e13},
               {"epochs": 3.0}]  # fmt: skip
     for point, found in zip(points, subject.at(points), strict=True):
-        again = subject.again(point)
+        figures_at = subject.figures_at(point)
         assert not isinstance(found, FomkitError)
         for name, span in again.items():
             assert [found[name].value, found[name].low, found[name].high] == pytest.approx(
@@ -268,7 +268,7 @@ def of_suite(tmp_path_factory: pytest.TempPathFactory) -> OfSuite:
 
 def test_lines_of_a_suite_quickly_are_lines_rated(of_suite: OfSuite) -> None:
     for point in ({}, {"byte_per_s": 2e12}, {"launch_s": 1e-6, PEAK: 3e13}, {"GIVEN.precision_gain": 2.0}):
-        (quick,), whole = of_suite.at([point]), of_suite.again(point)
+        (quick,), whole = of_suite.at([point]), of_suite.figures_at(point)
         assert not isinstance(quick, FomkitError)
         ends = [[one["fom"].value, one["fom"].low, one["fom"].high] for one in (quick, whole)]
         assert ends[0] == pytest.approx(ends[1], rel=1e-9)

@@ -175,7 +175,7 @@ def test_nodes_change_by_those_of_a_copy() -> None:
     step = 16 // (machine.node_devices or 0)
     assert step == 2
     assert nodes.grain == step
-    now = subject.again({})["sample_per_s"].value
+    now = subject.figures_at({})["sample_per_s"].value
     (more,) = subject.at([{"nodes": 4.0}])
     assert not isinstance(more, FomkitError)
     assert more["sample_per_s"].value > now
@@ -266,7 +266,7 @@ def on_nodes() -> OnNodes:
 
 def test_nodes_and_links() -> None:
     subject = on_nodes()
-    now = subject.again({})["unit_per_day"].value
+    now = subject.figures_at({})["unit_per_day"].value
     found = solve(subject, make_goal(unit_per_day=1.3 * now), ["nodes", "link_byte_per_s"])
     nodes = only(found, "nodes")
     assert nodes.reached

@@ -402,7 +402,7 @@ def test_a_link_is_changed_as_a_study_changes_it() -> None:
     large = replace(small, least_byte=1e4, most_byte=None, byte_per_s=20e9, range_byte_per_s=(15e9, 21e9))
     wired = with_links(machine, [small, large])
     row = run_sweep(make_sweep(model, wired, {"nodes": "4", "link_byte_per_s": "40 GB/s"})).table.iloc[0]
-    figures = OnNodes(model, wired, Options(), Layout(), 4).again({"link_byte_per_s": 40e9})
+    figures = OnNodes(model, wired, Options(), Layout(), 4).figures_at({"link_byte_per_s": 40e9})
     names = ("step_s", "step_s_low", "step_s_high")
     assert [row[name] for name in names] == pytest.approx(list(figures["step_s"].ends), rel=1e-12)
 

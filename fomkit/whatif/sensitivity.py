@@ -181,7 +181,7 @@ class Sensitivity(Shown):
     `figures`: all current figures.
     `effects`: those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
     `not_varied` (str, str): parameters that were not varied, each with the reason.
-    `to_measure`: ``measurements``, best first, and the notes on them (`AnySubject.measurements`).
+    `to_measure`: ``measurements``, best first, and the notes on them (`Subject.measurements`).
     """
 
     title: Title

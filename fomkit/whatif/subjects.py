@@ -225,7 +225,7 @@ class OfSuite(Subject):
         return found
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Return the figures at each point; the numbers equal those of `again`."""
+        """Return the figures at each point; the numbers equal those of `figures_at`."""
         split, rates = [self._split(point) for point in points], dict[str, dict[Key, Span | FomkitError]]()
         for one in self.result.target:
             name = one.line.name
