@@ -26,7 +26,7 @@ DEAD = 16
 """Number of consecutive values without an estimate that ends the search on their side."""
 
 
-def away(value: float, now: float) -> float:
+def log_change(value: float, now: float) -> float:
     """Return the size of a change: |ln(value / now)|."""
     return abs(math.log(value / now))
 
@@ -55,7 +55,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     near = _nearest_values(now, grain, most, round(count * NEAR_SHARE))
     edges = (min([*near, now]), max([*near, now]))
     ends = (max(float(grain), now / most), now * most)
-    ways = [away(end, edge) for end, edge in zip(ends, edges, strict=True)]
+    ways = [log_change(end, edge) for end, edge in zip(ends, edges, strict=True)]
     far: set[float] = set()
     for edge, end, way in zip(edges, ends, ways, strict=True):
         if way > 0:
@@ -63,7 +63,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
             apart = (edge * (end / edge) ** (place / parts) for place in range(1, parts + 1))
             far |= {now + grain * round((value - now) / grain) for value in apart}
     kept = {value for value in far if value >= grain} - {*near, now}
-    return [*near, *sorted(kept, key=lambda value: away(value, now))]
+    return [*near, *sorted(kept, key=lambda value: log_change(value, now))]
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Search:
     def reached(self) -> float | None:
         """The nearest value that is enough; None where none is known."""
         enough = [value for value, margin in self.estimated.items() if margin >= 0]
-        return min(enough, key=lambda value: away(value, self.now), default=None)
+        return min(enough, key=lambda value: log_change(value, self.now), default=None)
 
     def is_dead(self, tried: Sequence[float], sign: int) -> bool:
         """Check whether a side has no more estimates."""
@@ -285,11 +285,14 @@ def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
         raise FomkitError(parameter.name, f"cannot be changed by {evaluator.most:g} times.")
     best = max(known, key=lambda end: known[end])
     if known[best] >= 0:
-        away = math.log(best / parameter.value)
+        farthest = math.log(best / parameter.value)
         way = root(
-            evaluator, {parameter.name: parameter.value}, {parameter.name: math.copysign(1.0, away)}, abs(away)
+            evaluator,
+            {parameter.name: parameter.value},
+            {parameter.name: math.copysign(1.0, farthest)},
+            abs(farthest),
         )
-        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, away)))
+        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, farthest)))
     return _out_of_reach(evaluator, parameter, list(known), best)
 
 
