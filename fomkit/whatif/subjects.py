@@ -27,7 +27,7 @@ from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, Outcome, Point, Subject, Title
-from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, ranked
+from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, rank_measurements
 
 _OF_MODEL = {"samples": "train_samples"}
 """Conditions of a line that have another name among a model's parameters."""
@@ -295,7 +295,7 @@ class OfSuite(Subject):
                         options = replace(self.options, sizes=behind.sizes, batch=None)
                         command = measure_command(behind.model, behind.machine, options)
                     found.append(measurement("line", what, merit.value, again.value, command, of="fom"))
-        return ranked(found)
+        return rank_measurements(found)
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ class OnNodes(Subject):
             ("the collectives between the devices", [compute, Span.exact(exposed.value, self.level)],
              f"fomkit measure --network {OUT}"),
         )  # fmt: skip
-        return ranked(
+        return rank_measurements(
             measurement("part of the step", what, step.wall_s, add_independent(terms), command)
             for what, terms, command in parts
         )
