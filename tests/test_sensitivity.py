@@ -187,7 +187,7 @@ def test_points_together_are_points_alone() -> None:
     points = [{"byte_per_s": 5e11}, {"byte_per_s": 2e12}, {"batch": 7.0}, {"launch_s": 1e-6, PEAK: 3e13},
               {"epochs": 3.0}]  # fmt: skip
     for point, found in zip(points, subject.at(points), strict=True):
-        figures_at = subject.figures_at(point)
+        again = subject.figures_at(point)
         assert not isinstance(found, FomkitError)
         for name, span in again.items():
             assert [found[name].value, found[name].low, found[name].high] == pytest.approx(

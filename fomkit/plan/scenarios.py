@@ -303,7 +303,7 @@ def _one_by_one(
         yield pd.DataFrame([ends], [place], list(RESULTS)).assign(shared=one.step.shared, basis=one.basis)
 
 
-def joined_in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
+def join_results(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
     """Join the results of all blocks to their table, in its order; see `scenarios`."""
     found = list(blocks)
     if not found:
@@ -402,9 +402,9 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 def _where_possible(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Estimate all scenarios; halve the table until only those that fail are left without figures."""
     try:
-        return joined_in_order(blocks_of(study, table), table).assign(why="")
+        return join_results(blocks_of(study, table), table).assign(why="")
     except FomkitError as error:
         if len(table) == 1:
-            return joined_in_order((), table).assign(basis="", why=str(error))
+            return join_results((), table).assign(basis="", why=str(error))
         half = len(table) // 2  # at least one scenario fails; the others may not
         return pd.concat([_where_possible(study, part) for part in (table.iloc[:half], table.iloc[half:])])

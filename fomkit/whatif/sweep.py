@@ -23,7 +23,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
 from fomkit.plan.scaling import with_links
-from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, joined_in_order, prepare_study
+from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, join_results, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import one_thread
 from fomkit.profiles.evidence import with_fits
@@ -199,7 +199,7 @@ class Sweep:
             if self.on_nodes:
                 found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted, self._jobs)
             else:
-                found = joined_in_order(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
+                found = join_results(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
                 found = found.assign(devices=self.model.run.devices_per_run, jobs=self._study.at_once)
                 found = figures.add_memory(found, points, self.memory)
         capacity = self.machine.device.capacity_byte
