@@ -318,10 +318,10 @@ def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
         (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
         for part in posterior_parts(precomputed, query, NO_GRID, 1)
     ]
-    return Posterior(*in_order(parts))
+    return Posterior(*concatenate_in_order(parts))
 
 
-def in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
+def concatenate_in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
     """Concatenate the columns of parts in the order of their positions, the first column, which is dropped."""
     if len(parts) == 1:
         return list(parts[0][1:])

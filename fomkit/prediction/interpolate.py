@@ -297,7 +297,7 @@ def _corrected(
         elif scored:
             usual = errors_nearby(to_scored, sizes)
         parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
-    *found, own_nearest, own_distance, typical = gp.in_order(parts)
+    *found, own_nearest, own_distance, typical = gp.concatenate_in_order(parts)
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
