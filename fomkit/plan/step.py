@@ -230,11 +230,11 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     width, family = seconds.shape[2], first + ops.sources
     families, share = _sum_cells(family, width), shares[family]
     same = _sum_cells(ops.same[:, None], width) if distinct < len(ops.same) else None
-    value, common, squares, alike, apart = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
+    value, common, squares, common_root, own_root = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
-        alone = apart * sides
+        alone = own_root * sides
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, distinct, alone)
-        common.append(_squared_sums(families, len(shares), alike * sides))
+        common.append(_squared_sums(families, len(shares), common_root * sides))
         squares.append(common[-1] + own)
     below, above = squares
     for less, more in use_widths(ops.kinds, seconds[0], ops.of_table, uses, level):
