@@ -21,7 +21,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import load_typical_tables, shipped_typical_tables, without_implausible
-from fomkit.profiles.locate import cache_folder, kept, kept_profile, shipped_folder
+from fomkit.profiles.locate import cache_folder, kept_profile, shipped_folder, user_cached
 
 MACHINES, MODELS = shipped_folder("machine_profiles"), shipped_folder("model_profiles")
 SETTLED_S = 2 * locate._SETTLED_NS / 1e9
@@ -237,7 +237,7 @@ def test_a_machine_on_another_machines_device_is_not_kept(cache: Path, read_each
 
 def test_what_has_no_plain_form_is_not_kept(tmp_path: Path, cache: Path) -> None:
     for value in ({1: "a"}, {"": 1}, object(), np.float64(1), pd.DataFrame({"a": [1]})):
-        assert kept("test", "key", lambda value=value: value) is value
+        assert user_cached("test", "key", lambda value=value: value) is value
     path = tmp_path / "a.yaml"
     path.write_text("a", encoding="utf-8")
     time.sleep(SETTLED_S)
@@ -305,8 +305,8 @@ def test_a_table_that_was_written_into_spoils_nothing_for_those_who_read_the_fil
 def test_what_changes_while_it_is_read_is_not_kept_and_what_is_too_large_is_not_written(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kept("thing", "a" * 32, lambda: "before", lambda: "b" * 32) == "before"
+    assert user_cached("thing", "a" * 32, lambda: "before", lambda: "b" * 32) == "before"
     assert not list(cache.glob("*.kept")) if cache.exists() else True
     monkeypatch.setattr(locate, "MAX_BYTE", 100)
-    assert kept("thing", "c" * 32, lambda: "x" * 200) == "x" * 200
+    assert user_cached("thing", "c" * 32, lambda: "x" * 200) == "x" * 200
     assert not (cache.exists() and list(cache.glob("*.kept*")))

@@ -46,7 +46,7 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
-from fomkit.profiles.locate import file_key, is_shipped, kept, shipped_folder
+from fomkit.profiles.locate import file_key, is_shipped, shipped_folder, user_cached
 from fomkit.profiles.machines import as_loaded, fit_key, load_machine, save_fits, table_key
 
 PROCESSES = "shared_processes.json"
@@ -164,7 +164,7 @@ def shipped_typical_tables() -> TypicalTables:
     folder = shipped_folder("machine_profiles") / FOLDER
     try:
         key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS)])
-        return kept("typical", key(), partial(load_typical_tables, folder), key)
+        return user_cached("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
         do = "The file is part of fomkit: reinstall it. In a checkout, run python benchmarks/usual_utilisation.py."
         raise FomkitError(error.where, f"{error.what} {do}") from error
@@ -183,7 +183,7 @@ def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     key = ""  # for a machine that was changed after loading
     if machine.typical is not None and replace(machine, typical=None, asked_as="") == as_loaded(given).machine:
         key = _key_of(given, machine.typical.key)
-    places, why, suspicions = kept("plausibility", key, partial(_implausible, given, machine))
+    places, why, suspicions = user_cached("plausibility", key, partial(_implausible, given, machine))
     left = given.drop(index=given.index[list(places)]).reset_index(drop=True) if places else given
     return Plausibility(why, suspicions, given, left, machine.device, machine.links)
 
@@ -290,7 +290,9 @@ def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
     """Fit a table, or read its fits from the cache, by the table, the machine's facts and the fitting code."""
     built = machine.as_built()
     facts = f"{key} {built.name} {built.device_of} {built.device}"
-    return kept("fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine, _shipped_fits(built)))
+    return user_cached(
+        "fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine, _shipped_fits(built))
+    )
 
 
 def with_fits(machine: Machine) -> Machine:

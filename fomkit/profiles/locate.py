@@ -386,7 +386,7 @@ def _clear(folder: Path) -> None:
                 one.unlink()
 
 
-def kept(what: str, key: str, make: Callable[[], Value], again: Callable[[], str] | None = None) -> Value:
+def user_cached(what: str, key: str, make: Callable[[], Value], again: Callable[[], str] | None = None) -> Value:
     """Return the cached result of this key, or compute it; "" means no key.
 
     `again`: recomputes the key; a result from data that changed meanwhile is not cached.
