@@ -21,7 +21,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import load_typical_tables, shipped_typical_tables, without_implausible
-from fomkit.profiles.locate import cache_folder, kept_profile, shipped_folder, user_cached
+from fomkit.profiles.locate import cache_folder, shipped_folder, user_cached, user_cached_profile
 
 MACHINES, MODELS = shipped_folder("machine_profiles"), shipped_folder("model_profiles")
 SETTLED_S = 2 * locate._SETTLED_NS / 1e9
@@ -241,7 +241,9 @@ def test_what_has_no_plain_form_is_not_kept(tmp_path: Path, cache: Path) -> None
     path = tmp_path / "a.yaml"
     path.write_text("a", encoding="utf-8")
     time.sleep(SETTLED_S)
-    assert kept_profile("test", (path,), lambda: ([1], [])) == kept_profile("test", (path,), lambda: ([2], []))
+    assert user_cached_profile("test", (path,), lambda: ([1], [])) == user_cached_profile(
+        "test", (path,), lambda: ([2], [])
+    )
     assert len(list(cache.iterdir())) == 1
 
 

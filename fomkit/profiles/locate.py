@@ -418,7 +418,7 @@ def file_key(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def kept_profile(
+def user_cached_profile(
     what: str, paths: Sequence[Path], make: Callable[[], tuple[Value, Iterable[str]]]
 ) -> tuple[Value, str]:
     """Return the cached result of a profile's files, or compute it; also return the key of all their bytes.

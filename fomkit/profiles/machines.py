@@ -22,7 +22,7 @@ from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
 from fomkit.ops.tables import TABLES, in_order
 from fomkit.prediction.estimates import cached
-from fomkit.profiles.locate import is_file, is_shipped, kept_profile, locate
+from fomkit.profiles.locate import is_file, is_shipped, locate, user_cached_profile
 
 if TYPE_CHECKING:
     from fomkit.files.yaml import Document
@@ -182,7 +182,7 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         fits = load_fits(beside, key) if shipped else {}
         return replace(machine, timings_key=key, fits=fits or machine.fits), tables
 
-    machine, key = kept_profile("machine", (path, beside) if shipped else (path,), read)
+    machine, key = user_cached_profile("machine", (path, beside) if shipped else (path,), read)
     cached(machine.timings, None, "as loaded", lambda: AsLoaded(key, machine))
     return machine
 

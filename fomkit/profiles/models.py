@@ -14,7 +14,7 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, format_table, read_table
 from fomkit.files.write import packed, write_set
 from fomkit.ops.check import check_columns
-from fomkit.profiles.locate import folders, kept_profile, locate, profile_names
+from fomkit.profiles.locate import folders, locate, profile_names, user_cached_profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +105,7 @@ def load_model(name: str | Path) -> ModelProfile:
 
 def _load(path: Path) -> ModelProfile:
     """Load a model file and its tables, from the cache if possible."""
-    return kept_profile("model", (path,), lambda: _checked(path))[0]
+    return user_cached_profile("model", (path,), lambda: _checked(path))[0]
 
 
 def _checked(path: Path) -> tuple[ModelProfile, list[str]]:
