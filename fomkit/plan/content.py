@@ -195,7 +195,7 @@ def job_content(estimate: Estimate) -> OfJob | None:
 
 OF_ALL = 0.995
 """Share of a time from which on it counts as the whole, 100 %."""
-Said = tuple[Literal["modelled", "stated", "not considered"], str]
+ConditionText = tuple[Literal["modelled", "stated", "not considered"], str]
 
 
 def _utilisation(estimate: Estimate) -> tuple[float, float]:
@@ -242,7 +242,7 @@ def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
     return [str(name) for name in found.value_counts().index]
 
 
-def _version_condition(estimate: Estimate, ops: Ops) -> Said:
+def _version_condition(estimate: Estimate, ops: Ops) -> ConditionText:
     traced, timings = estimate.model.traced_with, estimate.machine.timings
     framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
     kinds = frozenset(kind for kind, tabled in zip(ops.kinds, ops.of_table[:, 0], strict=True) if tabled)
@@ -262,12 +262,12 @@ def _runs_both_ways(model: ModelProfile) -> bool:
     return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
 
 
-def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
+def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[ConditionText, ConditionText]:
     """Describe how the time depends on the bandwidth, and on the share of the peak rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
     rate, devices = estimate.machine.device.byte_per_s, 1 if estimate.job is None else estimate.job.devices
     contain = f"the timings used for {tabled:.0%} of the time include it"
-    bandwidth: Said = ("not considered", f"not stated; {contain}")
+    bandwidth: ConditionText = ("not considered", f"not stated; {contain}")
     if rate is not None:
         bandwidth = ("modelled", f"{format_quantity(rate.value, 'byte_per_s')}, {rate.basis}")
         if measured >= OF_ALL:
@@ -283,7 +283,7 @@ def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tupl
     return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{order}; {alone} to itself")
 
 
-def _size_condition(estimate: Estimate) -> Said:
+def _size_condition(estimate: Estimate) -> ConditionText:
     sizes, model, job, replica_text = dict(estimate.sizes), estimate.model, estimate.job, ""
     if job is not None:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
@@ -299,12 +299,12 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
     tabled, measured = _tabled_shares(estimate, ops)
     bandwidth, occupancy = _rate_conditions(estimate, tabled, measured)
-    reuse: Said = ("not considered", "each op moves its operands once between device and memory")
+    reuse: ConditionText = ("not considered", "each op moves its operands once between device and memory")
     if tabled:
         wider = "; the interval includes the effect of caches in a step" if uses_of(estimate.machine) else ""
         rest = "; elsewhere operands move once" if tabled < OF_ALL else ""
         reuse = ("modelled", f"as in the timings used for {tabled:.0%} of the time{rest}{wider}")
-    loaded: Said = ("not considered", "the time to load the step's data is not stated and excluded")
+    loaded: ConditionText = ("not considered", "the time to load the step's data is not stated and excluded")
     if INPUT not in estimate.excludes:
         own = estimate.step_time.input_s
         input_text = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
