@@ -20,7 +20,7 @@ from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of, with_links
+from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.step import HOST_OP_S
 from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep
@@ -36,7 +36,7 @@ LINKS = [parse_link("node, 5 us, 300 GB/s, each"), parse_link("system, 10 us, 25
 
 @pytest.fixture(scope="module")
 def a100() -> Machine:
-    return with_links(load_machine("a100-sxm"), LINKS, node_devices=8)
+    return with_user_links(load_machine("a100-sxm"), LINKS, node_devices=8)
 
 
 def stepper(machine: Machine, layout: Layout, **sizes: object) -> TransformerStep:
@@ -226,7 +226,7 @@ def test_what_a_host_is_waited_for_is_assumed_and_hides_what_is_sent(a100: Machi
     four = stepper(a100, replace(layout, launch="eager"), **sizes).at(8, 32)
     waited = [step.coverage["assumed"] * step.wall_s.value for step in (eager, four)]
     assert waited[1] == pytest.approx(4 * waited[0])
-    slow = with_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
+    slow = with_user_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
     pre, post = (
         stepper(slow, Layout(zero=3, microbatch=1, prefetch=how), **sizes).at(64, 64) for how in ("pre", "post")
     )
@@ -495,7 +495,7 @@ def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
     from fomkit.whatif.subjects import OfSuite
 
     machines = [load_machine(own.with_name(f"{name}.yaml")) for name in ("old", "new")]
-    old, new = (with_links(one, [replace(link, channel="nccl") for link in one.links]) for one in machines)
+    old, new = (with_user_links(one, [replace(link, channel="nccl") for link in one.links]) for one in machines)
     suite = load_suite(own)
     pictures, large = suite.lines
     conditions = replace(pictures.conditions, batch=1024)

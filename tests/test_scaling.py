@@ -23,7 +23,7 @@ from fomkit.ops.tables import column_names
 from fomkit.output.sweeps import format_scaling
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_user_links
 from fomkit.plan.transformer_plan import _stated_attention
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import load_layout, load_recipe, parse_layout, parse_link, transformer_profile
@@ -39,7 +39,7 @@ SMALL = Transformer(hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000)
 
 @pytest.fixture(scope="module")
 def machine():
-    return with_links(load_machine("a100-sxm"), [parse_link(one) for one in (SYSTEM, *SLOW)])
+    return with_user_links(load_machine("a100-sxm"), [parse_link(one) for one in (SYSTEM, *SLOW)])
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_more_than_all_is_explained(machine, p1b3):
             note.startswith("an efficiency above 100%") for note in scaling_content(found)["notes"]
         )
 
-    fast = with_links(load_machine("h100-sxm"), [parse_link("system,5us,50GB/s,each")])
+    fast = with_user_links(load_machine("h100-sxm"), [parse_link("system,5us,50GB/s,each")])
     assert told(load_model("llama3-8b"), fast, Layout(zero=3)) == (True, True)
     assert told(p1b3, machine, Layout()) == (False, False)
 
@@ -99,7 +99,7 @@ def test_published_activations_of_megatron(root):
 def test_each_free_constant_of_the_published_steps_hardly_moves_them(root, megatron):
     """The one assumed figure, the start-up of a message between nodes, is no lever."""
     machine = load_machine("a100-sxm")
-    slower = with_links(machine, [parse_link("system, 20 us, 25 GB/s, each")])
+    slower = with_user_links(machine, [parse_link("system, 20 us, 25 GB/s, each")])
     for one, again in zip(megatron, megatron_steps(root / "validation" / "megatron", slower), strict=True):
         assert again.projected.value == pytest.approx(one.projected.value, rel=2e-3)
 
@@ -150,7 +150,7 @@ def test_laws_of_a_step(machine, p1b3, layout):
         assert step.wall_s.value == pytest.approx(
             step.compute_s.value + step.exposed_s.value + step.bubble_s.value
         )
-    faster = with_links(machine, [parse_link("system, 10 us, 250 GB/s, each")])
+    faster = with_user_links(machine, [parse_link("system, 10 us, 250 GB/s, each")])
     again = stepper_of(p1b3, faster, layout, Options()).at(64, 6400)
     assert again.wall_s.value <= steps[2].wall_s.value
 
@@ -276,7 +276,7 @@ def test_laws_of_a_split_step(machine, layout):
 
 def test_stages_that_wait_are_the_limit(machine):
     model = transformer_profile(SMALL, "small", batch=4)
-    links = with_links(machine, [parse_link("system, 1 us, 2500 GB/s, each")])
+    links = with_user_links(machine, [parse_link("system, 1 us, 2500 GB/s, each")])
     spec = ScalingSpec([8], Layout(pipeline=4, microbatch=1), ("strong",))
     (point,) = scale(replace(model, sizes={**model.sizes, "batch": 32}), links, spec).curves[0].points
     assert point.losses["pipeline"] == pytest.approx(point.step.bubble_s.value / point.step.wall_s.value)
@@ -382,7 +382,7 @@ def test_a_step_on_other_links_is_that_of_a_machine_with_them(machine, p1b3, sen
     words = {name: p1b3.ops.get(name, "") for name in reduce if reduce[name] == ""}
     ops = pd.concat([p1b3.ops.assign(**words), pd.DataFrame([reduce] * sends)], ignore_index=True)
     model = replace(p1b3, ops=ops)
-    slower = with_links(machine, [parse_link("system, 10 us, 1 GB/s, each")])
+    slower = with_user_links(machine, [parse_link("system, 10 us, 1 GB/s, each")])
     here, there = (stepper_of(model, one, Layout(), Options()) for one in (machine, slower))
     found = [one.at(16, 1600).wall_s.value for one in (here, here.on(slower), there)]
     assert found[1] == pytest.approx(found[2], rel=1e-12)
@@ -612,7 +612,7 @@ def at_rate(rate: float, node_devices: int, channel: str = ""):
     """Build v100 with links at a rate; by formulas alone."""
     board = without_collectives()
     links = [Link("system", 5e-6, rate, "each", "", channel), Link("node", 5e-6, 50e9, "both", "", channel)]
-    return with_links(board, links, node_devices)
+    return with_user_links(board, links, node_devices)
 
 
 @pytest.mark.parametrize("node_devices", [1, 4])
@@ -650,10 +650,10 @@ def test_at_the_least_bandwidth_a_transformer_gains_exactly_nothing(layout):
     small = transformer_profile(SMALL, "small", batch=8)
     layout = replace(layout, overlap=False)
     links = [parse_link("node, 5 us, 300 GB/s, each"), parse_link(SYSTEM)]
-    wide = with_links(load_machine("a100-sxm"), links, 2)
+    wide = with_user_links(load_machine("a100-sxm"), links, 2)
     told = scaling_content(scale(small, wide, ScalingSpec([4], layout, ("weak",))))["least_bandwidth"]["whole"]
     rate = told[0]["needed_byte_per_s"]["value"]
-    again = with_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
+    again = with_user_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
     (point,) = scale(small, again, ScalingSpec([4], layout, ("weak",))).curves[0].points
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
 
@@ -667,7 +667,7 @@ def test_the_least_bandwidth_inside_a_node(p1b3, machine):
     bare = replace(machine, timings=machine.timings.iloc[:0])  # a part of the table would be fitted anew
     slower = [replace(one, byte_per_s=inside["needed_byte_per_s"]["value"]) for one in bare.links
               if one.tier == "node" and not one.channel]  # fmt: skip
-    (point,) = scale(p1b3, with_links(replace(bare, links=()), slower, 8), ScalingSpec([1], Layout(overlap=False),
+    (point,) = scale(p1b3, with_user_links(replace(bare, links=()), slower, 8), ScalingSpec([1], Layout(overlap=False),
                      ("weak",))).curves[0].points  # fmt: skip
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
 
@@ -742,7 +742,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
 
 def test_measured_links_are_plain_content_with_their_ends(p1b3):
     link = Link("node", 1e-4, 2e9, "each", "here", "gloo", 4096.0, 2.0**20, (5e-5, 2e-4), (1e9, 3e9), "measured")
-    found = scale(p1b3, with_links(load_machine("v100"), [link], 2), ScalingSpec([1]))
+    found = scale(p1b3, with_user_links(load_machine("v100"), [link], 2), ScalingSpec([1]))
     content = scaling_content(found)
     (one,) = content["links"]
     assert one["alpha_s"] == {"value": 1e-4, "low": 5e-5, "high": 2e-4}

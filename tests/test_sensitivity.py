@@ -26,7 +26,7 @@ from fomkit.output.pages import chart_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import with_links
+from fomkit.plan.scaling import with_user_links
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -297,7 +297,7 @@ def test_a_fom_hangs_on_the_estimated_lines_only(of_suite: OfSuite) -> None:
 
 
 def on_nodes(nodes: int = 2) -> OnNodes:
-    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    machine = with_user_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
     return OnNodes(load_model("p1b3"), machine, Options(), Layout(), nodes)
 
 

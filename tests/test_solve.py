@@ -22,7 +22,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Overhead
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import with_links
+from fomkit.plan.scaling import with_user_links
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -168,7 +168,7 @@ def test_what_lies_between_values_apart_is_looked_at() -> None:
 
 
 def test_nodes_change_by_those_of_a_copy() -> None:
-    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    machine = with_user_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
     layout = Layout(tensor=8, pipeline=2, sequence=True)
     subject = OnNodes(load_model("gpt-22b"), machine, Options(), layout, 2)
     (nodes,) = (one for one in subject.parameters() if one.name == "nodes")
@@ -260,7 +260,7 @@ def test_no_combination_may_be_enough() -> None:
 
 
 def on_nodes() -> OnNodes:
-    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    machine = with_user_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
     return OnNodes(load_model("p1b3"), machine, Options(), Layout(), 2)
 
 

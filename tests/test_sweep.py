@@ -33,7 +33,7 @@ from fomkit.output.files import write_blocks
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import ScalingSpec, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
 from fomkit.whatif import cluster, sweep_figures
 from fomkit.whatif import sweep as sweep_room
 from fomkit.whatif.subjects import OnNodes
@@ -282,7 +282,7 @@ def test_the_best_batch_says_what_part_of_the_samples_it_leaves_out() -> None:
     assert swept.best["batch"] == 1351
     left = "50% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     assert swept.content["notes"] == [f"a best point, with 1,351 samples in a step: {left}"]
-    machine = with_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
+    machine = with_user_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
     on_nodes = fomkit.sweep("p1b1", machine, {"nodes": [2], "batch": [85]})
     assert f"a best point, with 1,360 samples in a step: {left}" in on_nodes.content["notes"]
     assert fomkit.sweep("p1b1", "v100", {"batch": [675, 1350]}).content["notes"] == []
@@ -391,7 +391,7 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     by_rate = swept.table.pivot_table(index="nodes", columns="link_byte_per_s", values="step_s")
     assert by_rate.loc[1].nunique() == 1
     assert by_rate.loc[4, 25e9] < by_rate.loc[4, 12.5e9]
-    bare = with_links(replace(machine, links=()), ())
+    bare = with_user_links(replace(machine, links=()), ())
     with pytest.raises(FomkitError, match=r"so both its figures are needed\. Add --vary link_alpha_s"):
         make_sweep(model, bare, {"nodes": "1", "link_byte_per_s": "1 GB/s"})
 
@@ -400,7 +400,7 @@ def test_a_link_is_changed_as_a_study_changes_it() -> None:
     model, machine = fomkit.model("p1b3"), fomkit.machine("a100-sxm")
     small = Link("system", 5e-6, 10e9, "each", "made up", most_byte=1e4, range_byte_per_s=(8e9, 11e9))
     large = replace(small, least_byte=1e4, most_byte=None, byte_per_s=20e9, range_byte_per_s=(15e9, 21e9))
-    wired = with_links(machine, [small, large])
+    wired = with_user_links(machine, [small, large])
     row = run_sweep(make_sweep(model, wired, {"nodes": "4", "link_byte_per_s": "40 GB/s"})).table.iloc[0]
     figures = OnNodes(model, wired, Options(), Layout(), 4).figures_at({"link_byte_per_s": 40e9})
     names = ("step_s", "step_s_low", "step_s_high")

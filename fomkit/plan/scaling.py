@@ -275,7 +275,7 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     return Scaling(model, machine, spec, network, stepper, curves, batch)
 
 
-def with_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
+def with_user_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
     """Return a machine with the user's links, before those of its profile, and the user's devices per node."""
     devices = node_devices or machine.node_devices
     return replace(machine, links=(*links, *machine.links), node_devices=devices)

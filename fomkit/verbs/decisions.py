@@ -65,11 +65,11 @@ def _linked(
     machine: Machine, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None
 ) -> tuple[Layout, Machine]:
     """Return the layout, and the machine with the stated links and devices per node."""
-    from fomkit.plan.scaling import with_links
+    from fomkit.plan.scaling import with_user_links
     from fomkit.profiles.declared import spread_of
 
     stated, more = spread_of(layout, links)
-    return stated, with_links(machine, more, node_devices)
+    return stated, with_user_links(machine, more, node_devices)
 
 
 @command("varying parameters", judges_fit=True, draw=lambda found: found.chart())

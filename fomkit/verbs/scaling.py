@@ -35,7 +35,7 @@ from fomkit.plan.scaling import (
     bandwidth_content,
     scale,
     step_fit,
-    with_links,
+    with_user_links,
 )
 from fomkit.prediction.links import BRIDGED, link_notes
 from fomkit.profiles.campaigns import load_epochs
@@ -358,5 +358,5 @@ def scaling(
                             checkpoint_every=checkpoint_every)  # fmt: skip
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
+    found = scale(profile, with_once(with_user_links(target, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))

@@ -22,7 +22,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
-from fomkit.plan.scaling import with_links
+from fomkit.plan.scaling import with_user_links
 from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, join_results, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import one_thread
@@ -46,7 +46,9 @@ def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -
             f"states no link of tier 'system', so its rate and latency are both needed. Add --vary {lacking[0]}=…",
         )
     alpha_s, byte_per_s, source = wanted[LINK_ALPHA], wanted[LINK_RATE], "given by the user"
-    return with_links(machine, [Link("system", alpha_s, byte_per_s, "each", source, channel, basis="assumed")])
+    return with_user_links(
+        machine, [Link("system", alpha_s, byte_per_s, "each", source, channel, basis="assumed")]
+    )
 
 
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
