@@ -18,7 +18,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Phase, Workflow
 from fomkit.merit.campaign import FEW, CampaignCost, PhaseCost
 from fomkit.merit.measured_steps import Explained
-from fomkit.merit.stack import inference_of
+from fomkit.merit.one_off_costs import inference_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import CampaignFileRecord, find_profile, list_profiles, load_campaign

@@ -25,7 +25,7 @@ from fomkit.core.model import Data, EpochsToTarget
 from fomkit.core.units import parse_money_rate
 from fomkit.merit.campaign import combine, money, money_of_run, paid_units
 from fomkit.merit.footprint import carbon_kg, energy_at_wall
-from fomkit.merit.stack import amortised_share, inference_of, parse_once, times_for_share, with_once
+from fomkit.merit.one_off_costs import amortised_share, inference_of, parse_once, times_for_share, with_once
 from fomkit.ops.tables import EPOCHS
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options

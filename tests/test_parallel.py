@@ -17,7 +17,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
-from fomkit.merit.stack import amortised_share
+from fomkit.merit.one_off_costs import amortised_share
 from fomkit.parallel.layout import check_layout, check_schedule, microbatches_of
 from fomkit.parallel.step import activation_byte, pipeline_s, state_byte, step_coverage
 from fomkit.parallel.traffic import (

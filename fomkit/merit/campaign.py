@@ -13,7 +13,7 @@ from fomkit.core.machine import EnergyScope, Machine, Price, Scope
 from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns
-from fomkit.merit.stack import inference_of
+from fomkit.merit.one_off_costs import inference_of
 from fomkit.plan.energy import NO_ENERGY, energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit

@@ -28,7 +28,7 @@ from fomkit.files.csv import is_number
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
 from fomkit.merit.footprint import Grid
-from fomkit.merit.stack import STATED
+from fomkit.merit.one_off_costs import STATED
 from fomkit.parallel.layout import check_layout, check_split
 from fomkit.parallel.transformer import profile_table
 from fomkit.plan.options import check_nodes

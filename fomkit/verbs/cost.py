@@ -15,7 +15,7 @@ from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.merit import stack
 from fomkit.merit.campaign import combine, money_of_run, paid_units
 from fomkit.merit.footprint import Carbon, Grid, carbon_content, check_grid
-from fomkit.merit.stack import OneOff
+from fomkit.merit.one_off_costs import OneOff
 from fomkit.plan.content import (
     Condition,
     Ends,

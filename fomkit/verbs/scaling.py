@@ -16,7 +16,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
-from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of, with_once
+from fomkit.merit.one_off_costs import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.parallel.layout import describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content

@@ -228,7 +228,7 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Return each overhead of a run with the length that makes it 1 %.
 
-    `estimate`: on a machine with all overheads (`fomkit.merit.stack.with_once`); `paid`: those that the user
+    `estimate`: on a machine with all overheads (`fomkit.merit.one_off_costs.with_once`); `paid`: those that the user
     stated. A share is left out where the profile defines no run, because the total is then unknown.
     """
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
