@@ -667,8 +667,8 @@ def test_the_least_bandwidth_inside_a_node(p1b3, machine):
     bare = replace(machine, timings=machine.timings.iloc[:0])  # a part of the table would be fitted anew
     slower = [replace(one, byte_per_s=inside["needed_byte_per_s"]["value"]) for one in bare.links
               if one.tier == "node" and not one.channel]  # fmt: skip
-    (point,) = scale(p1b3, with_user_links(replace(bare, links=()), slower, 8), ScalingSpec([1], Layout(overlap=False),
-                     ("weak",))).curves[0].points  # fmt: skip
+    spec = ScalingSpec([1], Layout(overlap=False), ("weak",))
+    (point,) = scale(p1b3, with_user_links(replace(bare, links=()), slower, 8), spec).curves[0].points
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
 
 

@@ -228,8 +228,8 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Return each overhead of a run with the length that makes it 1 %.
 
-    `estimate`: on a machine with all overheads (`fomkit.merit.one_off_costs.with_once`); `paid`: those that the user
-    stated. A share is left out where the profile defines no run, because the total is then unknown.
+    `estimate`: on a machine with all overheads (`with_once`); `paid`: those that the user stated. A share is left
+    out where the profile defines no run, because the total is then unknown.
     """
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
     work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None
