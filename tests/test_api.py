@@ -111,7 +111,7 @@ def test_a_suite_and_its_proposals() -> None:
     assert rated.summary().splitlines()[0].startswith("lecture, version 1")
     with pytest.raises(fomkit.FomkitError, match="is given"):
         fomkit.fom("lecture", "a", proposals={"P1": fomkit.Conditions(batch=2)})
-    with pytest.raises(fomkit.FomkitError, match="no line of it"):
+    with pytest.raises(fomkit.FomkitError, match="not a line of it"):
         fomkit.fom("lecture", "a", proposals={"P9": fomkit.Conditions(batch=2)})
 
 

@@ -609,12 +609,12 @@ def test_a_link_of_both_directions_carries_half_each_way_and_a_host_packs():
         (Layout(zero=3, pipeline=2), "zero 2 and 3 with a pipeline"),
         (Layout(zero=1, staleness=1), "stale gradients with zero"),
         (Layout(clip=True, staleness=1), "clipping"),
-        (Layout(servers=2), "servers belong to"),
+        (Layout(servers=2), "servers require"),
         (Layout(zero=4), "zero is 4"),
         (Layout(tensor=0), "tensor is 0"),
         (Layout(tensor=1.5), "tensor is 1.5"),
         (Layout(compression=0.0), "compression is 0"),
-        (Layout(recompute="some"), "recompute 'some' is not one"),
+        (Layout(recompute="some"), "'some' is not a value of recompute"),
     ],
 )
 def test_unsupported_layouts_are_refused_by_name(layout, named):

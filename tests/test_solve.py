@@ -111,8 +111,8 @@ def test_a_batch_that_leaves_samples_out_is_no_gain_unsaid() -> None:
         fomkit.solve("p1b1", "v100", unit_per_day=3000.0, change=[one]).content["assumed"]
         for one in ("batch", "epochs")
     )
-    assert any("leaves some out" in text for text in batch)
-    assert not any("leaves some out" in text for text in epochs)
+    assert any("drops some" in text for text in batch)
+    assert not any("drops some" in text for text in epochs)
 
 
 def test_a_smaller_change_stands_before_a_larger() -> None:
@@ -361,10 +361,13 @@ def test_files(tmp_path: Path) -> None:
         ("--fom 5", "is not known here; it belongs to a suite"),
         ("--units-per-day 1e9 --probability 1", "--probability: is 1.0. Give a number between 0 and 1"),
         ("--units-per-day 1e9 --probability 0", "--probability: is 0.0"),
-        ("--units-per-day 1e9 --change byte_per_sec", "byte_per_sec: is no parameter here. The nearest names are"),
+        (
+            "--units-per-day 1e9 --change byte_per_sec",
+            "byte_per_sec: is not a parameter here. The nearest names are",
+        ),
         ("--units-per-day 1e9 --frontier byte_per_s", "needs at least two parameters"),
         ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot include batch"),
-        ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "stands twice"),
+        ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "is given twice"),
         ("--units-per-day 1e9 -o x.html", "has an ending that solve cannot write"),
         ("--units-per-day 1e9 --change byte_per_s -o /nowhere/x.csv", "cannot be written"),
     ],

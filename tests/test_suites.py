@@ -272,7 +272,7 @@ def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
     assert isinstance(refused.exception, FomkitError)
     assert "batch 100 → 256" in str(refused.exception)
     for proposal, said in (
-        ("THREE.batch=1", "no line of it"),
+        ("THREE.batch=1", "not a line of it"),
         ("TWO.seq=1", "seq is not fixed by the line"),
         ("TWO.batch=0", "a whole number from 1"),
         ("TWO.precision=half", "no precision"),
@@ -355,8 +355,8 @@ def test_a_suite_without_a_time_cannot_be_frozen(tmp_path: Path) -> None:
          "not between low and high"),
         ("  - {name: A, basis: measured, party: lab, given: {p100: 2 s, v100: {relative_rate: 2}}}\n", "",
          "mixes relative rates with times"),
-        (GIVEN + GIVEN, "", "second time"),
-        (GIVEN, "campaigns: [{name: c, line: TWO, units: 5}]\n", "'TWO' is no line"),
+        (GIVEN + GIVEN, "", "is listed twice"),
+        (GIVEN, "campaigns: [{name: c, line: TWO, units: 5}]\n", "'TWO' is not a line"),
         (GIVEN, "mean: median\n", "mean"),
     ],
 )  # fmt: skip

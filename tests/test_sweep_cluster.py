@@ -59,7 +59,7 @@ def test_without_workers_a_sweep_ends(monkeypatch) -> None:
 
 def test_a_mistake_on_a_worker_is_its_message(two_workers, monkeypatch) -> None:
     monkeypatch.setattr(cluster, "__version__", "0.0.0")
-    with pytest.raises(FomkitError, match=r"and 0\.0\.0 asks\. Install the same there"):
+    with pytest.raises(FomkitError, match=r"this session 0\.0\.0\. Install the same there"):
         list(blocks_on(sweep_of(10), two_workers.scheduler_address))
 
 

@@ -273,6 +273,6 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
         device_s=before.step_time.device_s, unit=model.unit.name, use=use_content(case),
         memory=memory_carriers(case), best=None if best is None else findings.index(best),
         least=_least_time(case), findings=findings, conditions=conditions_content(before),
-        overlap="findings overlap: they may save the same time, so their savings must not be added",
+        overlap="findings overlap: they may save the same time, so no sum is given",
     )  # fmt: skip
     return Advice(content)
