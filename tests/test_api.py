@@ -385,7 +385,7 @@ def test_scaling_in_python_has_one_message_for_each_slip() -> None:
     for slip, said in (
         ({"nodes": [0]}, "nodes: 0 is not a number of nodes"),
         ({"nodes": [1.5]}, "nodes: 1.5 is not a number of nodes"),
-        ({"nodes": []}, "nodes: are none"),
+        ({"nodes": []}, "nodes: are missing"),
         ({"layout": "tensr=2"}, "'tensr' is not part of a layout"),
         ({"links": ["5 us"]}, "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
         ({"mode": "fast"}, "mode: is 'fast'. Give strong, weak or both"),
@@ -506,7 +506,7 @@ def test_sizes_and_words_are_no_other_type() -> None:
     for given in ({"batch": 10**400}, {"nodes": 10**400}, {"sizes": {"seq": 10**16}}):
         with pytest.raises(fomkit.FomkitError, match=r"10+( is not a number of nodes)?\. Give .*1e\+15"):
             fomkit.estimate("gpt2", "v100", **given)
-    with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not one"):
+    with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not a precision"):
         fomkit.memory("gpt2", precision="x")
     with pytest.raises(fomkit.FomkitError, match="machines: none is given"):
         fomkit.estimate_all(["gpt2"], [])

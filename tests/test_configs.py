@@ -357,7 +357,7 @@ def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
     """Before, these profiles were called traces."""
     for layout, said in (
         ("tensor=8", "cannot be split by tensor: its config.json has blocks that are not split here"),
-        ("launch=graphs", "is of a config.json, of which launch is not modelled"),
+        ("launch=graphs", "is of a config.json, for which launch is not modelled"),
     ):
         with pytest.raises(FomkitError, match=f"{model}.*{said}"):
             fomkit.estimate(model, "h100-sxm", nodes=1, layout=layout)

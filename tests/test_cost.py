@@ -431,7 +431,7 @@ def test_nothing_is_extrapolated(curve, batch) -> None:
     if known[0] <= batch <= known[-1]:
         assert epochs_at(curve, batch, 0.8).value > 0
     else:
-        with pytest.raises(FomkitError, match=r"Nothing is extrapolated"):
+        with pytest.raises(FomkitError, match=r"are not extrapolated"):
             epochs_at(curve, batch, 0.8)
 
 
@@ -500,9 +500,9 @@ def test_more_nodes_may_need_more_epochs() -> None:
         (["--price", "4.56 USD/h per node"], "has no date; prices change"),
         (["--price", "4.56 USD/h per node, April"], "the price's date is 'April'"),
         (["--price", "4.56 USD/h per node, 2018-02-30"], "the price's date is '2018-02-30'"),
-        (["--price", "0 USD/h per node, 2018-04-01"], "A finite amount above 0"),
+        (["--price", "0 USD/h per node, 2018-04-01"], "Give a finite amount above 0"),
         (["--price", "4 USD/h per node, 2018-04-01, 5 USD/h to 6 USD/h"], "low ≤ value ≤ high"),
-        (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "ends in another currency"),
+        (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "low or high is in another currency"),
         (["--price", "4 USD/h per system, 2018-04-01"], "Add '--scope system'"),
         (["--once", "compile"], "is not a new name with a share or a time"),
         (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is not a current currency code of ISO 4217"),
@@ -512,10 +512,10 @@ def test_more_nodes_may_need_more_epochs() -> None:
         (["--once", "start-up=40 s"], "is stated by mine already"),
         (["--carbon", "0.4, operator"], "which has no unit"),
         (["--carbon", "0.4 kg/kWh"], "has no source"),
-        (["--carbon", "0 kg/kWh, operator"], "A value above 0 was expected"),
+        (["--carbon", "0 kg/kWh, operator"], "Give a value above 0"),
         (["--pue", "1.2, operator"], "is for carbon. Add --carbon"),
         (["--to-wall", "1.2, meter"], "is for carbon. Add --carbon"),
-        (["--carbon", "0.4 kg/kWh, me", "--pue", "0.9, me"], "1 or more was expected"),
+        (["--carbon", "0.4 kg/kWh, me", "--pue", "0.9, me"], "Give 1 or more"),
         (["--carbon", "0.4 kg/kWh, me", "--pue", "nan, me"], "'nan' is not a number"),
         (["--carbon", "0.4 kg/kWh, me", "--pue", "1e999, me"], "'1e999' is not a number"),
         (["--carbon", "0.4 kg/kWh, me", "--to-wall", "1.6, 2 to 3, me"], "low ≤ value ≤ high"),
@@ -550,13 +550,13 @@ def test_bad_input_is_told(words, said) -> None:
             "date: 2099-04-01",
             r"mine.yaml:\d+: the price's date is 2099-04-01, which is in the future",
         ),
-        ("low: 4 USD/h, high: 5 USD/h", "low: 4 XXZ/h, high: 5 XXZ/h", "ends in another"),
+        ("low: 4 USD/h, high: 5 USD/h", "low: 4 XXZ/h, high: 5 XXZ/h", "low or high is in another"),
         (
             "rate: 4.56 USD/h, low: 4 USD/h, high: 5 USD/h",
             "rate: 4.56 XXZ/h",
-            r"mine.yaml:\d+: 'XXZ' is no currency",
+            r"mine.yaml:\d+: 'XXZ' is not a current currency",
         ),
-        ("low: 4 USD/h", "low: 4 EUR/h", "ends in another currency"),
+        ("low: 4 USD/h", "low: 4 EUR/h", "low or high is in another currency"),
         ("high: 5 USD/h", "high: 4.5 USD/h", "low ≤ value ≤ high"),
         ("per: node", "per: rack", "price.per is 'rack'"),
         (", source: an example}", "}", "price.source is missing"),

@@ -203,7 +203,7 @@ def test_an_epoch_with_stated_overheads_is_no_sum_of_steps() -> None:
     with_saving = with_step(replace(one, machine=replace(one.machine, overheads=(saving,))), Span.exact(2.0))
     reading = read_row(row(11.0, "epoch_s"), with_saving)
     assert reading.step is None
-    assert reading.message == "epoch_s holds epoch overheads besides steps; measure step_s"
+    assert reading.message == "epoch_s includes epoch overheads besides steps; measure step_s"
 
 
 def test_the_lecture_s_epochs_of_p1b3_are_read() -> None:

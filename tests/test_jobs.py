@@ -443,7 +443,7 @@ def test_a_phase_is_spread_over_nodes_as_a_line_is(own: Path) -> None:
 @pytest.mark.parametrize(
     ("layout", "mode", "why"),
     [("tensors=8", "train", r":5, layout: 'tensors' is not part of a layout"),
-     ("tensor=8", "infer", r"'model' is inference, which is priced on one device")],
+     ("tensor=8", "infer", r"'model' is inference, which is predicted on one device")],
 )  # fmt: skip
 def test_mistakes_in_a_phases_job_are_told_with_their_line(own: Path, layout: str, mode: str, why: str) -> None:
     campaign = own.with_name("c.campaign.yaml")

@@ -161,7 +161,7 @@ def test_what_waits_beside_the_device_is_said() -> None:
 
 def test_what_a_run_is_may_be_unknown() -> None:
     rows = list(cells(fomkit.estimate_all(["candle/p3b2"], ["knl-7250"])))
-    assert [row[1] for row in rows[7:11]] == ["unknown: p3b2 does not say train_samples"] * 4
+    assert [row[1] for row in rows[7:11]] == ["unknown: p3b2 does not state train_samples"] * 4
     assert rows[11][1] == "needs --baseline"
 
 

@@ -93,7 +93,7 @@ def test_orders_that_belong_to_no_step_are_refused() -> None:
         memory_use(order_of((1, 9, "temporary", 8, 1)), OPS, np.zeros(4), "net")
     # What the op that makes it frees is in order; the line after it is not.
     lines = (2, 1, "temporary", 8, 2), (5, 1, "temporary", 8, 3)
-    with pytest.raises(FomkitError, match="net: row 1: memory is freed before it is made"):
+    with pytest.raises(FomkitError, match="net: row 1: memory is freed before it is allocated"):
         memory_use(order_of(*lines), OPS, np.zeros(4), "net")
 
 

@@ -39,7 +39,7 @@ def test_two_batches_are_a_mistake() -> None:
     ("wanted", "words"),
     [
         ({"sequence": 4}, "--set sequence=4: 'sequence' is none of its sizes"),
-        ({"batch": 0}, "--batch 0 makes no step"),
+        ({"batch": 0}, "--batch 0 is not possible"),
         ({"fixed": 9}, "its op table is fixed at fixed 7, so 9 needs a new trace.*with --set fixed=9"),
     ],
 )

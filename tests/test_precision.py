@@ -292,7 +292,7 @@ def test_int8_is_of_inference_and_keeps_the_rest_in_what_the_machine_has() -> No
         for name, more in {"old": (), "turing": ("fp16",), "ampere": ("fp16", "bf16")}.items()
     }
     assert wide == {"old": "fp32", "turing": "fp16", "ampere": "bf16"}
-    with pytest.raises(FomkitError, match=r"this step has gradients\. Take fp8"):
+    with pytest.raises(FomkitError, match=r"this step has gradients\. Use fp8"):
         choose_formats("int8", "torch", machine("int8", "fp32", "bf16"), layers())
 
 
@@ -366,7 +366,7 @@ def test_arithmetic_that_the_machine_lacks_is_refused_by_name() -> None:
         FomkitError, match=r"made: --precision fp8 needs arithmetic in bf16 and fp8, .* It has fp16, fp32\. Choose"
     ):
         choose_formats("fp8", "torch", machine("fp32", "fp16"))
-    with pytest.raises(FomkitError, match="'fp31' is not one"):
+    with pytest.raises(FomkitError, match="'fp31' is not a precision"):
         choose_formats("fp31", "torch", machine("fp32"))
 
 

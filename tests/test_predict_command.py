@@ -83,7 +83,7 @@ def test_rows_stay_in_order_and_twice_is_once(tmp_path: Path, root: Path) -> Non
             assert after[column] == text or "batch" in text
     second = run("once.csv", "-t", "p100", cwd=tmp_path)
     assert second.stdout == once
-    assert "made anew" in second.stderr
+    assert "recomputed" in second.stderr
 
 
 def test_the_sum_is_what_the_rows_say(root: Path) -> None:
@@ -282,7 +282,7 @@ def test_wrong_things_in_python_are_messages() -> None:
         fomkit.predict(pd.DataFrame({"kind": []}), "v100")
     with pytest.raises(FomkitError, match="columns must be words"):
         fomkit.predict(pd.DataFrame([[1]]), "v100")
-    with pytest.raises(FomkitError, match="the column 'dtype' is missing"):
+    with pytest.raises(FomkitError, match="the required column 'dtype' is missing"):
         fomkit.predict(pd.DataFrame({"kind": ["gemm"]}), "v100")
 
 

@@ -158,9 +158,9 @@ def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) ->
          r"x.yaml:3: device.peak\[1\] and device.peak\[0\] are both of fp32 vector. Keep one of them."),
         ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x}, "
          "{tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
-         r"x.yaml:3: links\[1\] is of node, as links\[0\] is."),
+         r"x.yaml:3: links\[1\] and links\[0\] are both of node."),
         ("overheads: [{name: load, per: run, time: 5 s, source: x}, {name: load, per: run, time: 9 s, source: x}]",
-         r"x.yaml:3: overheads\[1\] is of load run, as overheads\[0\] is."),
+         r"x.yaml:3: overheads\[1\] and overheads\[0\] are both of load run."),
     ],
 )  # fmt: skip
 def test_a_fact_that_is_stated_twice_is_refused(tmp_path: Path, entries: str, told: str) -> None:
@@ -247,7 +247,7 @@ def test_a_named_device_lies_beside_the_file_or_has_a_known_name(tmp_path: Path)
         built = load_machine(machine_file(tmp_path, "cluster", f"device: {name}\nnode: {{devices: 2}}\n"))
         assert built.device.peaks[0].rate.value == pytest.approx(rate)
     assert (built.device_of, built.node_devices) == ("h200-sxm", 2)
-    assert any("those of the profile h200-sxm" in note for note in built.notes)
+    assert any("come from the profile h200-sxm" in note for note in built.notes)
 
 
 def test_a_machine_keeps_what_it_states_and_takes_links_of_a_node_of_the_same_size_only(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_a_transformer_by_sizes(machine, tmp_path):
     waiting = stepper_of(model, machine, Layout(clip=True), Options()).at(1, 4)
     assert waiting.wall_s.value == pytest.approx(of_table.step.value, rel=0.1)
     assert of_table.step_time.bound == "launch"
-    assert any("waits for its host, which needs 51.00 µs for an op" in note for note in waiting.notes)
+    assert any("waits for its host, which needs 51.00 µs per op" in note for note in waiting.notes)
     with pytest.raises(FomkitError, match=r"heads 8 does not divide by tensor 16"):
         stepper_of(model, machine, Layout(tensor=16), Options())
     with pytest.raises(FomkitError, match=r"precision fp32 is not modelled"):
@@ -426,11 +426,11 @@ def test_a_dense_transformer_is_as_it_was(machine):
     [
         ("experts: 1", r"bad\.yaml:3: transformer\.experts is 1\. Give 2 or more"),
         ("experts: 4, top_k: 5", r"transformer\.top_k is 5 and there are 4 experts"),
-        ("top_k: 2", r"transformer has top_k or capacity_factor and no experts"),
+        ("top_k: 2", r"transformer has top_k or capacity_factor, but no experts"),
         ("experts: 4, capacity_factor: 0.0", r"transformer\.capacity_factor is 0\.0"),
         (
             "experts: 4, top_k: 2, capacity_factor: 3.0",
-            r"transformer\.capacity_factor is 3, and at 2 each expert has",
+            r"transformer\.capacity_factor is 3, but at 2 each expert already has",
         ),
         ("experts: 2.5", r"transformer\.experts is 2\.5\. Expected: a whole number"),
     ],
@@ -490,9 +490,9 @@ def test_nodes_are_whole_and_ranges_double():
         (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 1 replicas of microbatches of 3"),
         (["--link", "system, 5 us, 25 GB/s"], "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
         (["--link", "system, 5 us, 25 GB/s, sideways"], "the direction is 'sideways'"),
-        (["--link", "rack, 5 us, 25 GB/s, each"], "the tier 'rack' is not one"),
+        (["--link", "rack, 5 us, 25 GB/s, each"], "'rack' is not a tier"),
         (["--link", "system, 5 us, 25, each"], "has no unit"),
-        (["--link", ", 5 us, 25 GB/s, each"], "the tier '' is not one"),
+        (["--link", ", 5 us, 25 GB/s, each"], "'' is not a tier"),
         (["--link", "system, 5 us, 25 GB/s, "], "the direction is ''"),
         (["--link", "system, 5 us, 0 GB/s, each"], "bandwidth is 0 B/s"),
         (["--link", "system, 5 us, 1 GB/s, each, grpc, 0 GB/s"], "serialise is 0 B/s"),
@@ -525,7 +525,7 @@ def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
     assert "fewer samples than the 512 replicas" in found.curves[0].refused[0][1]
     with pytest.raises(FomkitError, match=r"2.0 is not a number of nodes"):
         scale(small, machine, ScalingSpec([2.0]))  # type: ignore[list-item]
-    with pytest.raises(FomkitError, match=r"nodes: are none"):
+    with pytest.raises(FomkitError, match=r"nodes: are missing"):
         scale(small, machine, ScalingSpec([]))
 
 
@@ -711,7 +711,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
     for words in (
         "time of a weak step from, nodes 1:",
         "a step here is without: input; it is a lower bound",
-        "no trained models a day: gpt-22b does not say train_samples and epochs",
+        "no trained models a day: gpt-22b does not state train_samples and epochs",
     ):
         assert words in output
     gloo = "node, 50 us, 2 GB/s, each, gloo"

@@ -179,7 +179,7 @@ def test_launches_scale_with_their_cost_and_kernels_with_their_floor() -> None:
     [
         ({"bandwidth": [1e9]}, "'bandwidth' is not a parameter"),
         ({"byte_per_s": [0.0]}, "byte_per_s is 0"),
-        ({"byte_per_s": [np.inf]}, "not a finite number"),
+        ({"byte_per_s": [np.inf]}, "missing or infinite values"),
         ({"batch": [2.5]}, "batch is 2.5. Expected a whole number"),
         ({"batch": [0.0]}, "Expected a whole number of 1 or more"),
         ({"batch": [1e9]}, "more than the"),
@@ -392,7 +392,7 @@ def test_what_is_stated_by_position_is_a_mapping(noun: str) -> None:
     for wrong in ("x", 3, {1: 2}, ["nodes"]):
         with pytest.raises(FomkitError, match="is not a mapping of facts by name"):
             whole.with_(wrong)
-    with pytest.raises(FomkitError, match="'title' and 'title' are one fact"):
+    with pytest.raises(FomkitError, match="'title' and 'title' are the same fact"):
         whole.with_({"title": "a"}, title="b")
     assert whole.with_() is whole
     assert whole.with_({"title": "ours"}).title == "ours"

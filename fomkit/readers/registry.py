@@ -107,7 +107,7 @@ def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tupl
         messages = (*messages, f"{', '.join(made)}: left out; an estimate makes them anew.")
     if missing := sorted(sizes_used(ops) - set(sizes)):
         need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
-        raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
+        raise FomkitError(str(path), f"its dimensions use {need}. Give values, for example {example}.")
     check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
     return bare_model(path, ops.reset_index(drop=True), sizes, framework="none"), messages
 

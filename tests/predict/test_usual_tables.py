@@ -63,7 +63,7 @@ def test_what_is_read_is_what_stands_there(folder: Path) -> None:
         ("architecture,year\nX Y,2020\n", ":1: expected the columns"),
         ("architecture,year,source\nX Y,2020,a\nX,2020,b\n", ":3: expected vendor and generation"),
         ("architecture,year,source\nX Y,soon,a\n", ":2: expected vendor and generation, a year"),
-        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor and generation, a year, and who says so"),
+        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor and generation, a year, and a source"),
     ],
 )
 def test_generations_are_read_or_refused_by_line(folder: Path, text: str, what: str) -> None:
@@ -95,7 +95,7 @@ DAMAGE = [
     (SURFACES, LENGTH, f"{LENGTH}1", f"{SURFACES}:3: expected surface 2 of a work, its lengths as above"),
     (SURFACES, LENGTH, "-1", f"{SURFACES}:2: expected finite numbers: mean, lengths above 0"),
     (SURFACES, LENGTH, "many", f"{SURFACES}:2: could not convert string to float: 'many'"),
-    (SURFACES, MEAN, "nan", f"{SURFACES}:2: expected a mean"),
+    (SURFACES, MEAN, "nan", f"{SURFACES}:2: expected finite numbers: mean"),
     (
         SURFACES,
         "bf16",
@@ -113,7 +113,7 @@ DAMAGE = [
     (OPS, ",700,", ",,", f"{OPS}:2: expected whole numbers: surface"),
     (OPS, "\n1,", "\n2,", f"{OPS}:2: expected whole numbers: surface"),
     (OPS, WEIGHT, "\n1,x,", f"{OPS}: is not a table of numbers"),
-    (OPS, "weight", "wait", f"{OPS}:1: expected the columns surface, weight, "),
+    (OPS, "weight", "wait", f"{OPS}:1: expected rows with the columns surface, weight, "),
 ]
 
 
