@@ -211,7 +211,7 @@ def larger_batch(case: Case) -> list[Finding]:
             do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
             "which is assumed.",
             sure="The whole step was estimated again. The errors at the two batches are assumed independent, "
-            "which widens the interval; memory is for {case.of_formats}.",
+            f"which widens the interval; memory is for {case.of_formats}.",
             saving=saving(case.before, best.ops, samples=chosen / batch),
             column="the named size batch",
         )
