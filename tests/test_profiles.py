@@ -351,7 +351,7 @@ def test_saved_models_load_the_same(tmp_path: Path) -> None:
         ("op,speed\nmm,3\n", "'speed' is not a column of a table of ops"),
         ("", "is empty. A table of ops was expected, with a header."),
         ("op\n", "has a header and no rows. At least one row of ops was expected."),
-        ("op,op\nmm,mm\n", "is given twice"),
+        ("op,op\nmm,mm\n", "stands twice"),
         ("op,m\nmm\n", ":2: has 1 cells where the header has 2"),
         ("op,count\nmm,many!\n", ":2: count is 'many!'. Expected a number"),
         ("op,m\nmm,nan\n", "Leave the cell empty"),
