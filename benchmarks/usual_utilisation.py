@@ -10,7 +10,7 @@ The rules are the same for every machine that states architecture, peak and band
   their floor (products in tiles are drawn at random); no surface is made from fewer than `FEWEST` timings, or
   `FEWEST_THIN` for products with a vector;
 - products with one row or column are also a work of their own, for any engine, from `SHORTEST_S` on;
-- the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.power_limited`);
+- the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.throttled`);
 - timings by a library that no framework calls (`APART`) are not used;
 - a machine whose file names another's device is that device and has no surfaces of its own;
 - kinds without timings move data: for them there is a table of all timed kinds that do, each with as many rows;
@@ -39,7 +39,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import is_in
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import SHOWN, op_seconds, power_limited
+from fomkit.prediction.rates import SHOWN, op_seconds, throttled
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
@@ -132,7 +132,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
 
 def machines() -> Iterator[Machine]:
     for path in sorted((ROOT / "machine_profiles").glob("*.yaml")):
-        machine = power_limited(load_machine(path))
+        machine = throttled(load_machine(path))
         own = not machine.device_of
         if own and machine.device.architecture and machine.device.byte_per_s is not None and len(machine.timings):
             yield machine

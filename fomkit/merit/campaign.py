@@ -31,8 +31,7 @@ def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
         return machine.devices(scope) // machine.devices("node") if scope == "system" else 1
     if scope != "system":
         raise FomkitError(
-            "price",
-            f"is per system, but the scope is {scope!r}. Add '--scope system', or price a node.",
+            "price", f"is per system, but the scope is {scope!r}. Add '--scope system', or price a node."
         )
     return 1
 

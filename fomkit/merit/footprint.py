@@ -254,8 +254,7 @@ def counted(before: float, after: float, most: float, wall_s: float) -> float:
     for reading in (before, after):
         if not 0 <= reading <= most:
             raise FomkitError(
-                "energy counter",
-                f"reads {reading:g} J, outside 0 to {most:g} J. The reading is not used.",
+                "energy counter", f"reads {reading:g} J, outside 0 to {most:g} J. The reading is not used."
             )
     forward = after - before if after >= before else after - before + most
     # At MOST_W the counter could have wrapped once more than `forward` includes.

@@ -25,8 +25,7 @@ def _check_values(layout: Layout) -> None:
         raise FomkitError(LAYOUT, f"zero is {layout.zero}. Expected 0, 1, 2 or 3.")
     if not 0 < layout.compression <= 1:
         raise FomkitError(
-            LAYOUT,
-            f"compression is {layout.compression:g}. Give the share of bytes sent, such as 0.25.",
+            LAYOUT, f"compression is {layout.compression:g}. Give the share of bytes sent, such as 0.25."
         )
     for name in ("bucket_byte", "gradient_byte"):
         if not getattr(layout, name) > 0:

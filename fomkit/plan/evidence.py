@@ -33,7 +33,7 @@ from fomkit.prediction.exact import hits, settle_engines
 from fomkit.prediction.families import families, fitted, servable, training_rows
 from fomkit.prediction.gp import distances
 from fomkit.prediction.interpolate import as_fit, features_of
-from fomkit.prediction.rates import FITTED, binding, power_limited, rates
+from fomkit.prediction.rates import FITTED, binding, rates, throttled
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
 SCHEMA = "fomkit/explain/1"
@@ -173,9 +173,7 @@ def _floor(row: Record, machine: Machine) -> Floor:
 
     The rates are those of the prediction: for times from facts, the peak that the power limit sustains.
     """
-    known = rates(
-        power_limited(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"]
-    )
+    known = rates(throttled(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
     bound = binding(row, known)
     return {
         "compute": _rate(known.flop_per_s, row["flop"]), "memory": _rate(known.byte_per_s, row["byte"]),

@@ -303,14 +303,12 @@ class Network:
     ) -> Exchange:
         if algorithm == "parameter_server":
             ends = self.ends(group.tier, message_byte)
-            duration = ends.duration(
-                lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line)
-            )
+            time = ends.duration(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
         elif algorithm == "auto":
-            duration = self._best(collective, message_byte, group)
+            time = self._best(collective, message_byte, group)
         else:
-            duration = self._by_name(algorithm, collective, message_byte, group)
-        return Exchange(self._span(duration), duration.source, duration.way, duration.links)
+            time = self._by_name(algorithm, collective, message_byte, group)
+        return Exchange(self._span(time), time.source, time.way, time.links)
 
     def collective(
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",

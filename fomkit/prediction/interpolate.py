@@ -367,8 +367,7 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
     seen, told = features_of(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
     if seen != told:
         raise FomkitError(
-            machine.name,
-            f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit them again.",
+            machine.name, f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit them again."
         )
     return ready(fit, training, name.kind)
 

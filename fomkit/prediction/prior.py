@@ -38,17 +38,7 @@ from fomkit.prediction.estimates import (
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import (
-    SHOWN,
-    Bounds,
-    Rates,
-    bounds,
-    floors,
-    kernel_start,
-    power_limited,
-    rates,
-    value_of,
-)
+from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, kernel_start, rates, throttled, value_of
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
@@ -345,7 +335,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone (an `Estimator`).
 
     time = max(flop / peak, byte / bandwidth) / utilisation + visible launch cost (`rates.SHOWN`). The peak is the
-    one that the power limit sustains (`rates.power_limited`). The utilisation is what timed machines would reach
+    one that the power limit sustains (`rates.throttled`). The utilisation is what timed machines would reach
     (`typical`); their disagreement and the spread of the facts make the interval. A product takes no longer with a
     smaller batch. Timings of products in tiles include their start, so no launch is added to these. Ops in tf32
     may also run in fp32; they get the shorter of both times.
@@ -353,7 +343,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     Returns the rows for which every rate that their kind needs is known: stated, else fitted to the machine's
     table.
     """
-    rows, machine = as_rows(rows), power_limited(machine)
+    rows, machine = as_rows(rows), throttled(machine)
     found, wide = _in_format(rows, machine, interval), np.flatnonzero(is_in(rows, "dtype", "tf32"))
     if not len(wide):
         return found

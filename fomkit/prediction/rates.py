@@ -97,7 +97,7 @@ def power_shortfall(machine: Machine) -> float:
     return max(math.log(peak.rate.value / (energy.limit_w.value * per_joule)), 0.0)
 
 
-def power_limited(machine: Machine) -> Machine:
+def throttled(machine: Machine) -> Machine:
     """Return the machine with its fp32 peak lowered to the rate that its power limit sustains, where that is less.
 
     Peaks of its matrix engines stay, because their arithmetic takes less power; their low bounds fall to the same

@@ -27,7 +27,7 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, is_in, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.prior import VECTOR, utilisation_of
-from fomkit.prediction.rates import Bounds, bounds, power_limited
+from fomkit.prediction.rates import Bounds, bounds, throttled
 from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"
@@ -42,7 +42,7 @@ steps, off by a factor of two.
 
 def bound_utilisation(rows: Table, machine: Machine, interval: float) -> tuple[Bounds, TypicalUtilisations, Flags]:
     """Return the floors of ops on a machine, their typical utilisation, and where both are known."""
-    machine = power_limited(machine)
+    machine = throttled(machine)
     utilisation, found = utilisation_of(rows, machine, interval), bounds(rows, machine)
     return found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s)
 

@@ -67,10 +67,7 @@ def parse_price(text: str) -> Price:
     if match is None:
         raise FomkitError(where, f"does not state what the price is for: device, node or system. {write}")
     if match[2] not in get_args(Scope):
-        raise FomkitError(
-            where,
-            f"{match[2]!r} has no price. {nearest_names(match[2], get_args(Scope))}",
-        )
+        raise FomkitError(where, f"{match[2]!r} has no price. {nearest_names(match[2], get_args(Scope))}")
     if not rest:
         raise FomkitError(where, f"has no date; prices change. {write}")
     low, high = (parse_money_rate(end, where, "low or high") for end in ends) if ends else (rate, rate)
@@ -264,8 +261,7 @@ def parse_link(text: str) -> Link:
         raise FomkitError(where, f"{tier!r} is not a tier. {nearest_names(tier, get_args(Tier))}")
     if direction not in ("each", "both"):
         raise FomkitError(
-            where,
-            f"the direction is {direction!r}. Write 'each' for a rate per direction, 'both' for the sum.",
+            where, f"the direction is {direction!r}. Write 'each' for a rate per direction, 'both' for the sum."
         )
     packed = parse_quantity(rest[1], "byte_per_s", where, "serialise") if len(rest) > 1 else None
     link = Link(

@@ -290,9 +290,8 @@ def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
     """Fit a table, or read its fits from the cache, by the table, the machine's facts and the fitting code."""
     built = machine.as_built()
     facts = f"{key} {built.name} {built.device_of} {built.device}"
-    return user_cached(
-        "fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine, _shipped_fits(built))
-    )
+    digest = hashlib.sha256(facts.encode()).hexdigest()
+    return user_cached("fits", digest, lambda: fit(machine, _shipped_fits(built)))
 
 
 def with_fits(machine: Machine) -> Machine:

@@ -285,14 +285,11 @@ def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
         raise FomkitError(parameter.name, f"cannot be changed by {evaluator.most:g} times.")
     best = max(known, key=lambda end: known[end])
     if known[best] >= 0:
-        farthest = math.log(best / parameter.value)
+        change = math.log(best / parameter.value)
         way = root(
-            evaluator,
-            {parameter.name: parameter.value},
-            {parameter.name: math.copysign(1.0, farthest)},
-            abs(farthest),
+            evaluator, {parameter.name: parameter.value}, {parameter.name: math.copysign(1.0, change)}, abs(change)
         )
-        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, farthest)))
+        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, change)))
     return _out_of_reach(evaluator, parameter, list(known), best)
 
 
