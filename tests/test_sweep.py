@@ -638,10 +638,10 @@ def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> 
         (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),
         (["--vary", "batch=8", "-o", "/nowhere/points.csv"], "there is no folder /nowhere"),
         (["--vary", "batch=8", "--layout", "zero=1"], "is for a training on nodes, but no nodes are varied"),
-        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "nonsense://x: is no scheduler address"),
+        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "nonsense://x: is not a scheduler address"),
         (
             ["--vary", "batch=8", "--scheduler", "foo"],
-            "is no scheduler address. Write, for example, tcp://",
+            "is not a scheduler address. Write, for example, tcp://",
         ),
         (["--vary", "price_per_h=2.5"], "'2.5', which has no currency, and the machine states no price"),
         (["--vary", "price_per_h=2 USD/h,3 EUR/h"], "is in EUR and USD. Write all in one currency"),

@@ -315,7 +315,7 @@ def _priced(
         arrays = {name: np.array([float(size)]) for name, size in sizes.items()}
         found = price_at(step, built, arrays, interval)
         if any(evaluate(text, sizes, model.name) < TINY for _, text, _ in step.sized_counts):
-            raise FomkitError(model.name, "executes an op less than once. Trace the model anew.")
+            raise FomkitError(model.name, "executes an op less than once. Trace the model again.")
     except FomkitError:
         # The table identifies the row and the file of the fault, so its error is raised instead.
         _costed(model.ops, sizes, formats, model.name)

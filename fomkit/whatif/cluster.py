@@ -66,7 +66,7 @@ def _check_scheduler(address: str) -> None:
     if _ADDRESS.fullmatch(address) is None:
         raise FomkitError(
             f"--scheduler {address}",
-            "is no scheduler address. Write, for example, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
+            "is not a scheduler address. Write, for example, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
         )
     if find_spec("distributed") is None:
         raise FomkitError(
