@@ -22,7 +22,7 @@ import pandas as pd
 
 import fomkit
 from fomkit.core.machine import Link, Machine
-from fomkit.plan.scaling import with_links
+from fomkit.plan.scaling import with_user_links
 from fomkit.whatif.sweep import Sweep, make_sweep
 
 LINK = "5 GB/s..50 GB/s"
@@ -68,7 +68,7 @@ def of_facts(machine: Machine) -> dict[str, str]:
 def rates(name: str, target: str, points: int) -> list[dict[str, str]]:
     model, machine = fomkit.model(name), fomkit.machine(target)
     links = [Link("node", 5e-6, 25e9, "each", "assumed"), Link("system", 5e-6, 12.5e9, "each", "assumed")]
-    wired = with_links(machine, links, 8)
+    wired = with_user_links(machine, links, 8)
     facts = of_facts(machine)
     # A scrambled Sobol sequence of n points draws each of n whole numbers exactly once.
     sweeps = [

@@ -22,7 +22,7 @@ from fomkit.core.job import Layout
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of, with_links
+from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.profiles.declared import load_layout, transformer_profile
 from fomkit.profiles.machines import load_machine
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--layouts", type=int, default=2000)
     count = parser.parse_args().layouts
     base, links = load_layout(Path(__file__).resolve().parent.parent / "validation/megatron/hdr.layout.yaml")
-    machine, model = with_links(load_machine("a100-sxm"), links), transformer_profile(GPT_175B, "gpt-175b")
+    machine, model = with_user_links(load_machine("a100-sxm"), links), transformer_profile(GPT_175B, "gpt-175b")
     chosen = list(layouts(base))
     random.Random(1).shuffle(chosen)
     spent, loops, priced, refused = 0.0, [], 0, 0

@@ -10,7 +10,7 @@ The rules are the same for every machine that states architecture, peak and band
   their floor (products in tiles are drawn at random); no surface is made from fewer than `FEWEST` timings, or
   `FEWEST_THIN` for products with a vector;
 - products with one row or column are also a work of their own, for any engine, from `SHORTEST_S` on;
-- the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.held`);
+- the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.throttled`);
 - timings by a library that no framework calls (`APART`) are not used;
 - a machine whose file names another's device is that device and has no surfaces of its own;
 - kinds without timings move data: for them there is a table of all timed kinds that do, each with as many rows;
@@ -36,19 +36,19 @@ import pandas as pd
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.estimates import are
+from fomkit.prediction.estimates import is_in
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import SHOWN, held, op_seconds
+from fomkit.prediction.rates import SHOWN, op_seconds, throttled
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
     Chip,
     Form,
     Tiled,
-    above_floor,
     chip_of,
     fit_form,
+    log_time_over_floor,
     of_width,
     thinness,
     tile_seconds,
@@ -115,7 +115,7 @@ class Table(NamedTuple):
 
 def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
     """Yield the tables of products whose utilisation is relative to the tile form."""
-    alone = (costed["engine"] == "matrix") & are(costed, "harness", *DEVICE_ALONE)
+    alone = (costed["engine"] == "matrix") & is_in(costed, "harness", *DEVICE_ALONE)
     broad = (costed["engine"] == "vector") & (thinness(costed) == 0)
     rows = costed[(costed["kind"] == "gemm") & (alone | broad)]
     for (engine, dtype), timed in rows.groupby(["engine", "dtype"], sort=True):
@@ -132,7 +132,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
 
 def machines() -> Iterator[Machine]:
     for path in sorted((ROOT / "machine_profiles").glob("*.yaml")):
-        machine = held(load_machine(path))
+        machine = throttled(load_machine(path))
         own = not machine.device_of
         if own and machine.device.architecture and machine.device.byte_per_s is not None and len(machine.timings):
             yield machine
@@ -156,7 +156,7 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
 
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
-    timings = timings[timings["kind"].isin(FEATURES) & ~are(timings, "library", *APART)]
+    timings = timings[timings["kind"].isin(FEATURES) & ~is_in(timings, "library", *APART)]
     products = in_tiles(machine, add_costs(timings).assign(own_s=op_seconds(timings)))
     for one in products:
         yield f"{TILED}/{one.engine}", one
@@ -234,7 +234,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
         found = side_by_side(length, of_width(included, one.dtype))
         floor = np.log(2.0) * table.features[:, -1]
         own = np.log(tile_seconds(Form(*table.form), table.products, table.chip)) - floor
-        above = (above_floor(found, table.products, table.chip) - own)[:, at]
+        above = (log_time_over_floor(found, table.products, table.chip) - own)[:, at]
     else:
         found = side_by_side(length, included)
     by_library = above is not None or work.startswith(OF_LIBRARIES)

@@ -49,7 +49,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
-from fomkit.plan.scaling import ScalingSpec, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
 from fomkit.plan.timeline import timeline_content
 from fomkit.profiles.campaigns import load_campaign, load_epochs
 from fomkit.profiles.declared import load_layout, load_recipe
@@ -135,7 +135,7 @@ def use_epochs(path: Path) -> None:
 
 def use_layout(path: Path) -> None:
     layout, links = load_layout(path)
-    machine = with_links(known_machine(path.with_name("matrix.yaml")), links, 4)
+    machine = with_user_links(known_machine(path.with_name("matrix.yaml")), links, 4)
     split = layout.fewest_devices > 1
     model = load_recipe(path.with_name("small.yaml")) if split else known_model("p1b2")
     scaling_content(scale(model, machine, ScalingSpec([1, 2, 4], layout, options=Options(allow_uncovered=True))))

@@ -18,7 +18,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Phase, Workflow
 from fomkit.merit.campaign import FEW, CampaignCost, PhaseCost
 from fomkit.merit.measured_steps import Explained
-from fomkit.merit.stack import inference_of
+from fomkit.merit.one_off_costs import inference_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import CampaignFileRecord, find_profile, list_profiles, load_campaign
@@ -181,13 +181,13 @@ def test_phases_as_a_table(folder) -> None:
         ("runs: 5000, ", "", r"phases\[0\].runs is missing"),
         (", source: an example}\n  - {name: unsure", "}\n  - {name: unsure", r"phases\[0\].source is missing"),
         ("basis: assumed, source", "basis: guess, source", r"phases\[0\].basis is 'guess'"),
-        ("name: unsure", "name: search", r"two.campaign.yaml:5: phase 'search' stands here a second time"),
+        ("name: unsure", "name: search", r"two.campaign.yaml:5: phase 'search' is listed twice"),
         ("model: candle/p1b3, epochs: 5, batch: 100, ", "", "needs either 'model', or 'suite' and 'line'"),
         ("model: candle/p1b3, epochs", "model: p1b3, suite: lecture, line: P1, epochs", "needs either 'model'"),
         ("model: candle/p1b3, epochs", "suite: lecture, line: P1, epochs", "Leave the conditions out"),
         ("model: candle/p1b3, epochs: 5, batch: 100", "suite: lecture", "needs either 'model', or 'suite'"),
-        ("samples: 1000000, ", "", "is inference: it needs 'samples'"),
-        ("mode: infer, ", "mode: infer, epochs: 2, ", "is inference: it needs 'samples'"),
+        ("samples: 1000000, ", "", "is inference: give 'samples'"),
+        ("mode: infer, ", "mode: infer, epochs: 2, ", "is inference: give 'samples'"),
         ("mode: infer", "mode: dream", r"phases\[1\].mode is 'dream'"),
         ("epochs: 5", "epoch: 5", r"phases\[0\].epoch is not a known key"),
     ],
@@ -204,14 +204,14 @@ def test_bad_campaigns(folder, old, new, said) -> None:
     ("words", "said"),
     [
         (["two.campaign.yaml", "-t", "v100"], "does not state the scope 'system'"),
-        (["two.campaign.yaml", "-t", "mine.yaml", "--price", "5 USD per node"], "does not say for how long"),
+        (["two.campaign.yaml", "-t", "mine.yaml", "--price", "5 USD per node"], "which has no time"),
         (["two.campaign.yaml", "-t", "mine.yaml", "--pue", "1.2, me"], "is for carbon"),
         (["two.campaign.yaml", "-t", "mine.yaml", "-o", "x.pdf"], "Use .json or .csv"),
         (
             ["twoo", "-t", "mine.yaml"],
             "no such file, and no campaign of this name. Known names: 'candle-example'.",
         ),
-        (["line.campaign.yaml", "-t", "titan"], "'P9' is no line of suite 'lecture'. Its lines: P1, P2, P3"),
+        (["line.campaign.yaml", "-t", "titan"], "'P9' is not a line of suite 'lecture'. Its lines: P1, P2, P3"),
         (["good.campaign.yaml", "-t", "titan", "-t", "titan"], "titan: stands twice among the machines"),
         (["good.campaign.yaml", "-t", "titan", "--scope", "node"], "rates the scope 'system', not 'node'"),
     ],

@@ -208,7 +208,7 @@ def test_a_file_that_happens_to_lie_here_is_no_name(tmp_path: Path, monkeypatch:
     assert all(is_shipped(Path(one), "model_profiles") for one in models_named("candle"))
     for path in ("resnet50.yaml", "./resnet50.yaml", "./resnet50"):
         assert locate(path, "model_profiles").resolve() == Path("resnet50.yaml").resolve()
-    hint = r"A file of the working folder is named by its path: './mine\.yaml'\."
+    hint = r"To use the file in the working folder, give its path: './mine\.yaml'\."
     with pytest.raises(FomkitError, match=rf"^mine: no model profile of this name\. {hint}"):
         locate("mine", "model_profiles")
     with pytest.raises(FomkitError, match=rf"^mine: no model or machine profile of this name\. {hint}"):
@@ -219,7 +219,7 @@ def test_a_file_that_happens_to_lie_here_is_no_name(tmp_path: Path, monkeypatch:
             FomkitError, match=r"profile of this name\. (Known|The nearest) names"
         ):  # no table of measurements
             looked_for()
-    with pytest.raises(FomkitError, match=r"named by its path: './mine\.csv'"):
+    with pytest.raises(FomkitError, match=r"give its path: './mine\.csv'"):
         locate("mine", "measurements")
 
 

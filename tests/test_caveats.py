@@ -65,14 +65,14 @@ def test_a_fom_says_what_its_rates_leave_out() -> None:
     assert lines["P1B3"]["excludes"] == ["input", "start_up"]
     assert lines["P1B3"]["machines"]["v100"]["excludes"] == ["input", "start_up"]
     text = run("fom", "candle", "--target", "v100").output
-    assert "units/day are upper bounds, nobody stated: input, start_up" in text
+    assert "units/day are upper bounds; not stated: input, start_up" in text
     given = content_of("fom", "lecture")
     assert given["fom"]["excludes"] == given["lines"][0]["excludes"] == []
     other = content_of("estimate", "resnet50", "--target", "v100", "--baseline", "p100")
     assert other["fom"]["excludes"] == ["input", "start_up", "validation"]
 
 
-ALONE = "xeon-6980p alone leaves out host_launch, which flatters it"
+ALONE = "only xeon-6980p excludes host_launch, which favours it"
 
 
 def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
@@ -88,7 +88,7 @@ def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
     turned = fomkit.estimate_all([study[0]], [study[2]], study[1])
     assert turned.content()["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
     same = fomkit.estimate_all([study[0]], ["v100"], study[2])
-    assert "alone leaves out" not in same.summary()
+    assert "which favours it" not in same.summary()
     assert not same.content()["fom"]["excludes_alone"]
 
 
@@ -337,7 +337,7 @@ def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:
     flat = " ".join(done.output.split())
     assert "the device explains" in flat
     assert "0.2% of a measured run" in flat
-    assert "modelled rates are upper bounds, nobody stated: input" in flat
+    assert "modelled rates are upper bounds; not stated: input" in flat
     cells = content_of("compare", "p1b3", "tc1", "--grid", "-t", "v100")["cells"]
     modelled = {one["model"]: one for one in cells if one["basis"] == "modelled" and one["mode"] == "train"}
     assert modelled["p1b3"]["explained"] == pytest.approx(0.0024, abs=2e-4)
@@ -352,11 +352,11 @@ def test_a_workbook_and_its_review_keep_it(tmp_path: Path) -> None:
     assert run(*words, "-o", str(one), "--for", "v100").exit_code == 1
     for path in (whole, one):
         cells = [str(row[0].value) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(max_row=12)]
-        assert "caveat: units/day are upper bounds, nobody stated: input, start_up" in cells
+        assert "caveat: units/day are upper bounds; not stated: input, start_up" in cells
         assert any("explains less than half of a measured run of P1B1" in cell for cell in cells)
         assert any("no verdict is given" in cell for cell in cells)
     told = content_of("review", str(whole), "--issued", str(whole))["caveats"]
-    assert told[0] == "units/day are upper bounds, nobody stated: input, start_up"
+    assert told[0] == "units/day are upper bounds; not stated: input, start_up"
     assert "caveat: units/day are upper bounds" in run("review", str(whole), "--issued", str(whole)).output
 
 
@@ -377,7 +377,7 @@ def test_a_campaign_of_a_frozen_line_and_an_acceptance_keep_it(tmp_path: Path) -
     rows.write_text(f"{head}p1b3,v100,step_s,0.0018,100,fp32,1,device,measured\n", encoding="utf-8")
     accepted = ("accept", str(first), "--committed", "v100", "--measured", str(rows))
     assert content_of(*accepted)["lines"][0]["excludes"] == ["input", "start_up"]
-    assert "modelled commitments are upper bounds, nobody stated: input, start_up" in run(*accepted).output
+    assert "modelled commitments are upper bounds; not stated: input, start_up" in run(*accepted).output
 
 
 # --- what no device holds ----------------------------------------------------------------------------------------
@@ -497,9 +497,9 @@ def test_a_run_of_several_devices_is_no_run_on_one(tmp_path: Path) -> None:
         told = f"{done.output} {done.exception}"
         # These have jobs, but not at a scope that cannot hold them, nor of a batch that does not divide.
         why = {
-            **dict.fromkeys(("fom", "campaign"), "a run takes 8 devices, and the scope 'device'"),
+            **dict.fromkeys(("fom", "campaign"), "a run uses 8 devices, but the scope 'device'"),
             **dict.fromkeys(("estimate", "cost"), "a batch of 100 does not divide into 8 replicas"),
-        }.get(words[0], "its run takes 8 devices (run.devices_per_run)")
+        }.get(words[0], "its run uses 8 devices (run.devices_per_run)")
         assert why in " ".join(told.split()), words
     two = replace(eight, name="two", run=replace(eight.run, devices_per_run=2))
     for model, scope in ((eight, "node"), (eight, "system"), (two, "system")):
@@ -563,10 +563,10 @@ def test_conditions_follow_from_what_an_estimate_did() -> None:
     assert fed["input"] == {"is": "stated", "what": "2.000 ms a step"}
     measured = _conditions("p1b3-lecture", "x86-lecture")
     assert measured["bandwidth"]["is"] == "not considered"
-    assert measured["reuse"] == {"is": "modelled", "what": "as in the timings behind 100% of the time"}
+    assert measured["reuse"] == {"is": "modelled", "what": "as in the timings used for 100% of the time"}
     assert (
         measured["occupancy"]["what"]
-        == "as in measured rows behind 100% of the time; a run has a device to itself"
+        == "as in the measured rows used for 100% of the time; a run has a device to itself"
     )
     host = fomkit.machine("x86-lecture")
     products = load_model("p1b3-lecture")
@@ -574,10 +574,10 @@ def test_conditions_follow_from_what_an_estimate_did() -> None:
     rated = _conditions(products, replace(host, device=replace(host.device, byte_per_s=titan.device.byte_per_s)))
     assert rated["bandwidth"] == {
         "is": "not considered",
-        "what": "timings behind 100% of the time contain it; 250.0 GB/s, published, is in no term",
+        "what": "the timings used for 100% of the time include it; the stated 250.0 GB/s, published, is not used",
     }
     partly = _conditions("gpt2", "a100-pcie-40gb")["occupancy"]["what"]
-    assert partly.startswith("as in measured rows behind 17% of the time, else each op at its own share of ")
+    assert partly.startswith("as in the measured rows used for 17% of the time, else each op at its own share of ")
 
 
 def test_versions_are_those_of_the_kinds_that_a_time_rests_on() -> None:
@@ -594,11 +594,11 @@ def test_conditions_of_a_run_on_several_devices_are_of_its_microbatch_and_its_li
     assert spread["sizes"]["what"] == (
         "each op at batch 16, traced at batch 32, a microbatch on one of 32 devices; a step has 2 for each replica"
     )
-    assert "; of a step 72% is work, 28% links; a run has 32 devices to itself" in spread["occupancy"]["what"]
+    assert "; 72% of a step is work, 28% links; a run has 32 devices to itself" in spread["occupancy"]["what"]
     slow = replace(fomkit.machine("v100"), host_op_s=Fact(1e-3, 1e-3, 1e-3, "assumed", "here"))
     late = fomkit.estimate("resnet50", slow, batch=16)
     worked = late.step_time.device_s.value / late.step.value
-    wanted = f"; of a step {worked:.0%} is work, {1 - worked:.0%} launches; a run has a device to itself"
+    wanted = f"; {worked:.0%} of a step is work, {1 - worked:.0%} launches; a run has a device to itself"
     assert worked < 0.5
     assert conditions_content(late)["occupancy"]["what"].endswith(wanted)
 

@@ -357,7 +357,7 @@ def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
     """Before, these profiles were called traces."""
     for layout, said in (
         ("tensor=8", "cannot be split by tensor: its config.json has blocks that are not split here"),
-        ("launch=graphs", "is of a config.json, of which launch is not modelled"),
+        ("launch=graphs", "is of a config.json, for which launch is not modelled"),
     ):
         with pytest.raises(FomkitError, match=f"{model}.*{said}"):
             fomkit.estimate(model, "h100-sxm", nodes=1, layout=layout)
@@ -507,7 +507,7 @@ def test_packed_weights_are_not_packed_again(tmp_path: Path) -> None:
     path = write(tmp_path, {**config, **stored})
     assert any("modules that quantization_config excludes" in note for note in read_architecture(path).notes)
     with pytest.raises(
-        FomkitError, match="precision: fp8 is of linear layers, whose weights this model keeps packed"
+        FomkitError, match="precision: fp8 applies to linear layers, but the weights of this model are packed"
     ):
         fomkit.estimate(path, "h100-sxm", mode="decode", precision="fp8")
     same = [fomkit.estimate(path, "h100-sxm", mode="decode", precision=one).step for one in (None, "bf16")]

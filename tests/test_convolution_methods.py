@@ -67,7 +67,7 @@ def test_sums_are_those_of_the_layers(alexnet) -> None:
     by_name = {one["method"]: one for one in alexnet["methods"]}
     assert by_name["winograd_2"]["possible_in"] == 9
     assert by_name["winograd_2"]["absent"] == {
-        "no transforms for its kernel": "3", "stride above 1": "2"
+        "no transforms for this kernel": "3", "stride above 1": "2"
     }  # fmt: skip
     assert by_name["direct"]["largest_workspace_byte"] == 0
 

@@ -25,7 +25,7 @@ from fomkit.core.model import Data, EpochsToTarget
 from fomkit.core.units import parse_money_rate
 from fomkit.merit.campaign import combine, money, money_of_run, paid_units
 from fomkit.merit.footprint import carbon_kg, energy_at_wall
-from fomkit.merit.stack import amortised_share, inference_of, parse_once, times_for_share, with_once
+from fomkit.merit.one_off_costs import amortised_share, inference_of, parse_once, times_for_share, with_once
 from fomkit.ops.tables import EPOCHS
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
@@ -271,7 +271,7 @@ def test_nodes_are_paid_whole(machine) -> None:
     assert paid_units(replace(price, per="device"), machine, "system") == 40
     whole = replace(price, per="system")
     assert paid_units(whole, machine, "system") == 1
-    with pytest.raises(FomkitError, match=r"price: is per system, and the scope is 'node'"):
+    with pytest.raises(FomkitError, match=r"price: is per system, but the scope is 'node'"):
         paid_units(whole, machine, "node")
 
 
@@ -375,11 +375,11 @@ def test_a_chip_is_never_taken_for_the_wall() -> None:
     found = content(*grid)
     assert found["energy_j"]["scope"] == "chip"
     assert found["carbon"]["kg"] == found["carbon"]["wall_j"] == {"run": None, "unit": None}
-    assert "carbon: unknown; the energy is of scope chip, less than the wall gives" in told(*grid)
+    assert "carbon: unknown; the energy is of scope chip, which is less than at the wall" in told(*grid)
     declared = content(*grid, "--to-wall", "1.6, 1.4 to 1.9, a meter")
     run_j = declared["energy_j"]["run"]["value"]
     assert declared["carbon"]["kg"]["run"]["value"] == pytest.approx(1.6 * run_j / 3.6e6 * 0.4)
-    assert "no --pue is declared" in declared["carbon"]["notes"][0]
+    assert "no --pue is given" in declared["carbon"]["notes"][0]
     more = content(*grid, "--to-wall", "1.6, a meter", "--pue", "1.2, operator")["carbon"]
     assert more["kg"]["run"]["value"] == pytest.approx(1.2 * declared["carbon"]["kg"]["run"]["value"])
     assert more["notes"] == []
@@ -392,14 +392,14 @@ def test_energy_at_the_wall_needs_no_factor() -> None:
     found = json.loads(done.stdout)
     assert found["carbon"]["wall_j"]["run"] == found["energy_j"]["run"]
     refused = CliRunner().invoke(app, [*wall, "--to-wall", "1.6, a meter"])
-    assert "the machine's energy is that at the wall. Leave it out" in str(refused.exception)
+    assert "the machine's energy is already at the wall. Leave it out" in str(refused.exception)
 
 
 @pytest.mark.usefixtures("folder")
 def test_nothing_stated_is_unknown_carbon() -> None:
     done = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", "--carbon", "0.4 kg/kWh, operator"])
     assert done.exit_code == 0
-    assert "carbon: unknown; p100 states nothing of energy" in done.stdout
+    assert "carbon: unknown; p100 states no energy" in done.stdout
 
 
 # --- epochs to a target ----------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def test_nothing_is_extrapolated(curve, batch) -> None:
     if known[0] <= batch <= known[-1]:
         assert epochs_at(curve, batch, 0.8).value > 0
     else:
-        with pytest.raises(FomkitError, match=r"Nothing is extrapolated"):
+        with pytest.raises(FomkitError, match=r"are not extrapolated"):
             epochs_at(curve, batch, 0.8)
 
 
@@ -452,7 +452,7 @@ def test_time_and_money_to_an_accuracy(folder, machine, p1b3) -> None:
     assert exact.to_target.epochs == Span(15.0, 14.0, 17.0)
     assert exact.content["to_target"]["notes"] == []
     assert "to validation loss 0.1 at batch 100" in told("--to-accuracy", "epochs.csv")
-    with pytest.raises(FomkitError, match=r"epochs.csv: covers batches 50 to 400, and the batch is 800"):
+    with pytest.raises(FomkitError, match=r"epochs.csv: covers batches 50 to 400, but the batch is 800"):
         of(p1b3, machine, Options(800), epochs=load_epochs(Path("epochs.csv")))
     with pytest.raises(FomkitError, match=r"does not say its batch or the samples"):
         of(load_model("candle/p3b2"), machine, epochs=load_epochs(Path("epochs.csv")))
@@ -469,7 +469,7 @@ def test_more_nodes_may_need_more_epochs() -> None:
     near, far, outside = found["points"]
     assert near["to_target"]["epochs"]["value"] < far["to_target"]["epochs"]["value"]
     assert outside["to_target"]["to_target_s"] is None
-    assert "covers batches 50 to 400, and the batch is 1,280" in outside["to_target"]["why"]
+    assert "covers batches 50 to 400, but the batch is 1,280" in outside["to_target"]["why"]
     model = load_model("candle/p1b3")
     forward = estimate(model, load_machine("a100-sxm"), Options(10)).step_time.passes["forward"].value
     validation = model.data.validation_samples // near["batch"] * forward  # each device has its share of a batch
@@ -491,37 +491,37 @@ def test_more_nodes_may_need_more_epochs() -> None:
     ("words", "said"),
     [
         (["--price", "4.56/h per node, 2018-04-01"], "which has no currency"),
-        (["--price", "$4.56/h per node, 2018-04-01"], "which is no money for a time"),
-        (["--price", "4.56 $/h per node, 2018-04-01"], "'$' is no code of a currency"),
-        (["--price", "4.56 USD per node, 2018-04-01"], "does not say for how long"),
+        (["--price", "$4.56/h per node, 2018-04-01"], "which is not a price per time"),
+        (["--price", "4.56 $/h per node, 2018-04-01"], "'$' is not a currency code"),
+        (["--price", "4.56 USD per node, 2018-04-01"], "which has no time"),
         (["--price", "4.56 USD/month per node, 2018-04-01"], "'month' is not one of h, d, min, s"),
-        (["--price", "4.56 USD/h, 2018-04-01"], "does not say what is paid for"),
-        (["--price", "4.56 USD/h per rack, 2018-04-01"], "'rack' is nothing to pay for"),
+        (["--price", "4.56 USD/h, 2018-04-01"], "does not state what the price is for"),
+        (["--price", "4.56 USD/h per rack, 2018-04-01"], "'rack' has no price"),
         (["--price", "4.56 USD/h per node"], "has no date; prices change"),
         (["--price", "4.56 USD/h per node, April"], "the price's date is 'April'"),
         (["--price", "4.56 USD/h per node, 2018-02-30"], "the price's date is '2018-02-30'"),
-        (["--price", "0 USD/h per node, 2018-04-01"], "A finite amount above 0"),
+        (["--price", "0 USD/h per node, 2018-04-01"], "Give a finite amount above 0"),
         (["--price", "4 USD/h per node, 2018-04-01, 5 USD/h to 6 USD/h"], "low ≤ value ≤ high"),
-        (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "ends in another currency"),
+        (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "low or high is in another currency"),
         (["--price", "4 USD/h per system, 2018-04-01"], "Add '--scope system'"),
-        (["--once", "compile"], "is no new name with a share or a time"),
-        (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is no currency in use by ISO 4217"),
-        (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is still to come"),
+        (["--once", "compile"], "is not a new name with a share or a time"),
+        (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is not a current currency code of ISO 4217"),
+        (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is in the future"),
         (["--once", "compile=40"], "'40' has no unit. Write a time, such as compile=40s, or a share"),
         (["--once", "compile=40 epochs"], "'epochs' is not a unit of time_s"),
         (["--once", "start-up=40 s"], "is stated by mine already"),
         (["--carbon", "0.4, operator"], "which has no unit"),
-        (["--carbon", "0.4 kg/kWh"], "does not say where it is from"),
-        (["--carbon", "0 kg/kWh, operator"], "A value above 0 was expected"),
+        (["--carbon", "0.4 kg/kWh"], "has no source"),
+        (["--carbon", "0 kg/kWh, operator"], "Give a value above 0"),
         (["--pue", "1.2, operator"], "is for carbon. Add --carbon"),
         (["--to-wall", "1.2, meter"], "is for carbon. Add --carbon"),
-        (["--carbon", "0.4 kg/kWh, me", "--pue", "0.9, me"], "1 or more was expected"),
-        (["--carbon", "0.4 kg/kWh, me", "--pue", "nan, me"], "'nan' is no plain number"),
-        (["--carbon", "0.4 kg/kWh, me", "--pue", "1e999, me"], "'1e999' is no plain number"),
+        (["--carbon", "0.4 kg/kWh, me", "--pue", "0.9, me"], "Give 1 or more"),
+        (["--carbon", "0.4 kg/kWh, me", "--pue", "nan, me"], "'nan' is not a number"),
+        (["--carbon", "0.4 kg/kWh, me", "--pue", "1e999, me"], "'1e999' is not a number"),
         (["--carbon", "0.4 kg/kWh, me", "--to-wall", "1.6, 2 to 3, me"], "low ≤ value ≤ high"),
-        (["--carbon", "0.4 kg/kWh, me", "--to-wall", "much, me"], "'much' is no plain number"),
+        (["--carbon", "0.4 kg/kWh, me", "--to-wall", "much, me"], "'much' is not a number"),
         (["--carbon", "0.4 kg/kWh, me", "--pue", "1e300, me"], "more than 100"),
-        (["--claimed", "fast"], "is no new name with a factor"),
+        (["--claimed", "fast"], "is not a new name with a factor"),
         (["--claimed", "fast=-2", "--baseline", "p100"], "Give a factor of 1e-06 to 1e+06"),
         (["--baseline", "mine.yaml"], "is the baseline and the target"),
         (["--batch", "800", "--to-accuracy", "epochs.csv"], "covers batches 50 to 400"),
@@ -540,19 +540,23 @@ def test_bad_input_is_told(words, said) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("rate: 4.56 USD/h", "rate: 4.56", r"mine.yaml:\d+: price.rate is 4.56, which is no money for a time"),
-        ("rate: 4.56 USD/h", "rate: 4.56 USD", "does not say for how long"),
+        ("rate: 4.56 USD/h", "rate: 4.56", r"mine.yaml:\d+: price.rate is 4.56, which is not a price per time"),
+        ("rate: 4.56 USD/h", "rate: 4.56 USD", "which has no time"),
         (", date: 2018-04-01", "", "price.date is missing"),
         ("date: 2018-04-01", "date: 2018", "price.date is 2018"),
         ("date: 2018-04-01", "date: last week", r"mine.yaml:\d+: the price's date is 'last week'"),
-        ("date: 2018-04-01", "date: 2099-04-01", r"mine.yaml:\d+: the price's date is 2099-04-01, which is still"),
-        ("low: 4 USD/h, high: 5 USD/h", "low: 4 XXZ/h, high: 5 XXZ/h", "ends in another"),
+        (
+            "date: 2018-04-01",
+            "date: 2099-04-01",
+            r"mine.yaml:\d+: the price's date is 2099-04-01, which is in the future",
+        ),
+        ("low: 4 USD/h, high: 5 USD/h", "low: 4 XXZ/h, high: 5 XXZ/h", "low or high is in another"),
         (
             "rate: 4.56 USD/h, low: 4 USD/h, high: 5 USD/h",
             "rate: 4.56 XXZ/h",
-            r"mine.yaml:\d+: 'XXZ' is no currency",
+            r"mine.yaml:\d+: 'XXZ' is not a current currency",
         ),
-        ("low: 4 USD/h", "low: 4 EUR/h", "ends in another currency"),
+        ("low: 4 USD/h", "low: 4 EUR/h", "low or high is in another currency"),
         ("high: 5 USD/h", "high: 4.5 USD/h", "low ≤ value ≤ high"),
         ("per: node", "per: rack", "price.per is 'rack'"),
         (", source: an example}", "}", "price.source is missing"),
@@ -572,10 +576,10 @@ def test_a_bad_price_in_a_profile(folder, old, new, said) -> None:
         ("batch,epochs\n1,2\n", "the column 'metric' is missing"),
         (CURVE.replace("50,15,14,17", "50,15,16,17"), r"e.csv:2: must have low ≤ epochs ≤ high"),
         (CURVE.replace("50,15,14,17", "50,15,14,"), r"e.csv:2: must have low ≤ epochs ≤ high"),
-        (CURVE.replace("400,30", "50,30"), r"e.csv:3: batch 50 stands here a second time"),
+        (CURVE.replace("400,30", "50,30"), r"e.csv:3: batch 50 is listed twice"),
         (
             CURVE.replace("0.1,made up\n400", "0.2,made up\n400"),
-            r"e.csv:3: the target is 0.1, and above it is 0.2",
+            r"e.csv:3: the target is 0.1, but 0.2 in the first row",
         ),
         (CURVE.replace("50,15", "50.5,15"), "Expected a whole number"),
         (CURVE.replace("50,15", "50,-15"), "epochs is -15"),
@@ -601,7 +605,7 @@ def test_any_text_is_read_or_refused(text) -> None:
 
 
 def test_claims_need_names() -> None:
-    with pytest.raises(FomkitError, match=r"--claimed 'a=2': is no new name"):
+    with pytest.raises(FomkitError, match=r"--claimed 'a=2': is not a new name"):
         parse_claims(["a=1", "a=2"])
     assert combine({}, Span.exact(2.0)).naive == 1
 

@@ -32,8 +32,8 @@ def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
     lines = said("estimate", "resnet50", "dit-xl-2", "-t", "h100-sxm", "--allow-oversize").splitlines()
     told = [line for line in lines if line.startswith("precision ")]
     assert told == [
-        "precision fp32/tf32 (resnet50), fp32 (dit-xl-2): torch's default there: fp32 conv, rnn in tf32, all else "
-        "as traced"
+        "precision fp32/tf32 (resnet50), fp32 (dit-xl-2): default of torch on this machine: fp32 conv, rnn in "
+        "tf32, all else as traced"
     ]
 
 
@@ -73,9 +73,7 @@ def test_down_time_is_told_where_rates_and_money_are_of_it(
     monkeypatch.chdir(tmp_path)
     text = (shipped_folder("machine_profiles") / "titan.yaml").read_text(encoding="utf-8")
     Path("mine.yaml").write_text(text.replace("availability: 1.0", "availability: 0.95"), encoding="utf-8")
-    note = (
-        "titan is up 95.0% of the time: units/day are multiplied by that, and the money of a run is divided by it"
-    )
+    note = "titan is up 95.0% of the time: units/day are multiplied by it, and the cost of a run is divided by it"
     price = ["--price", "3 USD/h per node, 2018-04-01"]
     spread = ["--nodes", "2", "--link", "system,5us,25GB/s,each"]
     assert note in said("cost", "p1b3", "-t", "mine.yaml", *price, *spread)

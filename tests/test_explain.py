@@ -203,7 +203,7 @@ def test_a_floor_takes_the_rate_that_power_lets_hold_where_the_time_does(root: P
         if op["dtype"] == "fp32"
     }
     assert rate < 30.3e12
-    assert source.startswith("held by 72.00 W of 30.30 TFLOP/s")
+    assert source.startswith("limited by 72.00 W (peak 30.30 TFLOP/s")
 
 
 def test_the_lectures_ops_are_its_measurements(root: Path) -> None:

@@ -145,8 +145,8 @@ def test_of_several_rows_the_median_counts_and_their_spread_widens() -> None:
     [
         ("sample_per_s", 16.0, "a batch of 32 per step"),
         ("epoch_s", 6.0, "epoch_s of the profile's 3 steps"),
-        ("run_s", 12.0, "run_s of the profile's 2 epochs of 3 steps, with whatever start_up took"),
-        ("step_s", 2.0, "as it stands"),
+        ("run_s", 12.0, "run_s of the profile's 2 epochs of 3 steps, including the unknown time of start_up"),
+        ("step_s", 2.0, "unchanged"),
     ],
 )
 def test_every_quantity_becomes_the_same_step(quantity: str, value: float, message: str) -> None:
@@ -203,7 +203,7 @@ def test_an_epoch_with_stated_overheads_is_no_sum_of_steps() -> None:
     with_saving = with_step(replace(one, machine=replace(one.machine, overheads=(saving,))), Span.exact(2.0))
     reading = read_row(row(11.0, "epoch_s"), with_saving)
     assert reading.step is None
-    assert reading.message == "epoch_s holds epoch overheads besides steps; measure step_s"
+    assert reading.message == "epoch_s includes epoch overheads besides steps; measure step_s"
 
 
 def test_the_lecture_s_epochs_of_p1b3_are_read() -> None:
@@ -257,7 +257,10 @@ def test_rows_that_do_not_match_are_set_aside_by_name(changes: dict[str, object]
 def test_another_size_than_the_profiles_is_not_known_to_be_measured() -> None:
     one = predicted().baseline[0]
     longer = replace(one, sizes={**one.sizes, "seq": 512}, model=replace(one.model, sizes={"batch": 32, "seq": 9}))
-    assert read_row(row(1.0), longer).message == "it does not say seq, and the estimate's is not the profile's"
+    assert (
+        read_row(row(1.0), longer).message
+        == "it does not state seq, and the estimate differs from the profile there"
+    )
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_what_facts_say_is_missing_stays_with_what_the_source_lacks(here: Path) 
 def test_facts_with_an_op_table_are_refused(here: Path) -> None:
     (here / "model_facts.yaml").write_text(MODEL_FACTS + "ops: o.csv\n")
     done = run("o.csv", "-o", "x.yaml", "--facts", "model_facts.yaml", cwd=here)
-    assert "model_facts.yaml:8: 'ops' does not belong here" in done.stderr
+    assert "model_facts.yaml:8: 'ops' is not allowed here" in done.stderr
 
 
 def test_every_format_says_what_it_is_and_what_it_becomes() -> None:

@@ -20,7 +20,7 @@ from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of, with_links
+from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.step import HOST_OP_S
 from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep
@@ -36,7 +36,7 @@ LINKS = [parse_link("node, 5 us, 300 GB/s, each"), parse_link("system, 10 us, 25
 
 @pytest.fixture(scope="module")
 def a100() -> Machine:
-    return with_links(load_machine("a100-sxm"), LINKS, node_devices=8)
+    return with_user_links(load_machine("a100-sxm"), LINKS, node_devices=8)
 
 
 def stepper(machine: Machine, layout: Layout, **sizes: object) -> TransformerStep:
@@ -129,7 +129,7 @@ def test_a_job_may_take_all_nodes_and_no_more(a100: Machine) -> None:
     every = time_job(model, machine, Job(nodes=2), Options(batch=1600))
     assert every.job is not None
     assert (every.runs_at_once, every.job.devices) == (1, 16)
-    with pytest.raises(FomkitError, match="a run takes 3 nodes, and a100-sxm has 2"):
+    with pytest.raises(FomkitError, match="a run uses 3 nodes, but a100-sxm has 2"):
         time_job(model, machine, Job(nodes=3), Options(batch=1600))
 
 
@@ -226,7 +226,7 @@ def test_what_a_host_is_waited_for_is_assumed_and_hides_what_is_sent(a100: Machi
     four = stepper(a100, replace(layout, launch="eager"), **sizes).at(8, 32)
     waited = [step.coverage["assumed"] * step.wall_s.value for step in (eager, four)]
     assert waited[1] == pytest.approx(4 * waited[0])
-    slow = with_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
+    slow = with_user_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
     pre, post = (
         stepper(slow, Layout(zero=3, microbatch=1, prefetch=how), **sizes).at(64, 64) for how in ("pre", "post")
     )
@@ -252,7 +252,7 @@ def test_a_forward_pass_that_runs_again_counts_twice_in_what_a_step_rests_on() -
 
 
 def test_words_about_fused_attention_need_it(a100: Machine) -> None:
-    with pytest.raises(FomkitError, match="small: has unfused attention, of which attention_peak_fraction says"):
+    with pytest.raises(FomkitError, match="small: has unfused attention, which attention_peak_fraction does"):
         stepper(a100, Layout(attention_peak_fraction=0.3))
 
 
@@ -270,7 +270,7 @@ def test_a_machine_file_states_its_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [("zero=1,prefetch=pre", "prefetch belongs to zero 3"), ("scatter=last", "scatter belongs to zero 2 and 3"),
+    [("zero=1,prefetch=pre", "prefetch requires zero 3"), ("scatter=last", "scatter requires zero 2 and 3"),
      ("zero=3,prefetch=before", "prefetch 'before' is not one"), ("gradient_byte=0", "gradient_byte is 0"),
      ("attention_peak_fraction=130%", "attention_peak_fraction is 1.3"), ("launch=lazy", "launch 'lazy'")],
 )  # fmt: skip
@@ -437,13 +437,13 @@ def test_a_phase_is_spread_over_nodes_as_a_line_is(own: Path) -> None:
     assert line["days"] == model["days"]
     assert model["run_s"] == line["run_s"]
     assert model["excludes"] == line["excludes"]
-    assert "what they and their links take is not modelled" in " ".join(model["energy_missing"])
+    assert "their energy and that of their links is not modelled" in " ".join(model["energy_missing"])
 
 
 @pytest.mark.parametrize(
     ("layout", "mode", "why"),
     [("tensors=8", "train", r":5, layout: 'tensors' is not part of a layout"),
-     ("tensor=8", "infer", r"'model' is inference, which is priced on one device")],
+     ("tensor=8", "infer", r"'model' is inference, which is predicted on one device")],
 )  # fmt: skip
 def test_mistakes_in_a_phases_job_are_told_with_their_line(own: Path, layout: str, mode: str, why: str) -> None:
     campaign = own.with_name("c.campaign.yaml")
@@ -486,7 +486,7 @@ def test_what_moves_a_suite_of_jobs_is_what_rating_it_again_says(own: Path) -> N
     names = {parameter.name for parameter in subject.parameters()}
     assert {"nodes", "link_byte_per_s", "LARGE.batch", "PICTURES.batch", "byte_per_s"} <= names
     for point in ({"nodes": 256}, {"link_byte_per_s": 5e10}, {"LARGE.batch": 3072}, {"PICTURES.batch": 64}):
-        (quick,), whole = subject.at([point]), subject.again(point)
+        (quick,), whole = subject.at([point]), subject.figures_at(point)
         assert not isinstance(quick, FomkitError)
         assert quick["fom"].ends == pytest.approx(whole["fom"].ends, rel=1e-9)
 
@@ -495,7 +495,7 @@ def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
     from fomkit.whatif.subjects import OfSuite
 
     machines = [load_machine(own.with_name(f"{name}.yaml")) for name in ("old", "new")]
-    old, new = (with_links(one, [replace(link, channel="nccl") for link in one.links]) for one in machines)
+    old, new = (with_user_links(one, [replace(link, channel="nccl") for link in one.links]) for one in machines)
     suite = load_suite(own)
     pictures, large = suite.lines
     conditions = replace(pictures.conditions, batch=1024)
@@ -510,7 +510,7 @@ def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "nodes", "why"),
-    [("system", "200", "a run takes 200 nodes, and new has 128"), ("node", "64", "Rate it at a wider scope"),
+    [("system", "200", "a run uses 200 nodes, but new has 128"), ("node", "64", "Choose a wider scope"),
      ("system", "12", "96 devices do not divide into copies of tensor 8 × pipeline 8")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_a_missing_line(own: Path, scope: str, nodes: str, why: str) -> None:
@@ -532,7 +532,7 @@ def test_mistakes_in_a_lines_job_are_told_with_their_line(own: Path) -> None:
     with pytest.raises(FomkitError, match=r"own\.suite\.yaml:\d+, layout: 'tensors' is not part of a layout"):
         load_suite(own)
     own.write_text(own.read_text().replace("model: megatron/gpt-175b", "given: {new: 5 h}"), encoding="utf-8")
-    with pytest.raises(FomkitError, match="line 'LARGE' spreads a model over nodes and names none"):
+    with pytest.raises(FomkitError, match="line 'LARGE' has nodes or a layout, but no model"):
         load_suite(own)
 
 
@@ -603,7 +603,7 @@ def test_a_model_whose_run_takes_several_devices_is_priced_with_what_they_send(t
     assert job["busy_s"]["value"] > 0
     for more in (["--explain"], ["-o", tmp_path / "a.xlsx"]):
         text = refused("estimate", tmp_path / "eight.yaml", "--batch", "256", *SPREAD, *more)
-        assert "its run is spread over devices (8)" in text
+        assert "its run uses 8 devices" in text
 
 
 def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Path) -> None:
@@ -622,9 +622,9 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "do not divide"),
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks do not divide into pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
-     (["--nodes", "lots"], "nodes: 'lots' is no number of nodes. Give a whole number, 1 to 1e+15, or fill"),
-     (["--nodes", "0"], "nodes: 0 is no number of nodes"),
-     (["--nodes", "fill"], "does not say how many nodes it has"),
+     (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),
+     (["--nodes", "0"], "nodes: 0 is not a number of nodes"),
+     (["--nodes", "fill"], "the number of nodes is not stated"),
      ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
      (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
 )  # fmt: skip
@@ -638,7 +638,7 @@ def test_a_link_and_nodes_that_a_machine_does_not_have_are_told(small: Path, own
     assert "v100: states no link of tier 'system'" in refused(
         "estimate", "resnet50", "-t", "v100", "--batch", 64, *alone
     )
-    assert "200 nodes, and new has 128" in refused(
+    assert "200 nodes, but new has 128" in refused(
         "estimate", small, "-t", own.with_name("new.yaml"), "--nodes", 200
     )
 

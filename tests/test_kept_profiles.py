@@ -21,7 +21,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import load_typical_tables, shipped_typical_tables, without_implausible
-from fomkit.profiles.locate import cache_folder, kept, kept_profile, shipped_folder
+from fomkit.profiles.locate import cache_folder, shipped_folder, user_cached, user_cached_profile
 
 MACHINES, MODELS = shipped_folder("machine_profiles"), shipped_folder("model_profiles")
 SETTLED_S = 2 * locate._SETTLED_NS / 1e9
@@ -161,6 +161,17 @@ def test_entries_of_another_maker_are_made_again(
     assert all(one.read_bytes() != content for one, content in before.items())
 
 
+def test_entries_of_other_shipped_processes_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locate, "shipped_folder", lambda _folder: tmp_path)
+    makers = []
+    for content in ("{}", '{"gemm/fp32/vector": {}}'):
+        (tmp_path / evidence.PROCESSES).write_text(content, encoding="utf-8")
+        makers += [locate._maker.__wrapped__(), locate._maker.__wrapped__()]
+    assert makers[0] == makers[1] != makers[2] == makers[3]
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -226,11 +237,13 @@ def test_a_machine_on_another_machines_device_is_not_kept(cache: Path, read_each
 
 def test_what_has_no_plain_form_is_not_kept(tmp_path: Path, cache: Path) -> None:
     for value in ({1: "a"}, {"": 1}, object(), np.float64(1), pd.DataFrame({"a": [1]})):
-        assert kept("test", "key", lambda value=value: value) is value
+        assert user_cached("test", "key", lambda value=value: value) is value
     path = tmp_path / "a.yaml"
     path.write_text("a", encoding="utf-8")
     time.sleep(SETTLED_S)
-    assert kept_profile("test", (path,), lambda: ([1], [])) == kept_profile("test", (path,), lambda: ([2], []))
+    assert user_cached_profile("test", (path,), lambda: ([1], [])) == user_cached_profile(
+        "test", (path,), lambda: ([2], [])
+    )
     assert len(list(cache.iterdir())) == 1
 
 
@@ -294,8 +307,8 @@ def test_a_table_that_was_written_into_spoils_nothing_for_those_who_read_the_fil
 def test_what_changes_while_it_is_read_is_not_kept_and_what_is_too_large_is_not_written(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kept("thing", "a" * 32, lambda: "before", lambda: "b" * 32) == "before"
+    assert user_cached("thing", "a" * 32, lambda: "before", lambda: "b" * 32) == "before"
     assert not list(cache.glob("*.kept")) if cache.exists() else True
     monkeypatch.setattr(locate, "MAX_BYTE", 100)
-    assert kept("thing", "c" * 32, lambda: "x" * 200) == "x" * 200
+    assert user_cached("thing", "c" * 32, lambda: "x" * 200) == "x" * 200
     assert not (cache.exists() and list(cache.glob("*.kept*")))

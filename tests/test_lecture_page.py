@@ -96,7 +96,7 @@ def test_the_lectures_own_model_reaches_the_last_step() -> None:
     ratio = found.merits[0].value
     assert f"÷ 1.8794 = {ratio.value:.2f} times ({ratio.low:.1f} … {ratio.high:.1f})" in told[11]
     # Each side leaves something out that the other counts: the ratio is a bound in neither direction.
-    assert "v100 alone leaves out work that is not in the profile; x86-lecture alone leaves out host" in told[11]
+    assert "only v100 excludes work that is not in the profile; only x86-lecture excludes host" in told[11]
     assert "at most" not in told[11]
     assert told[5].startswith("nothing | ")
     # The update alone reads and writes more than the products' operands: it is the larger part on a GPU.
@@ -130,7 +130,7 @@ def test_without_epochs_the_ratio_is_of_steps() -> None:
 def test_what_one_side_alone_leaves_out_makes_the_ratio_a_bound(target: str, baseline: str, words: str) -> None:
     last = list(cells(fomkit.estimate_all(["p1b3"], [target], baseline=baseline)))[11][2]
     assert last.startswith(words)
-    assert ("x86-lecture alone leaves out host_launch" in last) == bool(words)
+    assert ("only x86-lecture excludes host_launch" in last) == bool(words)
     assert ("at least" in last) + ("at most" in last) == bool(words)
 
 
@@ -152,7 +152,7 @@ def test_what_waits_beside_the_device_is_said() -> None:
     model = replace(load_model("p1b3"), unit=Unit("pair", 2))
     told = [row[1] for row in cells(fomkit.estimate_all([model], [machine], scope="system"))]
     assert "update = 7.182613 ms of the device; host " in told[6]
-    assert "input 500 ms, other overheads 0 ms: the longest and the overheads take 500.0000 ms" in told[6]
+    assert "input 500 ms, other overheads 0 ms: the longest plus overheads take 500.0000 ms" in told[6]
     assert "500.0000 ms × 8001 steps = 4000.50 s" in told[7]
     assert "+ 9.000000 s overheads = " in told[7]
     assert "× 20 epochs + 60.00000 s start-up = " in told[8]
@@ -161,7 +161,7 @@ def test_what_waits_beside_the_device_is_said() -> None:
 
 def test_what_a_run_is_may_be_unknown() -> None:
     rows = list(cells(fomkit.estimate_all(["candle/p3b2"], ["knl-7250"])))
-    assert [row[1] for row in rows[7:11]] == ["unknown: p3b2 does not say train_samples"] * 4
+    assert [row[1] for row in rows[7:11]] == ["unknown: p3b2 does not state train_samples"] * 4
     assert rows[11][1] == "needs --baseline"
 
 

@@ -207,5 +207,5 @@ def test_a_run_of_several_devices_is_refused() -> None:
     book = sheet_model_of_comparison(run(["p1b3"], [machine("v100")], None))
     (one,) = book.workloads
     greedy = replace(book, workloads=(replace(one, run=replace(one.run, devices_per_run=2)),))
-    with pytest.raises(FomkitError, match=r"its run takes 2 devices .* without what they send each other"):
+    with pytest.raises(FomkitError, match=r"its run uses 2 devices .* for one device without communication"):
         evaluate(greedy)

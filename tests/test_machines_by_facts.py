@@ -120,7 +120,7 @@ def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
     found = energy_of_estimate(fomkit.estimate("gpt2", "l4"))
     assert (found.step, found.missing, found.limit_w) == (
         None,
-        ("nobody states idle power, nor what work takes",),
+        ("neither idle power nor energy per flop or byte is stated",),
         72,
     )
 
@@ -169,7 +169,7 @@ def test_a_run_on_more_devices_than_a_link_joins_is_refused_until_somebody_state
     model, layout = "today/llama3-8b", "zero=3,microbatch=1"
     found = fomkit.scaling(model, "gb300", nodes=[1, 18, 19], mode="weak", layout=layout)
     assert [one["nodes"] for one in found.content["not_estimated"]] == [19]
-    assert "76 devices are more than the 72 that the links" in found.content["not_estimated"][0]["why"]
+    assert "76 devices exceed the 72 that the links" in found.content["not_estimated"][0]["why"]
     with pytest.raises(FomkitError, match="--node-devices 72 --link 'system, "):
         fomkit.estimate(model, "gb300", nodes=32, layout=layout)
     two_racks = {"nodes": 2, "node_devices": 72, "links": ["system, 5 us, 50 GB/s, each"]}

@@ -47,7 +47,7 @@ OPS = pd.DataFrame({
 
 def test_a_line_of_the_order_may_stand_for_a_thousand_ops_and_no_more() -> None:
     memory_use(order_of((2000, 0, "activation", 1, NAN), (1, 1, "activation", 1, NAN)), OPS, np.zeros(4), "x")
-    with pytest.raises(FomkitError, match="names the op 2,001, and has 2 lines"):
+    with pytest.raises(FomkitError, match="refers to op 2,001, but has 2 lines"):
         memory_use(order_of((2001, 0, "activation", 1, NAN), (1, 1, "activation", 1, NAN)), OPS, np.zeros(4), "x")
 
 
@@ -89,11 +89,11 @@ def test_liveness_is_what_counting_moment_by_moment_gives(pieces) -> None:
 
 
 def test_orders_that_belong_to_no_step_are_refused() -> None:
-    with pytest.raises(FomkitError, match="names row 9 of 4 ops"):
+    with pytest.raises(FomkitError, match="refers to row 9 of 4 ops"):
         memory_use(order_of((1, 9, "temporary", 8, 1)), OPS, np.zeros(4), "net")
     # What the op that makes it frees is in order; the line after it is not.
     lines = (2, 1, "temporary", 8, 2), (5, 1, "temporary", 8, 3)
-    with pytest.raises(FomkitError, match="net: row 1: memory is freed before it is made"):
+    with pytest.raises(FomkitError, match="net: row 1: memory is freed before it is allocated"):
         memory_use(order_of(*lines), OPS, np.zeros(4), "net")
 
 
@@ -164,7 +164,7 @@ def test_an_estimate_says_what_does_not_fit() -> None:
     assert not any("does not fit" in said for said in fits.deviations)
     (said,) = [one for one in too_large.deviations if "does not fit" in one]
     assert "titan has 6.442 GB" in said
-    assert "a step would fill 20.49 GB" in said
+    assert "a step would need 20.49 GB" in said
     assert not any(
         "does not fit" in one for one in estimate("vgg16", "v100", batch=256, precision="mixed").deviations
     )
@@ -172,7 +172,7 @@ def test_an_estimate_says_what_does_not_fit() -> None:
     assert not any("does not fit" in one for one in estimate(bare, "titan", batch=256).deviations)
     huge = replace(bare, ops=bare.ops.assign(numel=bare.ops["numel"].where(bare.ops["kind"] != "optimizer", 1e9)))
     (said,) = [one for one in estimate(huge, "titan").deviations if "does not fit" in one]
-    assert "optimizer's state alone would fill 12.00 GB" in said
+    assert "optimizer's state alone would need 12.00 GB" in said
 
 
 def _fits(devices: int, **layout: int | bool) -> bool | None:
@@ -211,11 +211,11 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
 
 def test_what_has_no_layouts_names_the_largest_batch() -> None:
     done = CliRunner().invoke(app, ["estimate", "resnet50", "-t", "v100", "--batch", "1000"])
-    (batch,) = re.findall(r"would fill [\d.]+ GB; a batch of (\d+) does\. Nobody", done.stderr)
+    (batch,) = re.findall(r"would need [\d.]+ GB; a batch of (\d+) does\. Nobody", done.stderr)
     assert [estimate("resnet50", "v100", batch=int(batch) + more).fit.fits for more in (0, 1)] == [True, False]
     large = replace(load_model("today/llama3-8b"), transformer=None)
     (said,) = estimate_all([large], ["a100-sxm"]).unfit
-    assert said.endswith("would fill 128.5 GB; no batch does")
+    assert said.endswith("would need 128.5 GB; no batch does")
 
 
 @pytest.mark.parametrize(("model", "batch"), [("llama3-70b-decode", 16), ("llama3-8b-decode", 512)])

@@ -119,8 +119,8 @@ def test_logs_that_are_none(log: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("cut", "message"),
     [
-        ({"start": "-5"}, "Nothing is made up outside"),
-        ({"end": "21"}, "Nothing is made up outside"),
+        ({"start": "-5"}, "Nothing is extrapolated"),
+        ({"end": "21"}, "Nothing is extrapolated"),
         ({"start": "9", "end": "3"}, "not after the start"),
         ({"start": "2024-05-01"}, "are plain seconds"),
         ({"start": "noon"}, "the time is 'noon'"),

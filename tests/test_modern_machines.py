@@ -157,7 +157,7 @@ def test_a_board_that_timed_no_latent_cache_hears_those_that_did(machines):
     """The board's own decoding uses another kernel, which is 2.4 times as fast on L40S."""
     found = add_times(add_costs(pd.DataFrame([LATENT])), with_fits(machines["a100-sxm"]))
     assert found["time_source"].tolist() == ["roofline"]
-    assert "usual for latent/matrix" in found["evidence"][0]
+    assert "typical of latent/matrix" in found["evidence"][0]
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -211,7 +211,7 @@ def test_beyond_the_largest_timed_product_the_rate_stays(machines, name, dtype):
     assert (rate / rate[0]).between(0.94, 1.06).all()
     assert (found["time_s"].diff().dropna() > 0).all()
     for share, text in zip(("58%", "100%", "100%"), found["evidence"][1:4], strict=True):
-        assert f"by {share} " in text
+        assert f"{share} of the weight: " in text
     assert "the largest timed sides" not in found["evidence"][0]
     # What the table does not know grows with the distance.
     width = (found["high_s"] / found["low_s"])[2:]

@@ -38,8 +38,8 @@ def test_two_batches_are_a_mistake() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"sequence": 4}, "--set sequence=4: 'sequence' is not a size of it"),
-        ({"batch": 0}, "--batch 0 makes no step"),
+        ({"sequence": 4}, "--set sequence=4: 'sequence' is none of its sizes"),
+        ({"batch": 0}, "--batch 0 is not possible"),
         ({"fixed": 9}, "its op table is fixed at fixed 7, so 9 needs a new trace.*with --set fixed=9"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 import fomkit
 from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.model import ModelProfile
-from fomkit.plan.memory_of import NAME, NOT_COUNTED, UPDATED_ALONE, own_byte, updated_as_there, with_fresh_pages
+from fomkit.plan.memory_of import NAME, NOT_COUNTED, UPDATED_ALONE, own_byte, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.profiles.evidence import with_fits
@@ -95,9 +95,9 @@ def test_an_update_that_nobody_asked_for_runs_as_its_device_has_it(model: ModelP
     requested = replace(model, optimizer={"rule": "sgd", "impl": "foreach"})
     default = replace(model, optimizer={**requested.optimizer, "impl_from": "default"})
     processor, board = on_processor(fomkit.machine("knl-7250")), fomkit.machine("v100")
-    assert updated_as_there(requested, processor) is requested
-    assert updated_as_there(default, board) is default
-    there = updated_as_there(default, processor)
+    assert with_device_update(requested, processor) is requested
+    assert with_device_update(default, board) is default
+    there = with_device_update(default, processor)
     impl = there.ops.loc[there.ops["kind"] == "optimizer", "impl"]
     assert set(impl) == {"per_tensor"}
     assert UPDATED_ALONE in fomkit.estimate(default, processor).deviations
@@ -120,4 +120,4 @@ def test_a_trace_notes_whether_an_implementation_was_asked_for() -> None:
 def test_devices_without_words_are_no_processors(model: ModelProfile) -> None:
     nameless = replace(fomkit.machine("v100"), title="", device=Device())
     default = replace(model, optimizer={"rule": "sgd", "impl": "foreach", "impl_from": "default"})
-    assert updated_as_there(default, nameless) is default
+    assert with_device_update(default, nameless) is default

@@ -17,7 +17,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
-from fomkit.merit.stack import amortised_share
+from fomkit.merit.one_off_costs import amortised_share
 from fomkit.parallel.layout import check_layout, check_schedule, microbatches_of
 from fomkit.parallel.step import activation_byte, pipeline_s, state_byte, step_coverage
 from fomkit.parallel.traffic import (
@@ -377,15 +377,15 @@ def test_start_up_with_an_end_of_nothing_is_no_mistake():
 def test_one_channel_is_taken_and_said_and_of_several_none():
     one = replace(MACHINE, links=(LINKS[1], *classes()))
     assert Network(one).ends("node", 2**20).value.alpha_s == 5e-4
-    assert link_notes(one, "")[0] == "links of tier node are those of gloo, the only channel there"
+    assert link_notes(one, "")[0] == "links of tier node: using gloo, the only channel stated"
     assert "up to 67,108,864 byte" in link_notes(one, "")[1]
     assert link_notes(MACHINE, "") == []
     several = replace(MACHINE, links=(*classes(), *classes(channel="nccl")))
-    with pytest.raises(FomkitError, match=r"m: has links of tier 'node' by 2 channels, and none was asked for"):
+    with pytest.raises(FomkitError, match=r"m: has links of tier 'node' for 2 channels, and no channel is given"):
         Network(several).ends("node", 1024)
     assert Network(several, "nccl").ends("node", 1024).value.alpha_s == 5e-5
     with pytest.raises(
-        FomkitError, match=r"no link of tier 'node' of channel 'mpi', only of --layout channel=gloo or"
+        FomkitError, match=r"no link of tier 'node' of channel 'mpi', only --layout channel=gloo or"
     ):
         Network(several, "mpi").ends("node", 1024)
     # A link that names no channel stands for all that do.
@@ -609,12 +609,12 @@ def test_a_link_of_both_directions_carries_half_each_way_and_a_host_packs():
         (Layout(zero=3, pipeline=2), "zero 2 and 3 with a pipeline"),
         (Layout(zero=1, staleness=1), "stale gradients with zero"),
         (Layout(clip=True, staleness=1), "clipping"),
-        (Layout(servers=2), "servers belong to"),
+        (Layout(servers=2), "servers require"),
         (Layout(zero=4), "zero is 4"),
         (Layout(tensor=0), "tensor is 0"),
         (Layout(tensor=1.5), "tensor is 1.5"),
         (Layout(compression=0.0), "compression is 0"),
-        (Layout(recompute="some"), "recompute 'some' is not one"),
+        (Layout(recompute="some"), "'some' is not a value of recompute"),
     ],
 )
 def test_unsupported_layouts_are_refused_by_name(layout, named):
@@ -630,9 +630,9 @@ def test_layouts_that_do_not_divide():
     assert Layout(tensor=2, expert=4).replicas(16) == 8
     with pytest.raises(FomkitError, match=r"96 blocks do not divide into pipeline 5"):
         check_schedule(5, 10, 1, 96)
-    with pytest.raises(FomkitError, match=r"multiples of its 8 stages, and there are 12"):
+    with pytest.raises(FomkitError, match=r"multiples of its 8 stages, but there are 12"):
         check_schedule(8, 12, 3, 96)
-    with pytest.raises(FomkitError, match=r"no sample for each of 16 replicas"):
+    with pytest.raises(FomkitError, match=r"fewer samples than the 16 replicas"):
         microbatches_of(8, 16, None)
     with pytest.raises(FomkitError, match=r"does not divide into 4 replicas of microbatches of 3"):
         microbatches_of(64, 4, 3)

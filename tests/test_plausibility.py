@@ -21,8 +21,9 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.claims import claims_of, utilisation_at
-from fomkit.prediction.plausibility import _FASTEST, check_facts
+from fomkit.prediction.claims import best_slips, claims_of, families_of, utilisation_at
+from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.plausibility import _FASTEST, check_facts, check_timings
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
@@ -159,9 +160,9 @@ def test_no_table_of_modern_boards_is_suspected(shared: Path, system: str) -> No
 @pytest.mark.parametrize(
     ("factor", "words"),
     [
-        (1e3, "the times look like milliseconds (about 1,000 × too long; "),
-        (1e6, "the times look like microseconds (about 1,000,000 × too long; "),
-        (1e-3, "the times are too short, as if seconds had been taken for milliseconds (about 1,000 ×; "),
+        (1e3, "the times seem to be in milliseconds (about 1,000 × too long; "),
+        (1e6, "the times seem to be in microseconds (about 1,000,000 × too long; "),
+        (1e-3, "the times are too short, as if seconds had been read as milliseconds (about 1,000 ×; "),
     ],
 )
 def test_times_in_another_unit_are_refused_by_its_name(name: str, factor: float, words: str) -> None:
@@ -245,7 +246,7 @@ def test_peaks_that_are_wrong_together_are_named_and_not_the_times(
     [
         (
             "times",
-            "the times look like milliseconds, or the peak of fp32 on the vector engine, 5.500 TFLOP/s, looks",
+            "the times seem to be in milliseconds, or the peak of fp32 on the vector engine, 5.500 TFLOP/s, looks",
         ),
         (
             "peaks",
@@ -268,8 +269,9 @@ def test_rows_that_only_a_wrong_bandwidth_makes_impossible_stay() -> None:
     quarantined, (message,) = found(with_rates(load_machine("p100"), 1 / 8))
     assert quarantined == ()
     assert message.startswith(
-        "the memory bandwidth, 91.50 GB/s, looks too low (about 8 ×, bits for bytes?: with 732.0 GB/s the timings "
-        "fit the other facts; gemm/fp32/vector: 4 of 160 timings cannot be, up to 5.03 × the bandwidth)"
+        "the memory bandwidth, 91.50 GB/s, looks too low (about 8 ×, bits instead of bytes?: with 732.0 GB/s "
+        "the timings agree with the other facts; gemm/fp32/vector: 4 of 160 timings are physically impossible, "
+        "up to 5.03 × the bandwidth)"
     )
 
 
@@ -334,7 +336,7 @@ def test_without_facts_a_rate_that_no_device_has_is_refused(factor: float, refus
     products = timed(replace(load_machine("p4"), device=Device()), rows)
     if refused:
         with pytest.raises(
-            FomkitError, match=r"gemm/fp32/vector: the fastest of 3,291 timings reaches .*no device"
+            FomkitError, match=r"gemm/fp32/vector: the fastest of 3,291 .*outside the plausible range"
         ):
             without_implausible(times(products, factor))
     else:
@@ -350,7 +352,15 @@ def test_products_that_their_harness_outlasts_are_refused_for_that_alone() -> No
     with pytest.raises(FomkitError) as error:
         without_implausible(timed(machine, machine.timings.assign(harness_s=1e6)))
     assert "families" not in error.value.what
-    assert "which no device does" not in error.value.what
+    assert "outside the plausible range" not in error.value.what
+
+
+def test_a_table_without_rows_has_no_slips_and_nothing_impossible() -> None:
+    machine = load_machine("titan")
+    none = add_costs(machine.timings.head(0))
+    seen = claims_of(as_rows(none), own_times(none), machine.device, "gpu")
+    assert best_slips(as_rows(none), seen, families_of(as_rows(none)), machine, wrong=True) == []
+    assert check_timings(none, machine) == ({}, ())
 
 
 def test_small_tables_are_held_against_like_machines_too() -> None:
@@ -358,7 +368,7 @@ def test_small_tables_are_held_against_like_machines_too() -> None:
     products = machine.timings[machine.timings["kind"] == "gemm"]
     four = timed(machine, products.iloc[[3, 40, 80, 120]].reset_index(drop=True))
     assert found(four) == ((), ())
-    with pytest.raises(FomkitError, match=r"v100: timings: the times look like milliseconds .*Write seconds"):
+    with pytest.raises(FomkitError, match=r"v100: timings: the times seem to be in milliseconds .*Write seconds"):
         without_implausible(times(four, 1e3))
     # Beside a family that is right, the rows are left out by name; where they are only odd, they are suspected.
     convolutions = machine.timings[(machine.timings["kind"] == "conv")].iloc[:2]
@@ -367,7 +377,7 @@ def test_small_tables_are_held_against_like_machines_too() -> None:
     last = list(range(len(both.timings) - 2, len(both.timings)))
     quarantined, suspicions = found(times(both, 1e3, last))
     assert len(quarantined) == 2
-    assert all("× as long as on like machines" in text for text in quarantined)
+    assert all("× as long as on similar machines" in text for text in quarantined)
     assert suspicions == ()
 
 
@@ -383,11 +393,13 @@ def test_products_a_few_times_as_slow_as_elsewhere_accuse_no_fact() -> None:
 def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> None:
     _, (message, *_) = found(times(load_machine(name), 0.5))
     assert message.startswith("gemm/fp32/vector: ")
-    assert f" of 160 products lie above the peak, up to {most}: halved times, a peak stated too low" in message
+    assert f" of 160 products exceed the peak, up to {most}: halved times, a peak stated too low" in message
 
 
 def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
-    with pytest.raises(FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits for bytes\?: with 900"):
+    with pytest.raises(
+        FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits instead of bytes\?: with"
+    ):
         without_implausible(with_rates(load_machine("v100"), 1 / 8))
     for factor in (2**30 / 1e9, 1e9 / 2**30):
         assert found(with_rates(load_machine("v100"), factor)) == ((), ())
@@ -406,8 +418,8 @@ def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: i
     assert str(machine.timings["source_file"].iat[row]) in message
     assert len(changed.timings) == len(machine.timings) - 1
     assert changed.plausibility.messages(name)[0].startswith(
-        f"{name}: 1 of {len(machine.timings):,} timings cannot be and are left out of every answer: row "
-        f"{row + 1}, "
+        f"{name}: 1 of {len(machine.timings):,} timings are physically impossible and are excluded from every "
+        f"result: row {row + 1}, "
     )
 
 
@@ -420,8 +432,8 @@ def test_a_row_left_out_answers_nothing_and_no_answer_changes_because_of_it() ->
     first, second = (estimate(model, one, Options()) for one in (wrong, without))
     assert first.step == second.step
     assert first.ops["evidence"].tolist() == second.ops["evidence"].tolist()
-    assert any("1 of 626 timings cannot be" in text for text in first.deviations)
-    assert not any("cannot be" in text for text in second.deviations)
+    assert any("1 of 626 timings are physically impossible" in text for text in first.deviations)
+    assert not any("physically impossible" in text for text in second.deviations)
 
 
 def test_a_few_rows_beside_a_right_peak_are_rows_and_not_the_peak() -> None:
@@ -433,7 +445,7 @@ def test_a_few_rows_beside_a_right_peak_are_rows_and_not_the_peak() -> None:
     timings.loc[rows, "time_s"] = flop / 312e12 / 28
     quarantined, _ = found(timed(machine, timings))
     assert len(quarantined) == len(rows)
-    assert all("× the peak" in text or "of what its launches take" in text for text in quarantined)
+    assert all("× the peak" in text or "of the time of its launches" in text for text in quarantined)
 
 
 def test_a_table_half_of_which_cannot_be_is_refused_however_it_lies_in_families() -> None:
@@ -451,7 +463,8 @@ def test_a_family_of_other_rows_than_it_says_is_refused_without_a_slip() -> None
     machine = load_machine("a100-sxm")
     rows = machine.timings.index[(machine.timings["kind"] == "attention")].tolist()
     with pytest.raises(
-        FomkitError, match=r"attention/bf16/matrix/forward: .* timings cannot be, up to .* the peak"
+        FomkitError,
+        match=r"attention/bf16/matrix/forward: .* timings are physically impossible, up to .* the peak",
     ):
         without_implausible(times(machine, 1 / 30, rows))
 
@@ -461,7 +474,7 @@ def test_facts_alone_are_held_against_machines_that_exist() -> None:
     _, (message,) = found(board(15e9, 900e9))
     assert message.startswith(
         "the peak of fp32 on the vector engine, 15.00 GFLOP/s, is 0.0167 flop a byte of the memory's 900.0 GB/s; "
-        "shipped machines have 2.9 to 106 in fp32 there, so it looks too low, or the bandwidth too high"
+        "shipped machines have 2.9 to 106 in fp32 there, so the peak looks too low, or the bandwidth too high"
     )
     _, (message,) = found(board(15e12, 900e12, (125e12, 250e12)))
     assert message.startswith("all 5 peaks look too low, or the memory bandwidth of 900.0 TB/s too high, by")
@@ -553,7 +566,7 @@ def test_no_shipped_machine_has_a_rate_above_those_that_are_said_to_be_the_highe
     [
         (16 * 2.0**20, 5e-6, "a memory of 16.78 MB at 900.0 GB/s is read once in 18.64 µs"),
         (16 * 2.0**40, 5e-6, "a memory of 17.59 TB at 900.0 GB/s is read once in 19.55 s"),
-        (16 * 2.0**30, 5e-3, "a launch of 5.000 ms is unlike any machine's"),
+        (16 * 2.0**30, 5e-3, "a launch of 5.000 ms is implausible (machines take"),
     ],
 )
 def test_capacity_and_launch_in_another_unit_are_suspected(capacity: float, launch: float, words: str) -> None:
@@ -695,7 +708,9 @@ def test_every_door_says_what_was_left_out(tmp_path: Path) -> None:
     name = tmp_path / "odd.yaml"
     save_machine(replace(times(load_machine("titan-x"), 1e-3, [5]), name="odd"), name)
     runner = CliRunner()
-    words = "1 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32 b 1, m "
+    words = (
+        "1 of 626 timings are physically impossible and are excluded from every result: row 6, gemm fp32 b 1, m "
+    )
     shown = runner.invoke(app, ["show", str(name)])
     assert shown.exit_code == 0
     assert f"implausible: odd: {words}" in " ".join(shown.stdout.split())
@@ -744,7 +759,12 @@ def test_every_command_with_a_target_says_once_what_was_left_out(
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stderr
     message = " ".join(done.stdout.split())
-    assert message.count("1 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32") == 1
+    assert (
+        message.count(
+            "1 of 626 timings are physically impossible and are excluded from every result: row 6, gemm fp32"
+        )
+        == 1
+    )
     assert "odd: odd: " not in message
 
 
@@ -755,7 +775,7 @@ def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: 
     done = CliRunner().invoke(app, ["fom", short_suite(tmp_path), "--target", odd, "-o", str(book)])
     assert done.exit_code == 0, done.stderr
     cells = [str(cell.value) for row in load_workbook(book)["Summary"].iter_rows() for cell in row]
-    (message,) = [cell for cell in cells if "1 of 626 timings cannot be" in cell]
+    (message,) = [cell for cell in cells if "1 of 626 timings are physically impossible" in cell]
     assert message.startswith("caveat: odd: 1 of 626")
 
 
@@ -763,9 +783,10 @@ def test_many_timings_left_out_are_one_row_and_a_count() -> None:
     machine = without_implausible(times(load_machine("titan-x"), 1e-3, [5, 300, 500]))
     (message,) = machine.plausibility.messages("titan-x")
     assert message.startswith(
-        "titan-x: 3 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32 b 1"
+        "titan-x: 3 of 626 timings are physically impossible and are excluded from every result: row 6, gemm "
+        "fp32 b 1"
     )
-    assert message.endswith("; and 2 more, `fomkit show` lists them")
+    assert message.endswith("; and 2 more (`fomkit show` lists them)")
     assert len(message) < 300
     assert show_machine(machine, [])["plausibility"][0].count("; row ") == 2
 
@@ -776,7 +797,7 @@ def test_a_table_in_milliseconds_ends_every_command_with_code_2(tmp_path: Path) 
     for command in (["show", str(name)], ["estimate", "p1b3", "--target", str(name)]):
         done = CliRunner().invoke(app, command)
         assert isinstance(done.exception, FomkitError) or done.exit_code == 2
-        assert "the times look like milliseconds" in f"{done.exception}{done.stderr}"
+        assert "the times seem to be in milliseconds" in f"{done.exception}{done.stderr}"
 
 
 def test_a_review_finds_facts_that_became_implausible() -> None:
@@ -803,5 +824,5 @@ def test_an_import_of_milliseconds_writes_nothing(tmp_path: Path) -> None:
     columns = ["kind", "dtype", "engine", "b", "m", "n", "k", "time_s"]
     rows.assign(time_s=rows["time_s"] * 1e3)[columns].to_csv(table, index=False)
     done = CliRunner().invoke(app, ["import", str(table), "--facts", str(facts), "-o", str(output)])
-    assert "the times look like milliseconds" in f"{done.exception}{done.stderr}"
+    assert "the times seem to be in milliseconds" in f"{done.exception}{done.stderr}"
     assert not output.exists()

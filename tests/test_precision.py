@@ -292,7 +292,7 @@ def test_int8_is_of_inference_and_keeps_the_rest_in_what_the_machine_has() -> No
         for name, more in {"old": (), "turing": ("fp16",), "ampere": ("fp16", "bf16")}.items()
     }
     assert wide == {"old": "fp32", "turing": "fp16", "ampere": "bf16"}
-    with pytest.raises(FomkitError, match=r"this step has gradients\. Take fp8"):
+    with pytest.raises(FomkitError, match=r"this step has gradients\. Use fp8"):
         choose_formats("int8", "torch", machine("int8", "fp32", "bf16"), layers())
 
 
@@ -371,7 +371,7 @@ def test_arithmetic_that_the_machine_lacks_is_refused_by_name() -> None:
         FomkitError, match=r"made: --precision fp8 needs arithmetic in bf16 and fp8, .* It has fp16, fp32\. Choose"
     ):
         choose_formats("fp8", "torch", machine("fp32", "fp16"))
-    with pytest.raises(FomkitError, match="'fp31' is not one"):
+    with pytest.raises(FomkitError, match="'fp31' is not a precision"):
         choose_formats("fp31", "torch", machine("fp32"))
 
 
@@ -380,7 +380,7 @@ def test_mixed_is_faster_and_says_so_on_the_v100() -> None:
     assert mixed.step.high < plain.step.low
     assert (plain.precision, mixed.precision) == ("fp32", "mixed")
     assert "precision mixed: products in fp16" in mixed.summary()
-    assert "torch's default there" in plain.summary()
+    assert "default of torch on this machine" in plain.summary()
 
 
 def test_what_rows_are_called_moves_no_step() -> None:

@@ -83,7 +83,7 @@ def test_rows_stay_in_order_and_twice_is_once(tmp_path: Path, root: Path) -> Non
             assert after[column] == text or "batch" in text
     second = run("once.csv", "-t", "p100", cwd=tmp_path)
     assert second.stdout == once
-    assert "made anew" in second.stderr
+    assert "recomputed" in second.stderr
 
 
 def test_the_sum_is_what_the_rows_say(root: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_sum_is_what_the_rows_say(root: Path) -> None:
     # Convolutions that the table lacks count by their means.
     rows_s = float((found.ops["time_s"] * found.ops["count"]).sum())
     assert rows_s < total["value"] < 1.02 * rows_s
-    assert [line for line in found.said if line.startswith("the sum counts 4 rows by the mean, up to ")]
+    assert [line for line in found.said if line.startswith("the sum uses the mean of 4 rows, up to ")]
     device_s = model.step_time.device_s
     assert (total["value"], total["low"], total["high"]) == pytest.approx(
         (device_s.value, device_s.low, device_s.high), rel=1e-12
@@ -132,7 +132,7 @@ def test_columns_of_their_own_survive_as_they_stand(tmp_path: Path) -> None:
     rows = cells(done.stdout)
     assert [row["vendor id"] for row in rows] == ["-5", " 007"]
     assert [row["'=SUM(A1)"] for row in rows] == ["'=cmd()", "'kept"]
-    assert "vendor id, =SUM(A1): no column of ours; kept as it stands, not read." in done.stderr
+    assert "vendor id, =SUM(A1): unknown; kept unchanged and ignored." in done.stderr
     written(tmp_path, done.stdout, "again.csv")
     assert run("again.csv", "-t", "v100", cwd=tmp_path).stdout == done.stdout
 
@@ -160,7 +160,7 @@ def test_sizes_are_asked_for_by_name(tmp_path: Path) -> None:
     written(tmp_path, GEMM.replace("64", "2*batch"))
     done = run("ops.csv", "-t", "v100", cwd=tmp_path)
     assert done.returncode == 2
-    assert "its dimensions use batch. Say how large, for example --set batch=64." in done.stderr
+    assert "its dimensions use batch. Give values, for example --set batch=64." in done.stderr
     wrong = run("ops.csv", "-t", "v100", "--set", "batch=8", "--set", "bach=9", cwd=tmp_path)
     assert "no dimension uses the size 'bach'. The nearest names are 'batch'" in wrong.stderr
     right = run("ops.csv", "-t", "v100", "--set", "batch=32", cwd=tmp_path)
@@ -282,7 +282,7 @@ def test_wrong_things_in_python_are_messages() -> None:
         fomkit.predict(pd.DataFrame({"kind": []}), "v100")
     with pytest.raises(FomkitError, match="columns must be words"):
         fomkit.predict(pd.DataFrame([[1]]), "v100")
-    with pytest.raises(FomkitError, match="the column 'dtype' is missing"):
+    with pytest.raises(FomkitError, match="the required column 'dtype' is missing"):
         fomkit.predict(pd.DataFrame({"kind": ["gemm"]}), "v100")
 
 

@@ -132,32 +132,35 @@ def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) ->
     with pytest.raises(ManyFomkitError) as caught:
         load_machine(written(tmp_path, text))
     told = sorted(str(error).partition("x.yaml:")[2] for error in caught.value.errors)
-    absent, order = "Write a figure above 0, or leave out what is unknown.", "low ≤ value ≤ high. Correct these."
+    absent, order = (
+        "Write a value above 0, or leave it out if it is unknown.",
+        "low ≤ value ≤ high. Correct these.",
+    )
     assert told == sorted([
-        "2: the name 'my machine' is not one word. Write, for example, 'my-machine'.",
+        "2: the name 'my machine' is not a single word. Write, for example, 'my-machine'.",
         f"4: device.memory.capacity is 0. {absent}",
         "6: device.peak[0].dtype: 'fp31' is not a number format. The nearest names are 'fp32', 'fp16', 'fp8'.",
         f"7: device.peak[1].rate must be above 0 with {order}",
         f"8: device.launch.per_op must be above 0 with {order}",
-        "9: bandwidth is 0 B/s, over which nothing arrives. Give a rate above 0.",
+        "9: bandwidth is 0 B/s. Give a rate above 0.",
         "10: the overhead 'io' must have low ≤ time ≤ high. Correct these.",
         f"11: energy.process is 0. {absent}",
         f"11: energy.idle.power must be above 0 with {order}",
-        "12: the price's date is '2026-02-30'. Write the day when it was the price, for example 2018-04-01.",
+        "12: the price's date is '2026-02-30'. Write the day of the price, for example 2018-04-01.",
     ])  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("entries", "told"),
     [
-        ("device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: x},"
-         " {dtype: fp32, engine: vector, rate: 2 TFLOP/s, source: y}]}",
-         r"x.yaml:3: device.peak\[1\] is of fp32 vector, as device.peak\[0\] is. Keep one of them."),
-        ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x},"
-         " {tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
-         r"x.yaml:3: links\[1\] is of node, as links\[0\] is."),
+        ("device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: x}, "
+         "{dtype: fp32, engine: vector, rate: 2 TFLOP/s, source: y}]}",
+         r"x.yaml:3: device.peak\[1\] and device.peak\[0\] are both of fp32 vector. Keep one of them."),
+        ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x}, "
+         "{tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
+         r"x.yaml:3: links\[1\] and links\[0\] are both of node."),
         ("overheads: [{name: load, per: run, time: 5 s, source: x}, {name: load, per: run, time: 9 s, source: x}]",
-         r"x.yaml:3: overheads\[1\] is of load run, as overheads\[0\] is."),
+         r"x.yaml:3: overheads\[1\] and overheads\[0\] are both of load run."),
     ],
 )  # fmt: skip
 def test_a_fact_that_is_stated_twice_is_refused(tmp_path: Path, entries: str, told: str) -> None:
@@ -204,7 +207,7 @@ def test_a_machine_that_is_saved_has_a_name_of_one_word(tmp_path: Path) -> None:
         ("name: x\n", "has no schema line. Expected: 'schema: fomkit/machine/1'"),
         ("schema: fomkit/model/1\nname: x\n", r"x.yaml:1: schema is 'fomkit/model/1'"),
         (HEAD + "system: {nodes: 4}\n", r"x.yaml:3: states nodes, but node.devices is absent"),
-        (HEAD + "timings: [../secret.csv]\n", r"x.yaml:3: timings '../secret.csv' must lie in the folder"),
+        (HEAD + "timings: [../secret.csv]\n", r"x.yaml:3: timings '../secret.csv' must be in the folder"),
         (HEAD + "timings: [absent.csv]\n", "cannot be read"),
         (HEAD + "overheads: [{name: io, per: run, source: x}]\n", "needs either 'time' or 'share'"),
         (HEAD + "device: {memory: {bandwidth: 0 GB/s, source: x}}\n", "above 0"),
@@ -260,7 +263,7 @@ def test_a_named_device_lies_beside_the_file_or_has_a_known_name(tmp_path: Path)
         built = load_machine(machine_file(tmp_path, "cluster", f"device: {name}\nnode: {{devices: 2}}\n"))
         assert built.device.peaks[0].rate.value == pytest.approx(rate)
     assert (built.device_of, built.node_devices) == ("h200-sxm", 2)
-    assert any("those of the profile h200-sxm" in note for note in built.notes)
+    assert any("come from the profile h200-sxm" in note for note in built.notes)
 
 
 def test_a_machine_keeps_what_it_states_and_takes_links_of_a_node_of_the_same_size_only(tmp_path: Path) -> None:
@@ -295,10 +298,10 @@ def test_timings_of_its_own_come_beside_those_of_the_device(tmp_path: Path) -> N
         ("device: a100\n", r"x.yaml:3: the device 'a100': several machines begin with this name: a100-pcie"),
         ("device: x\n", r"x.yaml:3: the device is the machine itself: x.yaml → x.yaml. Name a machine"),
         ("device: y\n", r"y.yaml:3: the device is the machine itself: x.yaml → y.yaml → x.yaml. Name a machine"),
-        ("device: ../x\n", r"x.yaml:3: the device '../x' must lie in the folder of this file"),
-        ("device: /x.yaml\n", r"x.yaml:3: the device '/x.yaml' must lie in the folder of this file"),
+        ("device: ../x\n", r"x.yaml:3: the device '../x' must be in the folder of this file"),
+        ("device: /x.yaml\n", r"x.yaml:3: the device '/x.yaml' must be in the folder of this file"),
         ("device: 5\n", r"x.yaml:3: device is 5. Expected: a mapping"),
-        ("device: v100\norigin: {}\n", r"x.yaml:4: states an origin, but the device is another machine's"),
+        ("device: v100\norigin: {}\n", r"x.yaml:4: is stated, but the device is that of another machine"),
     ],
 )
 def test_devices_that_cannot_be_taken_are_refused(

@@ -15,7 +15,7 @@ from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.transformer import Split, block_rows, update_rows
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of, with_links
+from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import parse_link, transformer_profile
 from fomkit.profiles.machines import load_machine
@@ -35,7 +35,7 @@ LLAMA = Transformer(hidden=4096, heads=32, blocks=32, seq=4096, vocabulary=32000
 
 @pytest.fixture(scope="module")
 def h100() -> Machine:
-    return with_links(load_machine("h100-sxm"), [parse_link(LINK)], node_devices=8)
+    return with_user_links(load_machine("h100-sxm"), [parse_link(LINK)], node_devices=8)
 
 
 def test_the_sets_hold_what_was_published() -> None:

@@ -131,7 +131,7 @@ def test_a_run_that_leaves_a_good_part_of_the_samples_out_says_so() -> None:
         return run_notes(small, roll_up_run(small, machine(), step, batch, last_batch), {"batch": batch})
 
     assert said(1351, "drop") == [
-        "50% of an epoch's samples fill no batch and are left out: a run is so much less work"
+        "50% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     ]
     assert said(1350, "drop") == said(269, "drop") == []  # 10 of 2,700 are too few to matter
     assert said(1351, "keep") == ["the partial last batch is priced as a full step"]
@@ -175,7 +175,7 @@ def test_steps_of_a_study_say_what_a_profile_lacks_of_a_run() -> None:
         assert len(cells) == 12
         assert cells[-1] == "needs --baseline"
         unknown = (
-            "unknown: p1b3 does not say train_samples and epochs" if lacking == 4 else "unknown: p1b3 does not"
+            "unknown: p1b3 does not state train_samples and epochs" if lacking == 4 else "unknown: p1b3 does not"
         )
         assert [cell.startswith(unknown) for cell in cells[:-1]] == [False] * (11 - lacking) + [True] * lacking
     assert cells[7].endswith("(800,121 samples ÷ 100, 21 left over)")
@@ -236,9 +236,9 @@ def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monke
         (["--epochs", "0"], "--epochs: is 0. Give a whole number of 1 or more."),
         (["--samples", "-5"], "--samples: is -5. Give a whole number of 1 or more."),
         (["--epochs", "many"], "--epochs: is many. A whole number was expected."),
-        (["--unit", " "], "--unit: is ' '. Say what one run makes, for example 'trained model'."),
-        (["--samples", "5"], "--samples: is 5, and p1b3 says 800121 itself. Leave --samples out"),
-        (["--epochs", "7"], "p1b3 says 20 itself. Leave --epochs out. Its profile, or a line of a suite, is"),
+        (["--unit", " "], "--unit: is ' '. State what one run produces, for example 'trained model'."),
+        (["--samples", "5"], "--samples: is 5, but p1b3 states 800121. Leave --samples out"),
+        (["--epochs", "7"], "p1b3 states 20. Leave --epochs out. To change it, edit the profile or a line"),
     ],
 )
 def test_a_run_that_cannot_be_is_one_message(given, said) -> None:
@@ -250,7 +250,7 @@ def test_a_run_that_cannot_be_is_one_message(given, said) -> None:
 def test_what_a_profile_says_may_be_repeated() -> None:
     said, known = fomkit.estimate("p1b3", "v100", epochs=20), fomkit.estimate("p1b3", "v100")
     assert (said.run_time, said.deviations) == (known.run_time, known.deviations)
-    with pytest.raises(FomkitError, match=r"unit: is 'thing', and kepler says"):
+    with pytest.raises(FomkitError, match=r"unit: is 'thing', but kepler states"):
         fomkit.estimate(replace(fomkit.model("p1b3"), name="kepler", unit=Unit("drug", 2)), "v100", unit="thing")
 
 

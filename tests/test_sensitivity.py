@@ -26,7 +26,7 @@ from fomkit.output.pages import chart_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import with_links
+from fomkit.plan.scaling import with_user_links
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -56,7 +56,7 @@ def test_a_step_that_waits_for_memory_hangs_on_bandwidth_alone() -> None:
     assert slopes(found)["epochs"] == pytest.approx(-1.0, abs=1e-9)
     assert slopes(found)["train_samples"] == pytest.approx(-1.0, abs=1e-9)
     assert slopes(found, "step_s")["byte_per_s"] == pytest.approx(-1.0, abs=1e-9)
-    assert why_not_varied(found)[PEAK] == "no figure moves with it"
+    assert why_not_varied(found)[PEAK] == "no figure depends on it"
     assert "does not state it" in why_not_varied(found)["launch_s"]
     assert why_not_varied(found)["batch"] == "the ops of the profile are fixed at it"
 
@@ -64,7 +64,7 @@ def test_a_step_that_waits_for_memory_hangs_on_bandwidth_alone() -> None:
 def test_a_step_that_waits_for_arithmetic_hangs_on_the_peak_alone() -> None:
     found = fomkit.sensitivity(made_model(WIDE), made_machine())
     assert slopes(found)[PEAK] == pytest.approx(1.0, abs=1e-9)
-    assert why_not_varied(found)["byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["byte_per_s"] == "no figure depends on it"
 
 
 def test_ten_percent_more_bandwidth_is_ten_percent_more_a_day() -> None:
@@ -110,7 +110,7 @@ def test_data_that_are_late_bind_and_nothing_else_does() -> None:
     late = Overhead("input", "step", fact(1.0, 0.5, 2.0), None)
     found = fomkit.sensitivity(made_model(THIN), made_machine(overheads=(late,)))
     assert slopes(found)[INPUT] == pytest.approx(-1.0, abs=1e-9)
-    assert why_not_varied(found)["byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["byte_per_s"] == "no figure depends on it"
     (one,) = (one for one in found.effects if one.parameter.name == INPUT)
     assert one.parameter.has_interval
     assert (one.low, one.high) == (0.5, 2.0)
@@ -125,7 +125,7 @@ def test_the_swing_is_over_the_interval_that_the_source_states() -> None:
     assert list(rows["of"]) == sorted(rows["of"])  # the machine leads, then what the work is
     for _, group in rows.groupby("of"):
         assert list(group["swing"]) == sorted(group["swing"], reverse=True)
-    assert "units/day are upper bounds, nobody stated: input, start_up, validation" in found.summary()
+    assert "units/day are upper bounds; not stated: input, start_up, validation" in found.summary()
     again = estimate(
         load_model("resnet50"), change_machine(load_machine("v100"), {"launch_s": 1e-5}), Options()
     ).unit_per_day
@@ -171,7 +171,7 @@ def test_elasticities_of_a_step_add_up(ops: list[dict[str, object]], launch_s: f
 def test_all_rates_times_a_factor_divide_the_device_time(ops: list[dict[str, object]], times: float) -> None:
     subject = OneModel(made_model(*ops), made_machine(launch=fact(5e-6)), Options())
     faster = {"byte_per_s": 1e12 * times, PEAK: 1e13 * times, "launch_s": 5e-6 / times}
-    before, after = subject.again({}), subject.again(faster)
+    before, after = subject.figures_at({}), subject.figures_at(faster)
     assert after["step_s"].value == pytest.approx(before["step_s"].value / times, rel=1e-9)
 
 
@@ -187,7 +187,7 @@ def test_points_together_are_points_alone() -> None:
     points = [{"byte_per_s": 5e11}, {"byte_per_s": 2e12}, {"batch": 7.0}, {"launch_s": 1e-6, PEAK: 3e13},
               {"epochs": 3.0}]  # fmt: skip
     for point, found in zip(points, subject.at(points), strict=True):
-        again = subject.again(point)
+        again = subject.figures_at(point)
         assert not isinstance(found, FomkitError)
         for name, span in again.items():
             assert [found[name].value, found[name].low, found[name].high] == pytest.approx(
@@ -268,7 +268,7 @@ def of_suite(tmp_path_factory: pytest.TempPathFactory) -> OfSuite:
 
 def test_lines_of_a_suite_quickly_are_lines_rated(of_suite: OfSuite) -> None:
     for point in ({}, {"byte_per_s": 2e12}, {"launch_s": 1e-6, PEAK: 3e13}, {"GIVEN.precision_gain": 2.0}):
-        (quick,), whole = of_suite.at([point]), of_suite.again(point)
+        (quick,), whole = of_suite.at([point]), of_suite.figures_at(point)
         assert not isinstance(quick, FomkitError)
         ends = [[one["fom"].value, one["fom"].low, one["fom"].high] for one in (quick, whole)]
         assert ends[0] == pytest.approx(ends[1], rel=1e-9)
@@ -297,7 +297,7 @@ def test_a_fom_hangs_on_the_estimated_lines_only(of_suite: OfSuite) -> None:
 
 
 def on_nodes(nodes: int = 2) -> OnNodes:
-    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    machine = with_user_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
     return OnNodes(load_model("p1b3"), machine, Options(), Layout(), nodes)
 
 
@@ -314,7 +314,7 @@ def test_a_training_on_nodes_hangs_on_its_links() -> None:
     assert -1 < names["link_alpha_s"] < 0
     assert 0 < names["nodes"] <= 1
     # A table of collectives inside the node, not the link, says what they take there.
-    assert why_not_varied(found)["node_link_byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["node_link_byte_per_s"] == "no figure depends on it"
     assert {one["what"] for one in found.to_measure["measurements"]} == {
         "a step on one device", "the collectives between the devices"
     }  # fmt: skip
@@ -396,7 +396,7 @@ def test_no_parameter_is_a_message() -> None:
     nothing = made_model(THIN, data=replace(made_model(THIN).data, train_samples=None))
     bare: Machine = load_machine("x86-lecture")
     model: ModelProfile = replace(load_model("p1b3-lecture"), data=nothing.data)
-    with pytest.raises(FomkitError, match="no parameter moves a figure"):
+    with pytest.raises(FomkitError, match="no parameter changes a figure"):
         fomkit.sensitivity(model, bare)
 
 

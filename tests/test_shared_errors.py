@@ -10,7 +10,7 @@ import pytest
 from fomkit.core.interval import half_width
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time
-from fomkit.prediction.rates import held, power_shortfall
+from fomkit.prediction.rates import power_shortfall, throttled
 from fomkit.profiles.machines import load_machine
 
 WIDTH = 0.1
@@ -92,7 +92,7 @@ def test_a_board_short_of_power_may_be_slower_than_the_peaks_of_its_matrix_engin
     for name in BOARDS:
         machine = load_machine(name)
         short = math.exp(-power_shortfall(machine))
-        for stated, rate in zip(machine.device.peaks, held(machine).device.peaks, strict=True):
+        for stated, rate in zip(machine.device.peaks, throttled(machine).device.peaks, strict=True):
             if stated.engine == "matrix":
                 assert rate.rate.value == stated.rate.value
                 assert rate.rate.low == pytest.approx(min(stated.rate.low, stated.rate.value * short))

@@ -50,7 +50,7 @@ def test_a_result_without_a_view_says_so() -> None:
 
 
 def test_a_way_that_a_view_lacks_says_so() -> None:
-    with pytest.raises(FomkitError, match="Nothing: is not shown in this way"):
+    with pytest.raises(FomkitError, match="Nothing: has no such view"):
         VIEWS["Swept"].figure(Nothing())
 
 

@@ -22,7 +22,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Overhead
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import with_links
+from fomkit.plan.scaling import with_user_links
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -67,7 +67,7 @@ def test_twice_the_rate_needs_twice_the_bandwidth() -> None:
 def test_a_peak_that_nothing_waits_for_cannot_help() -> None:
     one = only(times(2.0), PEAK)
     assert not one.reached
-    assert one.why == "units/day does not move with it"
+    assert one.why == "units/day does not depend on it"
 
 
 def test_bandwidth_helps_until_arithmetic_takes_as_long() -> None:
@@ -84,7 +84,7 @@ def test_a_step_of_at_most() -> None:
     step = fomkit.estimate(made_model(THIN), made_machine()).step
     found = fomkit.solve(made_model(THIN), made_machine(), step=step.value / 4)
     assert only(found, "byte_per_s").factor == pytest.approx(4.0, rel=1e-8)
-    assert only(found, "epochs").why == "step does not move with it"
+    assert only(found, "epochs").why == "step does not depend on it"
 
 
 def test_what_is_reached_needs_no_change() -> None:
@@ -111,8 +111,8 @@ def test_a_batch_that_leaves_samples_out_is_no_gain_unsaid() -> None:
         fomkit.solve("p1b1", "v100", unit_per_day=3000.0, change=[one]).content["assumed"]
         for one in ("batch", "epochs")
     )
-    assert any("leaves some out" in text for text in batch)
-    assert not any("leaves some out" in text for text in epochs)
+    assert any("drops some" in text for text in batch)
+    assert not any("drops some" in text for text in epochs)
 
 
 def test_a_smaller_change_stands_before_a_larger() -> None:
@@ -146,7 +146,7 @@ def test_a_batch_between_doublings_is_found() -> None:
     assert "does not fit: v100 has" in one.unfit
     assert "does not fit" in found.summary()
     assert found.content["changes"][0]["does_not_fit"] == one.unfit
-    assert "units/day are upper bounds, nobody stated: input, start_up, validation" in found.summary()
+    assert "units/day are upper bounds; not stated: input, start_up, validation" in found.summary()
 
 
 def bumps(values: Sequence[float]) -> list[float | None]:
@@ -168,14 +168,14 @@ def test_what_lies_between_values_apart_is_looked_at() -> None:
 
 
 def test_nodes_change_by_those_of_a_copy() -> None:
-    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    machine = with_user_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
     layout = Layout(tensor=8, pipeline=2, sequence=True)
     subject = OnNodes(load_model("gpt-22b"), machine, Options(), layout, 2)
     (nodes,) = (one for one in subject.parameters() if one.name == "nodes")
     step = 16 // (machine.node_devices or 0)
     assert step == 2
     assert nodes.grain == step
-    now = subject.again({})["sample_per_s"].value
+    now = subject.figures_at({})["sample_per_s"].value
     (more,) = subject.at([{"nodes": 4.0}])
     assert not isinstance(more, FomkitError)
     assert more["sample_per_s"].value > now
@@ -254,19 +254,19 @@ def test_no_combination_may_be_enough() -> None:
     found = times(1e6, frontier=["byte_per_s", PEAK])
     assert found.frontier is not None
     assert found.frontier.points == ()
-    assert found.frontier.why == "even with all of them 1000 times as good, steps wait for memory"
+    assert found.frontier.why == "even if all are 1000 times as good, steps wait for memory"
     assert not found.reached
     assert "cannot reach it" in found.summary()
 
 
 def on_nodes() -> OnNodes:
-    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    machine = with_user_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
     return OnNodes(load_model("p1b3"), machine, Options(), Layout(), 2)
 
 
 def test_nodes_and_links() -> None:
     subject = on_nodes()
-    now = subject.again({})["unit_per_day"].value
+    now = subject.figures_at({})["unit_per_day"].value
     found = solve(subject, make_goal(unit_per_day=1.3 * now), ["nodes", "link_byte_per_s"])
     nodes = only(found, "nodes")
     assert nodes.reached
@@ -358,13 +358,16 @@ def test_files(tmp_path: Path) -> None:
         ("--units-per-day nan", "--units-per-day: is nan"),
         ("--step 20", "has no unit"),
         ("--step 0s", "--step: is 0.0"),
-        ("--fom 5", "is not known here; it is a suite's"),
+        ("--fom 5", "is not known here; it belongs to a suite"),
         ("--units-per-day 1e9 --probability 1", "--probability: is 1.0. Give a number between 0 and 1"),
         ("--units-per-day 1e9 --probability 0", "--probability: is 0.0"),
-        ("--units-per-day 1e9 --change byte_per_sec", "byte_per_sec: is no parameter here. The nearest names are"),
-        ("--units-per-day 1e9 --frontier byte_per_s", "is over two parameters or more"),
-        ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot hold batch"),
-        ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "stands twice"),
+        (
+            "--units-per-day 1e9 --change byte_per_sec",
+            "byte_per_sec: is not a parameter here. The nearest names are",
+        ),
+        ("--units-per-day 1e9 --frontier byte_per_s", "needs at least two parameters"),
+        ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot include batch"),
+        ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "is given twice"),
         ("--units-per-day 1e9 -o x.html", "has an ending that solve cannot write"),
         ("--units-per-day 1e9 --change byte_per_s -o /nowhere/x.csv", "cannot be written"),
     ],
@@ -379,7 +382,7 @@ def test_the_goal_of_a_model_without_a_run_is_its_step() -> None:
     from dataclasses import replace
 
     model = made_model(relu(1e6), data=replace(made_model(THIN).data, train_samples=None))
-    with pytest.raises(FomkitError, match="does not say what a run is"):
+    with pytest.raises(FomkitError, match="does not define a run"):
         fomkit.solve(model, made_machine(), unit_per_day=5.0)
     assert fomkit.solve(model, made_machine(), step=1e-9).changes
 

@@ -112,7 +112,7 @@ def test_a_program_is_no_profile_and_the_message_says_how_to_make_one(tmp_path: 
     done = CliRunner().invoke(app, verb.format(path).split())
     assert isinstance(done.exception, FomkitError), done.output
     said = str(done.exception)
-    assert said.startswith(f"{path}: is a Python program, no ")
+    assert said.startswith(f"{path}: is a Python program, not a ")
     assert said.endswith(f"fomkit profile {path} -o model.yaml")
 
 
@@ -137,9 +137,9 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["estimate", "{}/net.ops.csv", "-t", "v100"], "is a table, no model profile. fomkit makes a"),
-        (["estimate", "p1b3", "-t", "{}/net.ops.csv"], "is a table, no machine profile. fomkit makes"),
-        (["estimate", "{}/nett.yaml", "-t", "v100"], "profile of this name. In that folder are 'net.yaml'."),
+        (["estimate", "{}/net.ops.csv", "-t", "v100"], "is a table, not a model profile. To convert it"),
+        (["estimate", "p1b3", "-t", "{}/net.ops.csv"], "is a table, not a machine profile. To convert it"),
+        (["estimate", "{}/nett.yaml", "-t", "v100"], "profile of this name. That folder has 'net.yaml'."),
         (["predict", "{}/net.yaml", "-t", "v100", "-o", "{}/out.csv"], "is a profile, no table of ops. Give"),
         (["profile", "{}/net.ops.csv"], ".py. Profiles of tables and traces are made by 'fomkit import'."),
         (["show", "p1b3", "v100"], "show: 'v100' is more than it takes. 'fomkit show -h' says what it takes."),

@@ -116,7 +116,7 @@ def test_given_times_without_a_spread_have_no_ends_in_json_csv_and_text(tmp_path
 def test_a_lines_own_notes_are_told_once_for_all_that_share_them(tmp_path: Path) -> None:
     short = P1B3.replace("epochs: 20}", "epochs: 20, samples: 150}")
     content = result_of(written(tmp_path, short, short.replace("TWO", "THREE")))
-    left = "33% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    left = "33% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     assert content["lines"][0]["machines"]["v100"]["notes"] == [left]
     assert f"note: TWO, THREE on v100: {left}\n" in format_suite(content)
     assert result_of(written(tmp_path, P1B3))["lines"][0]["machines"]["v100"]["notes"] == []
@@ -241,7 +241,7 @@ def test_a_frozen_line_is_what_its_profile_was(tmp_path: Path, root: Path, monke
         profile.read_text().replace("train_samples: 800121", "train_samples: 1000"), encoding="utf-8"
     )
     monkeypatch.chdir(tmp_path)
-    assert "is not what version 1" in str(run("f.suite.yaml", "-t", "v100").exception)
+    assert "differs from version 1" in str(run("f.suite.yaml", "-t", "v100").exception)
 
 
 def test_a_frozen_rate_tells_by_how_much_todays_is_another_from_a_thousandth_on(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_frozen_rate_tells_by_how_much_todays_is_another_from_a_thousandth_on(
 
     assert moved(1.0009) == moved(1 / 1.0009) == ""
     for factor, by in ((1.0011, "+0.1%"), (0.9, "-10.0%")):
-        assert f"today 1 of 1 would be others (TWO by {by})" in moved(factor)
+        assert f"1 of 1 differ from today's estimates (TWO by {by})" in moved(factor)
 
 
 def test_freezing_takes_nothing_else_and_the_baseline_no_proposal(tmp_path: Path) -> None:
@@ -272,8 +272,8 @@ def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
     assert isinstance(refused.exception, FomkitError)
     assert "batch 100 → 256" in str(refused.exception)
     for proposal, said in (
-        ("THREE.batch=1", "no line of it"),
-        ("TWO.seq=1", "seq is nothing that it fixes"),
+        ("THREE.batch=1", "not a line of it"),
+        ("TWO.seq=1", "seq is not fixed by the line"),
         ("TWO.batch=0", "a whole number from 1"),
         ("TWO.precision=half", "no precision"),
         ("batch=2", "LINE.CONDITION=VALUE"),
@@ -324,7 +324,7 @@ def test_a_frozen_baseline_stays_and_a_changed_line_needs_a_new_version(tmp_path
     for old, new in (("batch: 100", "batch: 50"), ("p100: 10 h", "p100: 11 h"), ("version: 1", "version: 2")):
         assert old in text
         frozen.write_text(text.replace(old, new), encoding="utf-8")
-        with pytest.raises(FomkitError, match="is not what version"):
+        with pytest.raises(FomkitError, match="differs from version"):
             load_suite(frozen)
     frozen.write_text(text.replace("v100: 5 h", "v100: 4 h"), encoding="utf-8")
     assert result_of(frozen)["lines"][0]["ratio"] == pytest.approx(2.5)
@@ -355,8 +355,8 @@ def test_a_suite_without_a_time_cannot_be_frozen(tmp_path: Path) -> None:
          "not between low and high"),
         ("  - {name: A, basis: measured, party: lab, given: {p100: 2 s, v100: {relative_rate: 2}}}\n", "",
          "mixes relative rates with times"),
-        (GIVEN + GIVEN, "", "second time"),
-        (GIVEN, "campaigns: [{name: c, line: TWO, units: 5}]\n", "'TWO' is no line"),
+        (GIVEN + GIVEN, "", "is listed twice"),
+        (GIVEN, "campaigns: [{name: c, line: TWO, units: 5}]\n", "'TWO' is not a line"),
         (GIVEN, "mean: median\n", "mean"),
     ],
 )  # fmt: skip
@@ -422,7 +422,7 @@ def test_a_rest_is_never_below_nothing_and_too_long_a_prediction_is_scaled() -> 
 def test_a_table_that_calibrates_nothing_is_refused_with_the_reasons() -> None:
     done = run("lecture", "--target", "a", "--from", "candle-lecture")
     assert isinstance(done.exception, FomkitError)
-    assert "no line is calibrated by it. P1: it is not estimated from a model's ops" in str(done.exception)
+    assert "no line can be calibrated. P1: it is not estimated from a model's ops" in str(done.exception)
 
 
 def test_the_rates_of_a_weighted_mean_are_weighted_and_called_so(tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
     frozen = tmp_path / "f.suite.yaml"
     assert run(str(written(tmp_path, P1B3)), "--freeze", str(frozen)).exit_code == 0
     same = run(str(frozen), "-t", "v100")
-    assert "froze, of an earlier fomkit" not in same.stdout
+    assert "by an earlier fomkit" not in same.stdout
     now = json.loads(run(str(frozen), "-t", "v100", "--json").stdout)["lines"][0]["unit_per_day"]
     suite = load_suite(frozen)
     old = {name: replace(one, unit_per_day=one.unit_per_day.scaled(0.9)) for name, one in suite.frozen.items()}
@@ -464,5 +464,5 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
     frozen.write_text(text, encoding="utf-8")
     told = " ".join(run(str(frozen), "-t", "v100").stdout.split())
     ratio = now["v100"] / now["p100"]
-    assert f"today 1 of 1 would be others (TWO by +11.1%), and the FOM {ratio:.3f}" in told
+    assert f"1 of 1 differ from today's estimates (TWO by +11.1%); the FOM would be {ratio:.3f}" in told
     assert f"= {ratio / 0.9:.3f}" in told

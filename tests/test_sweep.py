@@ -33,7 +33,7 @@ from fomkit.output.files import write_blocks
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import ScalingSpec, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
 from fomkit.whatif import cluster, sweep_figures
 from fomkit.whatif import sweep as sweep_room
 from fomkit.whatif.subjects import OnNodes
@@ -74,7 +74,7 @@ def test_values_are_listed_or_a_range_with_units() -> None:
     [
         (RATE, "5..9", "which has no unit"),
         (RATE, "9 GB/s..5 GB/s:2", "does not rise"),
-        (RATE, "5 GB/s..9 GB/s:x", "'x' is no number of steps"),
+        (RATE, "5 GB/s..9 GB/s:x", "'x' is not a number of steps"),
         (RATE, "5 GB/s..9 GB/s:1", "has not both its ends"),
         (RATE, "0 GB/s..9 GB/s:4:log", "has no logarithm"),
         (RATE, "5 GB/s:8", "has steps but no range"),
@@ -267,7 +267,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
     assert not swept.table.isna().to_numpy().any()
     assert "what a run is" in swept.content["absent"]["unit_per_day"]
     assert "power_w" in swept.content["absent"]["energy_j"]
-    assert "no order of its ops" in swept.content["absent"]["peak_byte"]
+    assert "no op order" in swept.content["absent"]["peak_byte"]
     # Then cost is that of a sample.
     row = swept.table.iloc[0]
     assert swept.content["per"] == "sample"
@@ -280,9 +280,9 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
 def test_the_best_batch_says_what_part_of_the_samples_it_leaves_out() -> None:
     swept = fomkit.sweep("p1b1", "v100", {"batch": [1350, 1351]})
     assert swept.best["batch"] == 1351
-    left = "50% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    left = "50% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     assert swept.content["notes"] == [f"a best point, with 1,351 samples in a step: {left}"]
-    machine = with_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
+    machine = with_user_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
     on_nodes = fomkit.sweep("p1b1", machine, {"nodes": [2], "batch": [85]})
     assert f"a best point, with 1,360 samples in a step: {left}" in on_nodes.content["notes"]
     assert fomkit.sweep("p1b1", "v100", {"batch": [675, 1350]}).content["notes"] == []
@@ -342,7 +342,7 @@ def test_money_is_that_of_cost_at_the_machines_price(per, spread) -> None:
     said = swept.summary()
     assert "price: of 2024-01-01, in USD per" in said
     unstated = ", ".join(swept.content["excludes"])
-    assert f"rates are upper bounds, nobody stated: {unstated}; times and costs are lower bounds" in said
+    assert f"rates are upper bounds; not stated: {unstated}; times and costs are lower bounds" in said
 
 
 def test_a_price_of_the_whole_system_is_no_price_of_a_device() -> None:
@@ -391,7 +391,7 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     by_rate = swept.table.pivot_table(index="nodes", columns="link_byte_per_s", values="step_s")
     assert by_rate.loc[1].nunique() == 1
     assert by_rate.loc[4, 25e9] < by_rate.loc[4, 12.5e9]
-    bare = with_links(replace(machine, links=()), ())
+    bare = with_user_links(replace(machine, links=()), ())
     with pytest.raises(FomkitError, match=r"so both its figures are needed\. Add --vary link_alpha_s"):
         make_sweep(model, bare, {"nodes": "1", "link_byte_per_s": "1 GB/s"})
 
@@ -400,9 +400,9 @@ def test_a_link_is_changed_as_a_study_changes_it() -> None:
     model, machine = fomkit.model("p1b3"), fomkit.machine("a100-sxm")
     small = Link("system", 5e-6, 10e9, "each", "made up", most_byte=1e4, range_byte_per_s=(8e9, 11e9))
     large = replace(small, least_byte=1e4, most_byte=None, byte_per_s=20e9, range_byte_per_s=(15e9, 21e9))
-    wired = with_links(machine, [small, large])
+    wired = with_user_links(machine, [small, large])
     row = run_sweep(make_sweep(model, wired, {"nodes": "4", "link_byte_per_s": "40 GB/s"})).table.iloc[0]
-    figures = OnNodes(model, wired, Options(), Layout(), 4).again({"link_byte_per_s": 40e9})
+    figures = OnNodes(model, wired, Options(), Layout(), 4).figures_at({"link_byte_per_s": 40e9})
     names = ("step_s", "step_s_low", "step_s_high")
     assert [row[name] for name in names] == pytest.approx(list(figures["step_s"].ends), rel=1e-12)
 
@@ -423,12 +423,12 @@ def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("vary", "said"),
     [
-        ({"bach": "1,2"}, "p1b3 on v100: 'bach' is no parameter of it. The nearest names are 'batch'"),
+        ({"bach": "1,2"}, "p1b3 on v100: 'bach' is not a parameter of it. The nearest names are 'batch'"),
         ({"flop_per_s/fp32/vectr": "1 TFLOP/s"}, "The nearest names are 'flop_per_s/fp32/vector'"),
         ({"byte_per_s": "0 GB/s"}, "byte_per_s is 0. Give a finite number above 0"),
         ({"batch": "1..2000000:3"}, "is more than the 800,121 samples of an epoch"),
         ({"link_alpha_s": "5 us"}, "but says of no nodes"),
-        ({"nodes": "1..600000"}, "600,000 points with nodes, which are worked out one after the other"),
+        ({"nodes": "1..600000"}, "600,000 points with nodes, which are computed one by one"),
         ({"nodes": "1,2"}, "states no link of tier 'node'"),
     ],
 )
@@ -439,7 +439,7 @@ def test_what_cannot_be_swept_is_refused_before_the_work(vary, said) -> None:
 
 
 def test_a_size_is_given_once() -> None:
-    with pytest.raises(FomkitError, match="batch: is varied and given as one value too"):
+    with pytest.raises(FomkitError, match="batch: is both varied and given as one value"):
         fomkit.sweep("p1b3", "v100", {"batch": [8, 16]}, batch=4)
     with pytest.raises(FomkitError, match="vary batch: is no NAME=VALUES"):
         fomkit.sweep("p1b3", "v100", ["batch"])
@@ -637,9 +637,12 @@ def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> 
         (["--vary", "batch=1..1000000000"], "asks for 1,000,000,000 points"),
         (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),
         (["--vary", "batch=8", "-o", "/nowhere/points.csv"], "there is no folder /nowhere"),
-        (["--vary", "batch=8", "--layout", "zero=1"], "is of a training on nodes, and none are varied"),
-        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "nonsense://x: is no address of a scheduler"),
-        (["--vary", "batch=8", "--scheduler", "foo"], "is no address of a scheduler. Write, say, tcp://"),
+        (["--vary", "batch=8", "--layout", "zero=1"], "is for a training on nodes, but no nodes are varied"),
+        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "nonsense://x: is not a scheduler address"),
+        (
+            ["--vary", "batch=8", "--scheduler", "foo"],
+            "is not a scheduler address. Write, for example, tcp://",
+        ),
         (["--vary", "price_per_h=2.5"], "'2.5', which has no currency, and the machine states no price"),
         (["--vary", "price_per_h=2 USD/h,3 EUR/h"], "is in EUR and USD. Write all in one currency"),
         (["--vary", "batch=8", "--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers there"),
@@ -705,9 +708,9 @@ for points in (10_000, 100_000):
     ("machine", "why"),
     [
         ("v100", "no power: add"),
-        ("a10", "no more than the limit of a chip's power, which is no average; give a mean power"),
-        ("45-nm", "is of single ops, which a sweep does not keep; fomkit estimate has it"),
-        ("metered", "mean powers that the machine states are each of one workload; give a mean power"),
+        ("a10", "states only the power limit of a chip, which is not a mean; give a mean power"),
+        ("45-nm", "of single ops, which a sweep does not store; use fomkit estimate"),
+        ("metered", "each mean power of the machine is of one workload; give a mean power"),
     ],
 )
 def test_why_points_have_no_energy_is_what_the_machine_states(machine: str, why: str) -> None:

@@ -163,7 +163,7 @@ def test_the_memorys_peak_is_that_of_the_memory_command() -> None:
 @pytest.mark.parametrize(
     ("change", "options", "why"),
     [
-        ({"order": None}, Options(), "nobody recorded the order"),
+        ({"order": None}, Options(), "the profile has no op order"),
         ({}, Options(precision="mixed"), "traced in other number formats"),
     ],
 )

@@ -171,10 +171,10 @@ def test_the_cut_is_the_fewest_that_reach_the_share(amounts, share):
 
 def test_the_cut_leaves_unknown_amounts_out_and_refuses_none():
     assert fewest({"a": 1.0, "b": math.nan}, 0.5).groups == ("a",)
-    with pytest.raises(FomkitError, match="nothing of this measure is known"):
+    with pytest.raises(FomkitError, match="no op has a value of this measure"):
         fewest({"a": math.nan}, 0.5)
     for share in (0.0, 1.5, -1.0):
-        with pytest.raises(FomkitError, match="no share of a total"):
+        with pytest.raises(FomkitError, match="not a share of a total"):
             fewest({"a": 1.0}, share)
 
 

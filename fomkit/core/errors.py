@@ -70,7 +70,7 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     if not names:
-        return "None is known here."
+        return "There are none."
     same = [word for word in names if word.lower() == name.lower()]
     close = same or get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(repr(word) for word in (close or names[:MANY]))
@@ -105,7 +105,7 @@ def install_hint(extra: str) -> str:
 
 def _refuse_to_show(result: object) -> Any:
     raise FomkitError(
-        type(result).__name__, "is not shown in this way. Add the way to its view, in fomkit.verbs.views."
+        type(result).__name__, "has no such view. Add it to the view of its class in fomkit.verbs.views."
     )
 
 

@@ -192,7 +192,7 @@ def add_independent(spans: Iterable[Span]) -> Span:
     return Span(value, value - below, value + above, parts[0].level if parts else DEFAULT_LEVEL)
 
 
-def latest(spans: Sequence[Span]) -> Span:
+def longest_of(spans: Sequence[Span]) -> Span:
     """Return the longest of simultaneous times."""
     value, low, high = (_longest_end([span.ends[end] for span in spans]) for end in range(3))
     return Span(value, low, high, spans[0].level, min(span.shared for span in spans))
@@ -284,7 +284,7 @@ def alone_text(alone: Mapping[str, Sequence[str]]) -> str:
     """Write which side of a ratio leaves out terms of the other, which flatters it; "" where neither does.
 
     >>> alone_text({"tpu": ["host_launch"]})
-    'tpu alone leaves out host_launch, which flatters it'
+    'only tpu excludes host_launch, which favours it'
     """
-    said = (f"{name} alone leaves out {', '.join(terms)}, which flatters it" for name, terms in alone.items())
+    said = (f"only {name} excludes {', '.join(terms)}, which favours it" for name, terms in alone.items())
     return "; ".join(said)

@@ -107,14 +107,14 @@ class Layout:
             raise FomkitError(
                 LAYOUT,
                 f"{devices} devices do not divide into copies of tensor {self.tensor} × pipeline {self.pipeline} "
-                f"= {self.model_devices}. Take a multiple of {self.model_devices} devices.",
+                f"= {self.model_devices}. Use a multiple of {self.model_devices} devices.",
             )
         copies = devices // self.model_devices
         if copies % self.expert:
             raise FomkitError(
                 LAYOUT,
-                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. "
-                f"Take a multiple of {self.fewest_devices} devices.",
+                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. Use "
+                f"a multiple of {self.fewest_devices} devices.",
             )
         return copies
 

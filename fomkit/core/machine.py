@@ -338,9 +338,7 @@ class Machine:
     def check_parameter(self, name: str, least: float) -> None:
         """Raise FomkitError if there is no parameter of this name, or its least value is not a rate or a cost."""
         if name not in self.parameters:
-            raise FomkitError(
-                self.name, f"{name!r} is not a parameter of it. {nearest_names(name, self.parameters)}"
-            )
+            raise FomkitError(self.name, f"{name!r} is not a parameter. {nearest_names(name, self.parameters)}")
         if not (least >= 0 if name == "launch_s" else least > 0):
             raise FomkitError(self.name, f"{name} is {least:g}. Give a finite number above 0.")
 
@@ -383,7 +381,7 @@ class Machine:
                 others[name] = stated_text(value, "with_", name)
             else:
                 known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
-                what = f"is no fact that can be stated. {nearest_names(word, known)}"
+                what = f"is not a fact that can be stated. {nearest_names(word, known)}"
                 raise FomkitError(f"with_({word}=…)", what)
         if not given:
             return self
@@ -394,7 +392,7 @@ class Machine:
         found = self.changed(device) if rated else replace(self, device=device)
         is_carried = found.origin is not None and len(self.timings)
         carried = (
-            f"; timings of {built} as built are carried over, each op at its utilisation" if is_carried else ""
+            f"; timings of {built} as built are rescaled, each op at the same utilisation" if is_carried else ""
         )
         others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
         return replace(found, **others)

@@ -274,10 +274,10 @@ class Plausibility:
         lines = [f"{start}{text}" for text in self.suspicions]
         if self.quarantined:
             count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
-            more = f"; and {count - most:,} more, `fomkit show` lists them" if count > most else ""
+            more = f"; and {count - most:,} more (`fomkit show` lists them)" if count > most else ""
             lines.append(
-                f"{start}{count:,} of {len(self.given):,} timings cannot be and are left out of every answer: "
-                f"{listed}{more}"
+                f"{start}{count:,} of {len(self.given):,} timings are physically impossible and are excluded "
+                f"from every result: {listed}{more}"
             )
         return tuple(lines)
 

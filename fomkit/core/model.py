@@ -297,7 +297,7 @@ class ModelProfile:
             elif name in OF_A_RUN:
                 counts[name] = stated_number(value, "", "with_", name, int(name != "validation_samples"))
             else:
-                what = "is chosen at each estimate" if name in self.sizes else "is nothing that can be stated"
+                what = "is chosen at each estimate" if name in self.sizes else "cannot be stated"
                 hint = nearest_names(name, (*OF_A_RUN, "name", "title"))
                 raise FomkitError(f"with_({name}=…)", f"{what}. {hint}")
         if not given:

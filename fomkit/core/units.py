@@ -100,10 +100,10 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
         reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {dimension}"
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
     if not math.isfinite(number) or number < 0:
-        raise FomkitError(where, f"{name} is '{text}'. A finite value of 0 or more was expected.")
+        raise FomkitError(where, f"{name} is '{text}'. Give a finite value of 0 or more.")
     value = in_si(number, units[unit])
     if value and not LEAST <= value <= MOST:
-        raise FomkitError(where, f"{name} is '{text}', which nothing built is near to. Check number and unit.")
+        raise FomkitError(where, f"{name} is '{text}', outside the plausible range. Check number and unit.")
     return value
 
 
@@ -122,12 +122,12 @@ def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str,
     """
     by_name = stated if isinstance(stated, Mapping) else {}
     if (stated is not None and by_name is not stated) or not all(isinstance(word, str) for word in by_name):
-        raise FomkitError("with_", f"{_brief(stated)} is no mapping of facts by name. Give one, or name=value.")
+        raise FomkitError("with_", f"{_brief(stated)} is not a mapping of facts by name. Give one, or name=value.")
     found: dict[str, tuple[str, object]] = {}
     for word, value in (*by_name.items(), *more.items()):
         name = words.get(word, word)
         if name in found:
-            raise FomkitError("with_", f"{found[name][0]!r} and {word!r} are one fact. State it once.")
+            raise FomkitError("with_", f"{found[name][0]!r} and {word!r} are the same fact. State it once.")
         found[name] = word, value
     return found
 
@@ -192,18 +192,18 @@ def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     write = "Write a number, a currency by its code, and a time, for example '4.56 USD/h'."
     match = _MONEY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise FomkitError(where, f"{name} is {text!r}, which is no money for a time. {write}")
+        raise FomkitError(where, f"{name} is {text!r}, which is not a price per time. {write}")
     number, currency, time = match.groups()
     if not _CURRENCY.fullmatch(currency):
-        problem = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
+        problem = f"and {currency!r} is not a currency code" if currency else "which has no currency"
         raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     if time not in MONEY_PER:
         times = f"and {time!r} is not one of {', '.join(MONEY_PER)}"
-        problem = times if time else "which does not say for how long"
+        problem = times if time else "which has no time"
         raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     amount = float(number)
     if not LEAST <= amount <= MOST:
-        raise FomkitError(where, f"{name} is '{text}'. A finite amount above 0 was expected.")
+        raise FomkitError(where, f"{name} is '{text}'. Give a finite amount above 0.")
     return amount / UNITS["time_s"][time], currency
 
 

@@ -134,7 +134,7 @@ def _calibrated_line(
         return "it is not estimated from a model's ops on one device of both machines"
     if old.measured is None:
         messages = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
-        return f"no row is a measurement of it on {baseline}{f': {messages}' if messages else ''}"
+        return f"it has no measurement on {baseline}{f': {messages}' if messages else ''}"
     runs, device = rated.line.runs, old.one.step
     measured = at_level(old.measured.step, level)
     rest = rest_of(measured, device)
@@ -142,7 +142,7 @@ def _calibrated_line(
     # The measured step of the baseline is on both sides of the ratio, so it adds no error to it.
     rates = _per_day(old.one, Span.exact(measured.value, level), runs), _per_day(new.one, step, runs)
     if rates[0] is None or rates[1] is None:  # both have one profile, so both rates are known, or neither
-        return "its profile does not say what a run is"
+        return "its profile does not define a run"
     found = None if new.measured is None else at_level(new.measured.step, level)
     there = None if found is None else _per_day(new.one, found, runs)
     return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
@@ -169,7 +169,7 @@ def calibrate(
             lines.append(line)
     if not lines:
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
-        raise FomkitError(f"--from, suite {suite.name}", f"no line is calibrated by it. {reasons}.")
+        raise FomkitError(f"--from, suite {suite.name}", f"no line can be calibrated. {reasons}.")
     old_rates = {one.name: one.baseline_per_day for one in lines}
     calibrated = {one.name: one.unit_per_day for one in lines}
     found = {one.name: one.found_per_day for one in lines if one.found_per_day is not None}

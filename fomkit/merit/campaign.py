@@ -13,7 +13,7 @@ from fomkit.core.machine import EnergyScope, Machine, Price, Scope
 from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns
-from fomkit.merit.stack import inference_of
+from fomkit.merit.one_off_costs import inference_of
 from fomkit.plan.energy import NO_ENERGY, energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
@@ -31,7 +31,7 @@ def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
         return machine.devices(scope) // machine.devices("node") if scope == "system" else 1
     if scope != "system":
         raise FomkitError(
-            "price", f"is per system, and the scope is {scope!r}. Add '--scope system', or give it per node."
+            "price", f"is per system, but the scope is {scope!r}. Add '--scope system', or price a node."
         )
     return 1
 
@@ -61,7 +61,7 @@ def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run
 
 
 LoadSuite = Callable[[str], Suite]
-FEW = "fewer runs than fit side by side: it lasts as long as one of them, and the rest of the machine waits"
+FEW = "fewer runs than fit at once: it takes as long as one run, and the rest of the machine is idle"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _line_cost(
     line = next((line for line in suite.lines if line.name == phase.line), None)
     if line is None:
         names = ", ".join(line.name for line in suite.lines)
-        raise FomkitError(phase.name, f"{phase.line!r} is no line of suite {suite.name!r}. Its lines: {names}.")
+        raise FomkitError(phase.name, f"{phase.line!r} is not a line of suite {suite.name!r}. Its lines: {names}.")
     if suite.scope != options.scope:
         raise FomkitError(
             phase.name,
@@ -158,7 +158,7 @@ def _line_cost(
     unit_s = rated.unit_per_day.per(DAY_S * machine.up_devices(suite.scope))
     if rated.job is not None and rated.job.run_time.run_s is not None:
         unit_s = rated.job.run_time.run_s.scaled(line.runs)
-    no_energy = (f"the line is {rated.kind}, and nobody says what energy it takes",)
+    no_energy = (f"the line is {rated.kind}, and its energy is not stated",)
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,
                       energy_missing=no_energy if behind is None else ())  # fmt: skip
@@ -178,7 +178,7 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
         estimate=estimated,
     )
     if spent is None or spent.method is None or spent.run is None:
-        nothing = NO_ENERGY if estimated.job else f"{estimated.machine.name} states nothing of energy"
+        nothing = NO_ENERGY if estimated.job else f"{estimated.machine.name} states no energy"
         missing = spent.missing if spent else (nothing,)
         return replace(found, energy_missing=missing)
     return replace(

@@ -28,11 +28,11 @@ Interval = Callable[[Range | None, str | None], str]
 DOMINANT_SHARE = 0.95
 NAMED_OPS = 6
 RULES: Mapping[str, str] = {
-    "extrapolated": "larger or smaller than what was timed",
-    "transferred": "by timings of a similar op",
-    "roofline": "by rates, and what such ops usually reach of them",
-    "alpha_beta": "by the link's start and rate",
-    "assumed": "as somebody assumes",
+    "extrapolated": "outside the timed sizes",
+    "transferred": "from timings of a similar op",
+    "roofline": "from rates and typical utilisations",
+    "alpha_beta": "from the link's latency and rate",
+    "assumed": "assumed",
 }
 """How ops without a matching timing are priced, by their time source."""
 RECORDED: Mapping[str, str] = {
@@ -137,7 +137,7 @@ def _pass_cell(one: Estimate, interval: Interval) -> str:
     if abs(wall_ms - device_ms) > 1e-9 * wall_ms:
         beside = {"host": step.host_launch_s, "input": step.input_s, "other overheads": step.extra_s}
         known = ", ".join(f"{name} {span.value * 1e3:.4g} ms" for name, span in beside.items() if span is not None)
-        added += f" of the device; {known}: the longest and the overheads take {format_number(wall_ms, 7)} ms"
+        added += f" of the device; {known}: the longest plus overheads take {format_number(wall_ms, 7)} ms"
     return f"{added} ({interval(span_content(one.step), 'time_s')}), bound by {step.bound}"
 
 
@@ -195,7 +195,7 @@ def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, 
     partial = {"work that is not in the profile" for note in one.model.notes if note.startswith(PARTIAL)}
     more, less = ({*at.excludes} | (partial if at.basis == "modelled" else set()) for at in (one, baseline))
     left = left_out_alone([((baseline.machine.name, less), (one.machine.name, more))])
-    alone = [f"{name} alone leaves out {', '.join(terms)}" for name, terms in left.items()]
+    alone = [f"only {name} excludes {', '.join(terms)}" for name, terms in left.items()]
     bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""
     ratio_text = f"{bound}{equation(terms, ratio.value, 'times', 4)} ({interval(span_content(ratio), None)})"
     many = f" over {len(merit.ratios)} models" if merit is not None and len(merit.ratios) > 1 else ""

@@ -203,8 +203,8 @@ def _check_comparable(baseline: Rates, target: Rates) -> None:
     if baseline.scope != target.scope:
         raise FomkitError(
             where,
-            f"the baseline's rates are per {baseline.scope} and the target's per {target.scope}. "
-            "State --scope so that both are the same.",
+            f"the baseline's rates are per {baseline.scope} and the target's per {target.scope}. Give --scope "
+            "so that both are the same.",
         )
     if set(baseline.unit_per_day) != set(target.unit_per_day) or not baseline.unit_per_day:
         missing = set(baseline.unit_per_day) ^ set(target.unit_per_day)

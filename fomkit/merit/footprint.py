@@ -46,7 +46,7 @@ def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
     return kg if pue is None else multiply_independent(pue.span(wall_j.level), kg)
 
 
-WITHOUT_PUE = "without what the building adds (cooling, supply): no --pue is declared"
+WITHOUT_PUE = "without the building's own energy (cooling, supply): no --pue is given"
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ def footprint(energy_j: Span | None, scope: EnergyScope | None, grid: Grid) -> t
     Raises FomkitError when a factor to the wall is declared for energy that is measured there.
     """
     if scope == "wall" and grid.to_wall is not None:
-        raise FomkitError("--to-wall", "is declared, and the machine's energy is that at the wall. Leave it out.")
+        raise FomkitError("--to-wall", "is given, but the machine's energy is already at the wall. Leave it out.")
     wall = None if energy_j is None or scope is None else energy_at_wall(energy_j, scope, grid.to_wall)
     return wall, None if wall is None or grid.kg_per_j is None else carbon_kg(wall, grid.kg_per_j, grid.pue)
 
 
-def lacks(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list[str]:
+def missing_for_wall(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list[str]:
     """Return the reasons why energy is not known at the wall."""
     lacking = list(missing)
     if scope not in (None, "wall") and grid.to_wall is None:
         lacking.append(
-            f"the energy is of scope {scope}, less than the wall gives. Declare --to-wall FACTOR, SOURCE"
+            f"the energy is of scope {scope}, which is less than at the wall. Give --to-wall FACTOR, SOURCE"
         )
     return lacking
 
@@ -119,7 +119,7 @@ def carbon_content(
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
     return as_content(
         Carbon, grid_content(grid), wall_j={name: wall for name, (wall, _) in both.items()}, from_scope=scope,
-        kg={name: kg for name, (_, kg) in both.items()}, missing=lacks(scope, missing, grid),
+        kg={name: kg for name, (_, kg) in both.items()}, missing=missing_for_wall(scope, missing, grid),
     )  # fmt: skip
 
 
@@ -185,10 +185,10 @@ def _integral_ends(samples: Sequence[Sample], start_s: float | None, end_s: floa
     for one, other in pairwise(samples):
         if not other.moment_s > one.moment_s:
             raise FomkitError(
-                "power", f"was read at {one.moment_s:g} s and then at {other.moment_s:g} s. Sort it."
+                "power", f"was read at {one.moment_s:g} s and then at {other.moment_s:g} s. Sort the readings."
             )
     if not all(math.isfinite(sample.power_w) and sample.power_w >= 0 for sample in samples):
-        raise FomkitError("power", "is below 0 or not a number in a reading. Leave that reading out.")
+        raise FomkitError("power", "is below 0 or not a number in a reading. Remove that reading.")
     first, last = samples[0].moment_s, samples[-1].moment_s
     start, end = first if start_s is None else start_s, last if end_s is None else end_s
     if not start < end:
@@ -196,8 +196,8 @@ def _integral_ends(samples: Sequence[Sample], start_s: float | None, end_s: floa
     if start < first or end > last:
         raise FomkitError(
             "power",
-            f"was read from {first:.15g} to {last:.15g} s, and {start:.15g} to {end:.15g} s are asked for. "
-            "Nothing is made up outside; choose a time inside.",
+            f"was read from {first:.15g} to {last:.15g} s, and {start:.15g} to {end:.15g} s are requested. "
+            "Nothing is extrapolated; choose a time inside.",
         )
     return start, end
 
@@ -254,13 +254,11 @@ def counted(before: float, after: float, most: float, wall_s: float) -> float:
     for reading in (before, after):
         if not 0 <= reading <= most:
             raise FomkitError(
-                "energy counter", f"reads {reading:g} J and ends at {most:g} J. Nothing is made of it."
+                "energy counter", f"reads {reading:g} J, outside 0 to {most:g} J. The reading is not used."
             )
     forward = after - before if after >= before else after - before + most
     # At MOST_W the counter could have wrapped once more than `forward` includes.
     if wall_s * MOST_W - forward >= most:
-        message = (
-            f"begins anew every {most:g} J and was not looked at for {wall_s:.3g} s: it may have gone round twice"
-        )
-        raise FomkitError("energy counter", f"{message}. Measure shorter.")
+        message = f"wraps every {most:g} J and was not read for {wall_s:.3g} s: it may have wrapped twice"
+        raise FomkitError("energy counter", f"{message}. Measure for a shorter time.")
     return forward

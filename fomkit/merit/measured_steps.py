@@ -74,7 +74,7 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
         if stated != wanted:
             return f"its {name} is {stated}, the estimate's is {wanted}"
     if changed := [name for name in estimated.model.resized(estimated.sizes) if name != "batch"]:
-        return f"it does not say {', '.join(changed)}, and the estimate's is not the profile's"
+        return f"it does not state {', '.join(changed)}, and the estimate differs from the profile there"
     return ""
 
 
@@ -113,9 +113,9 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     """
     steps, epochs, of_run = estimated.run_time.steps_per_epoch, estimated.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
-        return Reading(row, None, f"the profile does not say how many steps {row.quantity} has")
+        return Reading(row, None, f"the profile does not state how many steps {row.quantity} has")
     if others := _other_terms(estimated, of_run):
-        return Reading(row, None, f"{row.quantity} holds {', '.join(others)} besides steps; measure step_s")
+        return Reading(row, None, f"{row.quantity} includes {', '.join(others)} besides steps; measure step_s")
     validation = estimated.run_time.validation_s
     extra = validation.value / estimated.step.value if validation is not None else 0.0
     count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
@@ -130,7 +130,7 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
             else f" and {samples:,} samples of validation"
         )
         steps_text += f" that take as long as {extra:,.4g} steps by the prediction"
-    held_text = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
+    held_text = f", including the unknown time of {' and '.join(sorted(holds))}" if holds else ""
     span = Span(row.value, row.low, row.high, MEASURED_LEVEL).scaled(1 / count)
     return Reading(row, span, f"{row.quantity} of the profile's {steps_text}{held_text}", holds)
 
@@ -138,7 +138,7 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
 def read_row(row: Measurement, estimated: Estimate) -> Reading:
     """Return the step that a row on this model and machine measures, or the reason why it measures none."""
     if row.quantity == "energy_j":
-        return Reading(row, None, "energy_j is no time")
+        return Reading(row, None, "energy_j is not a time")
     if reason := mismatch(row, estimated):
         return Reading(row, None, reason)
     figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
@@ -147,8 +147,8 @@ def read_row(row: Measurement, estimated: Estimate) -> Reading:
     if row.quantity == "sample_per_s":
         return Reading(row, figure.per(float(estimated.sizes["batch"])), f"a batch of {row.batch} per step")
     if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
-        return Reading(row, None, "latency_s is of a forward pass, and the profile's step has more passes")
-    return Reading(row, figure, "as it stands")
+        return Reading(row, None, "latency_s is of a forward pass, but the profile's step has more passes")
+    return Reading(row, figure, "unchanged")
 
 
 def median_of(figures: Sequence[Span]) -> Span:
@@ -217,8 +217,8 @@ def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | 
         return None
     took, takes = (_figure_text(figure, row.quantity) for figure in (row.value, projected.value))
     message = (
-        f"{row.model} on {row.machine}: {row.quantity} measured {took}, of the device's work {takes}: {share:.1%} "
-        f"of the time ({row.source or 'no source stated'})"
+        f"{row.model} on {row.machine}: {row.quantity} measured {took}, predicted for the device {takes}: "
+        f"{share:.1%} of the time ({row.source or 'no source stated'})"
     )
     return Explained(line, row.machine, share, message)
 

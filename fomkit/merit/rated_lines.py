@@ -87,7 +87,7 @@ def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
     """Raise when a proposal changes a size that the line's model does not have."""
     if unknown := sorted(set(proposed.sizes) - set(fixed.sizes)):
         known = ", ".join(["batch", "precision", "epochs", "samples", "quality", *fixed.sizes])
-        raise FomkitError(name, f"{', '.join(unknown)} is nothing that it fixes. It fixes: {known}.")
+        raise FomkitError(name, f"{', '.join(unknown)} is not fixed by the line. It fixes: {known}.")
 
 
 Load = Callable[[str], ModelProfile]
@@ -179,7 +179,7 @@ def work_hash(model: ModelProfile, conditions: Conditions) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-NO_RUN = "{} does not say what a run is: no train_samples or epochs"
+NO_RUN = "{} does not define a run: no train_samples or epochs"
 
 
 def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate:
@@ -233,8 +233,8 @@ class LineRating:
         if frozen is not None and frozen.work and frozen.work != work:
             raise FomkitError(
                 line.name,
-                f"the model profile {name!r} is not what version {self.suite.version} of {self.suite.name!r} "
-                "froze. Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
+                f"the model profile {name!r} differs from version {self.suite.version} of {self.suite.name!r}, "
+                "which is frozen. Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
             )
         proposed = self.proposals.get(line.name, Conditions())
         check_proposed(line.name, fixed, proposed)
@@ -308,8 +308,8 @@ class LineRating:
             if line.name in self.proposals:
                 raise FomkitError(
                     line.name,
-                    f"its time on {self.machine.name} is given, so a proposal cannot change it. "
-                    "State the conditions beside the given time.",
+                    f"its time on {self.machine.name} is given, so a proposal cannot change it. State the "
+                    "conditions with the given time.",
                 )
             return self._given(line)
         if line.model is not None:

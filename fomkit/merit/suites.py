@@ -60,12 +60,12 @@ class SuiteResult(Shown):
             return ""
         most = sorted(far, key=lambda name: -abs(log(far[name])))[:_NAMED]
         machine, version = self.machines[0].name, self.suite.version
-        what = f"{machine}'s rates are those that version {version} froze, of an earlier fomkit; today "
-        what += f"{len(far)} of {len(ratios)} would be others"
+        what = f"{machine}'s rates were frozen in version {version} by an earlier fomkit; "
+        what += f"{len(far)} of {len(ratios)} differ from today's estimates"
         merit = merit_of(replace(self, baseline=self.now))
-        fom = "" if merit is None else f", and the FOM {format_number(merit.value.value)}"
+        fom = "" if merit is None else f"; the FOM would be {format_number(merit.value.value)}"
         listed = ", ".join(f"{name} by {far[name] - 1:+.1%}" for name in most)
-        return f"{what} ({listed}){fom}. 'fomkit fom {self.suite.name} --freeze FILE' makes a version of today's."
+        return f"{what} ({listed}){fom}. 'fomkit fom {self.suite.name} --freeze FILE' freezes today's rates."
 
     @property
     def counted(self) -> tuple[RatedLine, ...]:
@@ -111,7 +111,7 @@ class SuiteResult(Shown):
         names = ", ".join(one.line for one in self.little_explained)
         if not names or self.allow_excluded:
             return ""
-        return f"it rests on {names}: of their measured runs the device explains less than half"
+        return f"it depends on {names}: the device explains less than half of their measured runs"
 
     @property
     def missing(self) -> tuple[tuple[RatedLine, str], ...]:
@@ -155,7 +155,7 @@ def rate_lines(
     names = [line.name for line in suite.lines]
     for name in proposals or {}:
         if name not in names:
-            raise FomkitError(suite.name, f"{name!r} is no line of it. {nearest_names(name, names)}")
+            raise FomkitError(suite.name, f"{name!r} is not a line of it. {nearest_names(name, names)}")
     rating = LineRating(suite, machine, options, load, proposals or {})
     return tuple(rating.rate(line) for line in suite.lines)
 
@@ -273,7 +273,7 @@ def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
     if row.basis != "measured":
         return f"its basis is {row.basis}, not measured"
     if row.quantity != "run_s":
-        return f"{row.quantity} of a line without a model profile says nothing of a run; measure run_s"
+        return f"{row.quantity} of a line without a model profile does not give the time of a run; measure run_s"
     fixed = line.line.conditions
     wanted: list[tuple[str, object, object]] = [
         ("scope", row.scope, suite.scope),
@@ -283,9 +283,9 @@ def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
     ]
     for name, stated, expected in wanted:
         if stated in (None, "") and expected is not None:
-            return f"its {name} is not stated; {expected} is asked for"
+            return f"its {name} is not stated; {expected} is expected"
         if expected is not None and stated != expected:
-            return f"its {name} is {stated}; {expected} is asked for"
+            return f"its {name} is {stated}; {expected} is expected"
     return ""
 
 

@@ -285,9 +285,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
 
     for name in ("kind", "dtype"):
         if name not in ops.columns:
-            raise FomkitError(
-                where, f"the column {name!r} is missing, without which no row means anything. Add it."
-            )
+            raise FomkitError(where, f"the required column {name!r} is missing. Add it.")
     data, notes = fill_dimensions(ops)
     filling = _Filling(data)
     everywhere = pd.Series(data=True, index=data.index)

@@ -119,7 +119,7 @@ class Words(NamedTuple):
         """Return for each row the value of its word."""
         return np.array(values, dtype)[self.codes]
 
-    def are(self, *wanted: str) -> Flags:
+    def is_in(self, *wanted: str) -> Flags:
         """Return which rows hold one of some words."""
         return self.mapped([word in wanted for word in self.words], bool)
 
@@ -201,7 +201,7 @@ class Columns:
         self.table, self.names = table, frozenset(table.columns)
         self._numbers: dict[str, Matrix] = {}
         self._words: dict[str, Words] = {}
-        self._are: dict[tuple[str, ...], Flags] = {}
+        self._is_in: dict[tuple[str, ...], Flags] = {}
         self._derived: dict[tuple[str, float, float], Matrix] = {}
         self._same: dict[tuple[str, ...], tuple[list[tuple[str, ...]], Places]] = {}
 
@@ -234,12 +234,12 @@ class Columns:
             self._same[columns] = combinations([self.text(column) for column in columns])
         return self._same[columns]
 
-    def are(self, name: str, *words: str) -> Flags:
+    def is_in(self, name: str, *words: str) -> Flags:
         """Return which rows hold one of some words in a column."""
         key = (name, *words)
-        if key not in self._are:
-            self._are[key] = self.text(name).are(*words)
-        return self._are[key]
+        if key not in self._is_in:
+            self._is_in[key] = self.text(name).is_in(*words)
+        return self._is_in[key]
 
     def text(self, name: str) -> Words:
         """Return a column of words."""

@@ -319,8 +319,8 @@ def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
     if formulas in ("direct", "im2col"):
         return []
     found = [
-        (np.asarray(sizes["transposed"] > 0), "transposed: its formulas are of plain convolutions"),
-        (_any_above(sizes, "stride", 1), "stride above 1: it gives every position, and the skipped ones are lost"),
+        (np.asarray(sizes["transposed"] > 0), "transposed: its formulas hold for plain convolutions only"),
+        (_any_above(sizes, "stride", 1), "stride above 1: it computes the skipped positions too"),
         (_any_above(sizes, "dilation", 1, where_it_slides=True), "dilation above 1: neighbours share no inputs"),
         (~_any_above(sizes, "kernel", 1), "kernel of 1: neighbours share no inputs"),
     ]
@@ -329,7 +329,7 @@ def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
     if formulas.startswith("winograd"):
         kernels = [sizes[f"kernel_{axis}"] for axis in AXES]
         odd = [(length != 1) & (length != WINOGRAD_KERNEL) for length in kernels]
-        message = f"no transforms for its kernel: those for {WINOGRAD_KERNEL} are counted"
+        message = f"no transforms for this kernel: only {WINOGRAD_KERNEL} is modelled"
         found.append((np.asarray(odd[0] | odd[1] | odd[2]), message))
     return found
 
@@ -427,7 +427,7 @@ def _table_of_method(sizes: Row, method: Method, pass_name: str, rows: NDArray[n
             cost = cost._replace(sample_byte=cost.sample_byte * 0)
     else:
         cost = MethodCost(*(np.full(many, np.nan) for _ in MethodCost._fields))
-        absent = np.full(many, "one row stands for both gradients, each of which has methods of its own", object)
+        absent = np.full(many, "the row is both gradients, which have different methods", object)
     return pd.DataFrame(
         {"of": rows, "method": method.name, **cost._asdict(), "flop": _flop(cost), "absent": absent}
     )

@@ -37,7 +37,7 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     Cut(groups=('MatMul', 'Add'), reached=0.9927536231884058)
     """
     if not 0 < share <= 1:
-        raise FomkitError("--top", f"{share:g} is no share of a total. Write, for example, '--top 95%'.")
+        raise FomkitError("--top", f"{share:g} is not a share of a total. Write, for example, '--top 95%'.")
     known = sorted(
         ((name, amount) for name, amount in amounts.items() if not math.isnan(amount)),
         key=lambda entry: entry[1],
@@ -45,7 +45,7 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     )
     total = math.fsum(amount for _, amount in known)
     if total <= 0:
-        raise FomkitError("--top", "nothing of this measure is known. Choose another with --measure.")
+        raise FomkitError("--top", "no op has a value of this measure. Choose another with --measure.")
     so_far = list(accumulate(amount for _, amount in known))
     # 1e-12: rounding errors of a float sum.
     needed = next(place for place, reached in enumerate(so_far, start=1) if reached >= share * total * (1 - 1e-12))

@@ -66,18 +66,18 @@ class Formats:
 
 
 _LOW = (
-    "activations in {0} too; softmax outside attention, losses and embeddings stay in fp32, as do PyTorch's layer "
-    "norms in a step with gradients, whose cross_entropy takes its softmax in {0}; the update keeps fp32 weights"
+    "activations in {0} too; softmax outside attention, losses, embeddings and, in a step with gradients, "
+    "PyTorch's layer norms stay in fp32 (softmax of its cross_entropy in {0}); the update keeps fp32 weights"
 )
 _OF_LINEAR = (
-    "linear layers in {low}, {how}; in {wide} stay activations, attention, routers, the last product and layers "
-    "whose sizes are no multiples of {block}, as traced embeddings, softmax and reductions"
+    "linear layers in {low}, {how}; activations, attention, routers, the last product and layers whose sizes "
+    "are not multiples of {block} in {wide}; embeddings, softmax and reductions as traced"
 )
 _IN_PRODUCT = (
-    "whose time holds the quantising of activations (a step with gradients quantises its weights once, along rows "
-    "and columns, and updates fp32 ones)"
+    "times include quantising the activations (a step with gradients quantises its weights once, along rows and "
+    "columns, and updates fp32 weights)"
 )
-_BY_OP_BEFORE = "whose activations the op before quantises, at no further cost"
+_BY_OP_BEFORE = "activations quantised by the preceding op at no extra cost"
 
 
 def _of_linear_layers(low: str, wide: str) -> Formats:
@@ -140,15 +140,15 @@ def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Form
     kinds = TF32_BY_DEFAULT[framework]
     changed = ops is None or bool((ops["kind"].isin(kinds) & ops["dtype"].eq("fp32")).any())
     if "tf32" not in _known_formats(machine) or not changed:
-        return Formats("", message=f"number formats as traced, {framework}'s default there")
-    message = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
+        return Formats("", message=f"number formats as traced, the default of {framework} on this machine")
+    message = f"default of {framework} on this machine: fp32 {', '.join(kinds)} in tf32, all else as traced"
     return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), message=message)
 
 
 def formats_named(precision: str) -> Formats:
     """Return the number formats of a precision."""
     if precision not in FORMATS:
-        raise FomkitError("precision", f"{precision!r} is not one. {precision_meant(precision)}")
+        raise FomkitError("precision", f"{precision!r} is not a precision. {precision_meant(precision)}")
     return FORMATS[precision]
 
 
@@ -165,20 +165,20 @@ def choose_formats(
         return _default(framework, machine, ops)
     formats, known = formats_named(precision), _known_formats(machine)
     if formats.low and ops is not None and "weight_share" in ops.columns and ops["weight_share"].notna().any():
-        what = f"{precision} is of linear layers, whose weights this model keeps packed already"
+        what = f"{precision} applies to linear layers, but the weights of this model are packed already"
         raise FomkitError("precision", f"{what}. Leave it out, or profile the model without quantization_config.")
     if precision == "int8":
         if ops is not None and ops["pass_name"].ne("forward").any():
-            what = "--precision int8 is of inference, and this step has gradients"
-            raise FomkitError(machine.name, f"{what}. Take fp8, or profile the model with --mode infer.")
+            what = "--precision int8 is for inference, but this step has gradients"
+            raise FomkitError(machine.name, f"{what}. Use fp8, or profile the model with --mode infer.")
         formats = _of_linear_layers(precision, next((wide for wide in ("bf16", "fp16") if wide in known), "fp32"))
     lacking = sorted(({dtype for dtype, _ in formats.matrix.values()} | {formats.low} - {""}) - known)
     if lacking:
         has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
         raise FomkitError(
             machine.name,
-            f"--precision {precision} needs arithmetic in {' and '.join(lacking)}, of which its profile "
-            f"says nothing. {has} Choose another precision, or add a peak or timings.",
+            f"--precision {precision} needs arithmetic in {' and '.join(lacking)}, which is not in its profile. "
+            f"{has} Choose another precision, or add a peak or timings.",
         )
     return formats
 

@@ -223,7 +223,7 @@ ORDER: tuple[Column, ...] = (
     Column("role", "", "text", "what the memory is for; empty where the op makes none", words=("", *ROLES)),
     LAYER_SIZES[1],
     *_size_columns("freed_by", "id after which it is free again; empty = the step's end", 0.0),
-    *_text_columns("module pass_name", "where an op without a row ran, or whose the memory is"),
+    *_text_columns("module pass_name", "where an op without a row ran, or which module uses the memory"),
 )
 """The ops of one step in the order in which they ran, and the memory that they allocate."""
 QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s", "energy_j")
@@ -237,11 +237,11 @@ MEASUREMENTS: tuple[Column, ...] = (
     _amount_column("high", "", "upper end of that interval", TINY),
     *_size_columns("repeats", "times it was measured"),
     *_size_columns("batch", "samples in one step"),
-    Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
+    Column("precision", "", "text", "number formats of the step, as an estimate names them"),
     *_size_columns("devices", "devices that the run occupied"),
     Column("scope", "", "text", "what the figure counts", words=("device", "node", "system", "chip", "wall")),
-    Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
-    Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
+    Column("basis", "", "text", "kind of figure; only measured figures count as measurements", words=BASES),
+    Column("party", "", "text", "who states the figure", words=("lab", "vendor", "published")),
     *_text_columns(
         "framework framework_version date source note", "where the figure is from, in the user's words"
     ),

@@ -16,7 +16,7 @@ from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from fomkit.merit.footprint import Carbon
-    from fomkit.merit.stack import Paid, PaidOnce, Term
+    from fomkit.merit.one_off_costs import Paid, PaidOnce, Term
     from fomkit.plan.content import AnyEnds, EnergyUsed, Estimated, Priced, Stated
     from fomkit.verbs.cost import CostContent
     from fomkit.verbs.machine_view import EnergyStated

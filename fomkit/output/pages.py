@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fomkit.core.errors import FomkitError, install_hint
-from fomkit.profiles.locate import kept
+from fomkit.profiles.locate import user_cached
 
 if TYPE_CHECKING:
     import altair as alt
@@ -224,7 +224,7 @@ def _libraries() -> dict[str, str]:
     bundled = partial(vl_convert.javascript_bundle, "globalThis.vegaEmbed = vegaEmbed;", vl_version=version)
     tables = Path(itables.options.dt_bundle)
     return {
-        "figures": kept("figures", f"{metadata.version('vl-convert-python')}-{version}", bundled),
+        "figures": user_cached("figures", f"{metadata.version('vl-convert-python')}-{version}", bundled),
         "tables": tables.read_text(encoding="utf-8"),
         "table_style": tables.with_suffix(".css").read_text(encoding="utf-8"),
     }

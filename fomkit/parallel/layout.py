@@ -20,18 +20,20 @@ def _check_values(layout: Layout) -> None:
             raise FomkitError(LAYOUT, f"{name} is {value!r}. Expected a whole number, {least} or more.")
     for name, words in _WORDS.items():
         if (word := getattr(layout, name)) not in words:
-            raise FomkitError(LAYOUT, f"{name} {word!r} is not one. {nearest_names(str(word), words)}")
+            raise FomkitError(LAYOUT, f"{word!r} is not a value of {name}. {nearest_names(str(word), words)}")
     if layout.zero > 3:
         raise FomkitError(LAYOUT, f"zero is {layout.zero}. Expected 0, 1, 2 or 3.")
     if not 0 < layout.compression <= 1:
-        raise FomkitError(LAYOUT, f"compression is {layout.compression:g}. Give bytes sent over bytes, 0.25 say.")
+        raise FomkitError(
+            LAYOUT, f"compression is {layout.compression:g}. Give the share of bytes sent, such as 0.25."
+        )
     for name in ("bucket_byte", "gradient_byte"):
         if not getattr(layout, name) > 0:
             raise FomkitError(LAYOUT, f"{name} is {getattr(layout, name):g}. Give a size above 0.")
     if layout.attention_peak_fraction is not None and not 0 < layout.attention_peak_fraction <= 1:
         raise FomkitError(
             LAYOUT,
-            f"attention_peak_fraction is {layout.attention_peak_fraction:g}. Give a share of the peak, 0.3 say.",
+            f"attention_peak_fraction is {layout.attention_peak_fraction:g}. Give a share, such as 0.3.",
         )
 
 
@@ -40,27 +42,27 @@ def _refusals(layout: Layout) -> list[str]:
     return [
         why
         for refused, why in (
-            (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: not all "
-                                           "workers hold the same. Choose another algorithm"),
-            (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages and there is one "
-                                                             "stage. Give pipeline 2 or more"),
+            (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: workers "
+                                           "differ in parameters. Choose another algorithm"),
+            (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages, but there is "
+                                                             "one stage. Give pipeline 2 or more"),
             (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
                                                      "Give tensor 2 or more"),
             (layout.tensor_overlap and not layout.sequence, "tensor_overlap hides gathers and scatters along the "
                                                             "sequence. Add sequence"),
-            (server and layout.zero > 0, "a parameter server and zero both share out the update. Choose one"),
+            (server and layout.zero > 0, "a parameter server and zero both distribute the update. Choose one"),
             (server and layout.model_devices > 1, "a parameter server with tensor or pipeline parallelism is not "
                                                   "modelled. Choose another algorithm"),
             (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
                                                           "parameter_server"),
-            (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they send "
-                                                      "for every microbatch. Choose zero 0 or 1"),
-            (layout.zero < 2 and layout.scatter == "last", "scatter belongs to zero 2 and 3. Leave it out"),
-            (layout.zero < 3 and layout.prefetch == "pre", "prefetch belongs to zero 3. Leave it out"),
+            (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they "
+                                                      "communicate for every microbatch. Choose zero 0 or 1"),
+            (layout.zero < 2 and layout.scatter == "last", "scatter requires zero 2 or 3. Leave it out"),
+            (layout.zero < 3 and layout.prefetch == "pre", "prefetch requires zero 3. Leave it out"),
             (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
-            (layout.clip and layout.staleness > 0, "clipping needs the norm of gradients that stale ones do not "
-                                                   "have yet. Choose one"),
-            (layout.servers > 1 and not server, "servers belong to the algorithm parameter_server. Add it"),
+            (layout.clip and layout.staleness > 0, "clipping needs the norm of all gradients, which stale "
+                                                   "gradients lack. Choose one"),
+            (layout.servers > 1 and not server, "servers require the algorithm parameter_server. Add it"),
         )
         if refused
     ]  # fmt: skip
@@ -100,7 +102,7 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
     share, rest = divmod(samples, replicas)
     if not share:
         raise FomkitError(
-            LAYOUT, f"a batch of {samples} has no sample for each of {replicas} replicas. Enlarge the batch."
+            LAYOUT, f"a batch of {samples} has fewer samples than the {replicas} replicas. Enlarge the batch."
         )
     micro = microbatch or share
     if rest or share % micro:
@@ -124,7 +126,7 @@ def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> 
     if chunks > 1 and microbatches % stages:
         raise FomkitError(
             LAYOUT,
-            f"an interleaved pipeline needs microbatches in multiples of its {stages} stages, and there are "
+            f"an interleaved pipeline needs microbatches in multiples of its {stages} stages, but there are "
             f"{microbatches}. Change batch, microbatch or interleave.",
         )
 

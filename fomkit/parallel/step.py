@@ -115,7 +115,7 @@ class Waits:
         return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources)
 
 
-def bare(exchange: Exchange) -> Waits:
+def unhidden(exchange: Exchange) -> Waits:
     """Return the waits of an exchange that no work hides."""
     return Waits(exchange.time, exchange.time, {exchange.source: exchange.time.value})
 

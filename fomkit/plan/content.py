@@ -89,8 +89,8 @@ def energy_content(estimate: Estimate) -> EnergyUsed | None:
 
 BASES_BY_TRUST = ("measured", "published", "simulated", "modelled", "committed", "estimated", "assumed")
 INTERVAL_MEANING = (
-    "repeats on the stated machine with the stated software; not other software, batch, precision or problem, "
-    "nor excluded terms"
+    "repeats on the stated machine with the stated software; other software, batch sizes, precisions or "
+    "problems, and excluded terms, are not covered"
 )
 
 
@@ -195,7 +195,7 @@ def job_content(estimate: Estimate) -> OfJob | None:
 
 OF_ALL = 0.995
 """Share of a time from which on it counts as the whole, 100 %."""
-Said = tuple[Literal["modelled", "stated", "not considered"], str]
+ConditionText = tuple[Literal["modelled", "stated", "not considered"], str]
 
 
 def _utilisation(estimate: Estimate) -> tuple[float, float]:
@@ -230,7 +230,7 @@ def _other_terms_text(estimate: Estimate) -> str:
     if job is not None:
         found |= {"links": job.exposed_s.value, "other stages": job.bubble_s.value}
     parts = [f"{spent / whole:.0%} {name}" for name, spent in found.items() if spent > (1 - OF_ALL) * whole]
-    return f"; of a step {device_s / whole:.0%} is work, {', '.join(parts)}" if parts else ""
+    return f"; {device_s / whole:.0%} of a step is work, {', '.join(parts)}" if parts else ""
 
 
 def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
@@ -242,7 +242,7 @@ def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
     return [str(name) for name in found.value_counts().index]
 
 
-def _version_condition(estimate: Estimate, ops: Ops) -> Said:
+def _version_condition(estimate: Estimate, ops: Ops) -> ConditionText:
     traced, timings = estimate.model.traced_with, estimate.machine.timings
     framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
     kinds = frozenset(kind for kind, tabled in zip(ops.kinds, ops.of_table[:, 0], strict=True) if tabled)
@@ -251,10 +251,10 @@ def _version_condition(estimate: Estimate, ops: Ops) -> Said:
     known = cached(timings, None, f"libraries of {sorted(kinds)}", partial(_libraries, timings, kinds))
     text = f"ops as {framework} runs them"
     if not known:
-        unknown = "no timing here states its library's version"
-        return "not considered", f"{text}; {unknown if kinds else 'the time rests on no timing of this machine'}"
+        unknown = "no timing states the version of its library"
+        return "not considered", f"{text}; {unknown if kinds else 'no timing of this machine is used'}"
     of = " and ".join([*known[:2], *([f"{len(known) - 2} more"] if len(known) > 2 else [])])
-    return "stated", f"{text}; timings of {of}; what other versions change is in no term"
+    return "stated", f"{text}; timings of {of}; the effect of other versions is not modelled"
 
 
 def _runs_both_ways(model: ModelProfile) -> bool:
@@ -262,20 +262,20 @@ def _runs_both_ways(model: ModelProfile) -> bool:
     return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
 
 
-def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
+def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[ConditionText, ConditionText]:
     """Describe how the time depends on the bandwidth, and on the share of the peak rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
     rate, devices = estimate.machine.device.byte_per_s, 1 if estimate.job is None else estimate.job.devices
-    contain = f"timings behind {tabled:.0%} of the time contain it"
-    bandwidth: Said = ("not considered", f"nobody states it; {contain}")
+    contain = f"the timings used for {tabled:.0%} of the time include it"
+    bandwidth: ConditionText = ("not considered", f"not stated; {contain}")
     if rate is not None:
         bandwidth = ("modelled", f"{format_quantity(rate.value, 'byte_per_s')}, {rate.basis}")
         if measured >= OF_ALL:
-            bandwidth = ("not considered", f"{contain}; {bandwidth[1]}, is in no term")
+            bandwidth = ("not considered", f"{contain}; the stated {bandwidth[1]}, is not used")
         elif not np.isnan(by_traffic):
             bandwidth = ("modelled", f"{bandwidth[1]}; traffic bounds {by_traffic:.0%} of the device's time")
     reached = "" if np.isnan(utilisation) else f", {utilisation:.0%} over the step"
-    known = f"as in measured rows behind {measured:.0%} of the time" if measured > 1 - OF_ALL else ""
+    known = f"as in the measured rows used for {measured:.0%} of the time" if measured > 1 - OF_ALL else ""
     own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
@@ -283,7 +283,7 @@ def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tupl
     return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{order}; {alone} to itself")
 
 
-def _size_condition(estimate: Estimate) -> Said:
+def _size_condition(estimate: Estimate) -> ConditionText:
     sizes, model, job, replica_text = dict(estimate.sizes), estimate.model, estimate.job, ""
     if job is not None:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
@@ -299,12 +299,12 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
     tabled, measured = _tabled_shares(estimate, ops)
     bandwidth, occupancy = _rate_conditions(estimate, tabled, measured)
-    reuse: Said = ("not considered", "each op moves its operands once between device and memory")
+    reuse: ConditionText = ("not considered", "each op moves its operands once between device and memory")
     if tabled:
-        wider = "; the interval holds what caches change in a step" if uses_of(estimate.machine) else ""
+        wider = "; the interval includes the effect of caches in a step" if uses_of(estimate.machine) else ""
         rest = "; elsewhere operands move once" if tabled < OF_ALL else ""
-        reuse = ("modelled", f"as in the timings behind {tabled:.0%} of the time{rest}{wider}")
-    loaded: Said = ("not considered", "nobody states what loading this step's data takes; it is left out")
+        reuse = ("modelled", f"as in the timings used for {tabled:.0%} of the time{rest}{wider}")
+    loaded: ConditionText = ("not considered", "the time to load the step's data is not stated and excluded")
     if INPUT not in estimate.excludes:
         own = estimate.step_time.input_s
         input_text = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"

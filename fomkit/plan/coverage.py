@@ -65,9 +65,7 @@ def check_work(timed: pd.DataFrame, where: str) -> None:
     if any(isinstance(count, str) or count > 0 for count in counts):
         return
     found = f"{len(timed):,} ops, each executed 0 times" if len(timed) else "no ops"
-    raise FomkitError(
-        where, f"its step has {found}, so nothing would take no time. Expected ops. Trace the model anew."
-    )
+    raise FomkitError(where, f"its step has {found}. Expected executed ops. Trace the model again.")
 
 
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
@@ -112,9 +110,9 @@ def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> 
     if share > MOST_BOUNDED:
         raise FomkitError(
             where,
-            f"{share:.0%} of the step is ops without a rule ({', '.join(bounded)}), which take at least what "
-            f"they read and write, and may take more. Expected {MOST_BOUNDED:.0%} at most. Pass --allow-uncovered "
-            "to take that for their time.",
+            f"{share:.0%} of the step is ops without a rule ({', '.join(bounded)}), whose predicted times are "
+            f"lower bounds by their traffic. Expected {MOST_BOUNDED:.0%} at most. Pass --allow-uncovered to use "
+            "these times.",
         )
 
 

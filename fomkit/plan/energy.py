@@ -65,7 +65,7 @@ def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[st
         fact = energy.flop_j(dtype, engine)
         if fact is None and dearest is not None and amount < NEGLIGIBLE * whole:
             messages.append(
-                f"{amount / whole:.1g} of the flop, {dtype} on the {engine} engine, take the dearest figure"
+                f"{amount / whole:.1g} of the flop, {dtype} on the {engine} engine, use the highest stated figure"
             )
             fact = dearest
         if fact is not None:
@@ -89,12 +89,12 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
         if (dtype, engine) in figures:
             terms[f"flop {dtype} {engine}"] = figures[dtype, engine].span(level).scaled(amount)
         else:
-            missing.append(f"nobody states the energy of a flop in {dtype} on the {engine} engine")
+            missing.append(f"the energy of a flop in {dtype} on the {engine} engine is not stated")
     traffic = math.fsum(one for one in byte.tolist() if not math.isnan(one))
     if traffic and energy.byte_j is not None:
         terms["byte"] = energy.byte_j.span(level).scaled(traffic)
     elif traffic:
-        missing.append("nobody states the energy of a byte of memory traffic")
+        missing.append("the energy of a byte of memory traffic is not stated")
     return Work(terms, tuple(missing))
 
 
@@ -201,8 +201,8 @@ def choose_method(
     missing = list(work.missing)
     if energy.idle_w is None:
         nothing = energy.byte_j is None and not energy.per_flop
-        return None, ("nobody states idle power, nor what work takes",) if nothing else (
-            "nobody states the idle power",
+        return None, ("neither idle power nor energy per flop or byte is stated",) if nothing else (
+            "the idle power is not stated",
             *missing,
         )
     if missing:
@@ -322,25 +322,25 @@ def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> t
     messages = []
     idle, limit = step.terms.get("idle power"), energy.limit_w
     if not method.counts_work and method.power_w.low == method.power_w.high:
-        messages.append("the power states no spread: the interval is that of the time")
+        messages.append("the power has no stated interval: the interval is that of the time")
     if idle is not None and all(
         term.low == term.high for name, term in step.terms.items() if name != "idle power"
     ):
         messages.append(
-            "the figures per flop and byte state no spread: the interval is that of idle power and time"
+            "the figures per flop and byte have no stated interval: the interval is that of idle power and time"
         )
     mean_w = step.energy_j.value / estimate.step.value
     if limit is not None and method.scope == "chip" and mean_w > limit.value:
         messages.append(
-            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
-            "figures or predicted time cannot both be right"
+            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: the stated power "
+            "or the predicted time is wrong"
         )
     if method.scope != "chip":
-        messages.append(f"each device has an equal share of the {_SHARED[method.scope]}, as if all did the same")
+        messages.append(f"each device has an equal share of the {_SHARED[method.scope]}, assuming equal work")
     return tuple(messages)
 
 
-NO_ENERGY = "each run takes several devices, and what they and their links take is not modelled"
+NO_ENERGY = "each run uses several devices, and their energy and that of their links is not modelled"
 
 
 def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:

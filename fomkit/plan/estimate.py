@@ -28,7 +28,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
 from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work
-from fomkit.plan.memory_of import Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
+from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
@@ -115,7 +115,7 @@ def slower_products(
         repeated(Columns(table), len(batches), **sides, flop=flop, byte=byte), built, level
     )
     spent, shown = np.full(flop.size, np.nan), np.zeros(flop.size, bool)
-    spent[found.index], shown[found.index] = found.time_s, found.source.are("interpolated")
+    spent[found.index], shown[found.index] = found.time_s, found.source.is_in("interpolated")
     spent, shown = spent.reshape(flop.shape).T * times, shown.reshape(flop.shape).T
     longer = np.nan_to_num(spent[1:] - spent[0])
     worst = int(longer.sum(1).argmax())
@@ -193,7 +193,7 @@ class Estimate(Shown):
     def deviations(self) -> tuple[str, ...]:
         """Notes on what was done differently from the request or from the usual."""
         up, known = self.machine.up_share(self.scope), cast("tuple[str, ...]", self.detail["deviations"])
-        what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by that, and the money"
+        what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by it, and the cost"
         return known if up == 1 else (*known, f"{what} of a run is divided by it")
 
     @property
@@ -243,7 +243,7 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
         if one.job is not None:
             raise FomkitError(
                 f"{one.model.name} on {one.machine.name}",
-                f"its run is spread over devices ({one.job.devices:,}), and {what} is of a step on one. Leave it "
+                f"its run uses {one.job.devices:,} devices, but {what} is for a step on one device. Leave it "
                 "out, or --nodes and --layout, or set run.devices_per_run to 1.",
             )
 
@@ -315,7 +315,7 @@ def _priced(
         arrays = {name: np.array([float(size)]) for name, size in sizes.items()}
         found = price_at(step, built, arrays, interval)
         if any(evaluate(text, sizes, model.name) < TINY for _, text, _ in step.sized_counts):
-            raise FomkitError(model.name, "executes an op less than once. Trace the model anew.")
+            raise FomkitError(model.name, "executes an op less than once. Trace the model again.")
     except FomkitError:
         # The table identifies the row and the file of the fault, so its error is raised instead.
         _costed(model.ops, sizes, formats, model.name)
@@ -357,12 +357,12 @@ def _deviations(
     if shares[UNPRICED] > 0:
         notes.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
     if options.allow_uncovered and model.unsupported:
-        notes.append(f"left out, no rule: {', '.join(model.unsupported)}")
+        notes.append(f"excluded, no rule: {', '.join(model.unsupported)}")
     stated = int((~is_measured(machine.timings)).sum())
     if stated:
         notes.append(
-            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times of "
-            "ops near them rest on them"
+            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times "
+            "of similar ops depend on them"
         )
     return tuple(notes)
 
@@ -397,7 +397,7 @@ def _smaller_batch_notes(
     more = roll_up_step(there.rows, machine, level).wall_s.value / estimated.step.value - 1
     if more <= NOTABLE:
         return ()
-    why = "timings near its products show it" if found.shown else "the model says so, no timing near shows it"
+    why = "shown by timings of similar products" if found.shown else ("predicted, no similar timing shows it")
     return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {sizes['batch']:,}: {why}",)
 
 
@@ -410,7 +410,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
                      partial(choose_formats, options.precision, framework, machine, model.ops))  # fmt: skip
     scope = choose_scope([machine], options.scope)
     at_once = runs_at_once(model, machine, scope)
-    traced, model = model, updated_as_there(model, machine)
+    traced, model = model, with_device_update(model, machine)
     fitted = with_fits(machine)
     timed = _timed(model, fitted, sizes, formats, options.interval)
     machine = with_fresh_pages(with_host(machine, model), model, sizes)

@@ -32,8 +32,8 @@ from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import hits, settle_engines
 from fomkit.prediction.families import families, fitted, servable, training_rows
 from fomkit.prediction.gp import distances
-from fomkit.prediction.interpolate import as_fit, see
-from fomkit.prediction.rates import FITTED, binding, held, rates
+from fomkit.prediction.interpolate import as_fit, features_of
+from fomkit.prediction.rates import FITTED, binding, rates, throttled
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
 SCHEMA = "fomkit/explain/1"
@@ -74,7 +74,7 @@ def _fitted_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[i
         training = training_rows(machine.timings, name)
         chosen = chosen[fitted(chosen, training, name.kind)]
         fit = as_fit(stored)
-        known, query = (see(fit, table, name.kind, len(training)) for table in (training, chosen))
+        known, query = (features_of(fit, table, name.kind, len(training)) for table in (training, chosen))
         apart = distances(query, known, fit.hyper.length)
         nearest = np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]
         timings = list(records(training))
@@ -173,7 +173,7 @@ def _floor(row: Record, machine: Machine) -> Floor:
 
     The rates are those of the prediction: for times from facts, the peak that the power limit sustains.
     """
-    known = rates(held(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
+    known = rates(throttled(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
     bound = binding(row, known)
     return {
         "compute": _rate(known.flop_per_s, row["flop"]), "memory": _rate(known.byte_per_s, row["byte"]),

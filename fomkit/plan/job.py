@@ -99,9 +99,9 @@ def _check(service: Service) -> None:
         "checkpoint": service.checkpoint_s, "restart": service.restart_s, "checkpoint_every": service.interval_s
     }  # fmt: skip
     if service.device_mtbf_s is None and (idle := [name for name, value in of_failures.items() if value]):
-        raise FomkitError(idle[0], "says nothing without failures. Add `device_mtbf`, for example '50000 h'.")
+        raise FomkitError(idle[0], "has no effect without failures. Add `device_mtbf`, for example '50000 h'.")
     if service.device_mtbf_s is not None and not service.checkpoint_s > 0:
-        raise FomkitError("device_mtbf", "needs what a checkpoint takes. Add `checkpoint`, for example '60 s'.")
+        raise FomkitError("device_mtbf", "needs the time of a checkpoint. Add `checkpoint`, for example '60 s'.")
 
 
 def _useful(service: Service, devices: int) -> Useful:
@@ -204,7 +204,7 @@ class NodesJob:
         """Return its step on `nodes` nodes, and its run where the profile defines one."""
         batch = self.options.wanted_sizes.get("batch") or self.model.batch
         if batch is None:
-            raise FomkitError(self.model.name, "does not say its batch. Give --batch.")
+            raise FomkitError(self.model.name, "its batch is not stated. Give --batch.")
         devices = nodes * Network(self.machine, self.layout.channel).node_devices
         step = self.stepper.at(devices, batch * self.layout.replicas(devices))
         run = run_of_step(self.model, self.machine, step)
@@ -222,17 +222,17 @@ def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> 
     if job.nodes is not None and machine.node_devices is None:
         raise FomkitError(
             machine.name,
-            "does not say how many devices a node has. Add 'node: {devices: …}', or give --node-devices.",
+            "the number of devices in a node is not stated. Add 'node: {devices: …}', or give --node-devices.",
         )
     if job.nodes == "fill" and machine.system_nodes is None:
-        raise FomkitError(machine.name, "does not say how many nodes it has. Add 'system: {nodes: …}'.")
+        raise FomkitError(machine.name, "the number of nodes is not stated. Add 'system: {nodes: …}'.")
     if job.nodes is None:
         return model.run.devices_per_run
     if job.nodes == "fill":
         return machine.devices("system")
     if machine.system_nodes is not None and job.nodes > machine.system_nodes:
         raise FomkitError(
-            where, f"a run takes {job.nodes:,} nodes, and {machine.name} has {machine.system_nodes:,}. Take fewer."
+            where, f"a run uses {job.nodes:,} nodes, but {machine.name} has {machine.system_nodes:,}. Give fewer."
         )
     return job.nodes * machine.devices("node")
 
@@ -244,13 +244,13 @@ def _runs_at_once(machine: Machine, devices: int, scope: Scope, where: str) -> i
     at_once = there // each // nodes if nodes else there // each * (each // devices) if there >= each else 1
     if at_once < 1 or there < devices:
         raise FomkitError(
-            where, f"a run takes {devices:,} devices, and the scope {scope!r} of {machine.name} has {there:,}. "
-            "Rate it at a wider scope, or take fewer."
+            where, f"a run uses {devices:,} devices, but the scope {scope!r} of {machine.name} has {there:,}. "
+                   "Choose a wider scope, or fewer devices."
         )  # fmt: skip
     return at_once
 
 
-OF_ONE_RUN = "{} does not say how many nodes it has: units a day are those of the nodes of one run"
+OF_ONE_RUN = "the number of nodes of {} is not stated: units/day are those of the nodes of one run"
 
 
 def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Estimate:
@@ -264,7 +264,7 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     job = job or Job()
     batch = wanted.pop("batch", model.batch)
     if batch is None:
-        raise FomkitError(where, "does not say its batch. Give --batch.")
+        raise FomkitError(where, "its batch is not stated. Give --batch.")
     sizes = {**choose_sizes(model, wanted), "batch": batch}
     devices, scope = _devices_of(model, machine, job, where), options.scope
     if scope is None and job.nodes is not None:

@@ -90,15 +90,15 @@ def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
     """Raise where the order refers to missing ops, or frees memory before it is made."""
     row = order["row"]
     if (row >= len(ops)).any():
-        raise FomkitError(where, f"names row {row.max():g} of {len(ops)} ops. The two tables belong to two steps.")
+        raise FomkitError(where, f"refers to row {row.max():g} of {len(ops)} ops. The tables do not match.")
     last = float(np.nanmax(order[["id", "freed_by"]].to_numpy(np.float64)))
     if last > _MOST_GAPS * len(order):
         raise FomkitError(
-            where, f"names the op {last:,.0f}, and has {len(order):,} lines. Profile the model anew."
+            where, f"refers to op {last:,.0f}, but has {len(order):,} lines. Profile the model again."
         )
     if (order["freed_by"] < order["id"]).any():
         place = int((order["freed_by"] < order["id"]).to_numpy().argmax())
-        raise FomkitError(f"{where}: row {place}", "memory is freed before it is made. Profile the model anew.")
+        raise FomkitError(f"{where}: row {place}", "memory is freed before it is allocated. Profile again.")
 
 
 def _moments(order: pd.DataFrame, ops: pd.DataFrame, count: int) -> pd.DataFrame:

@@ -167,7 +167,7 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
     if capacity is None or needed_byte <= capacity.value:
         return ""
     has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed_byte))
-    return f"{NO_FIT}: {machine.name} has {has} of memory a device, {of} would fill {wants}"
+    return f"{NO_FIT}: {machine.name} has {has} of memory per device, {of} would need {wants}"
 
 
 def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
@@ -226,12 +226,12 @@ def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, i
 
 NAME = "fresh pages"
 UPDATED_ALONE = "the update runs tensor by tensor: the framework's default on a processor"
-NOT_COUNTED = "pages that smaller tensors get anew are not counted: the memory of the step is not known"
+NOT_COUNTED = "fresh pages of smaller tensors are not counted: the memory of the step is unknown"
 PERSISTENT_ROLES = ("parameter", "input", "state")
 """Roles of the memory that persists from step to step."""
 
 
-def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
+def with_device_update(model: ModelProfile, machine: Machine) -> ModelProfile:
     """Return a model whose update runs tensor by tensor, if that is the default on the machine's device.
 
     `model`: returned unchanged if its implementation was chosen explicitly, or its profile does not state whether
@@ -274,7 +274,7 @@ def with_fresh_pages(machine: Machine, model: ModelProfile, sizes: Mapping[str, 
         return machine
     tail = (1 - DEFAULT_LEVEL) / 2
     half, low, high = (share * byte / rate.value for share in (0.5, tail, 1 - tail))
-    source = f"half of the {byte:.4g} byte that a step makes and frees, at the machine's rate of fresh pages"
+    source = f"half of the {byte:.4g} byte that a step allocates and frees, at the machine's rate of fresh pages"
     mine = Overhead(NAME, "step", Fact(half, low, high, "modelled", source), None)
     return replace(
         machine, overheads=(*(overhead for overhead in machine.overheads if overhead.name != NAME), mine)

@@ -98,7 +98,7 @@ def _with_float_columns(ops: pd.DataFrame, where: str) -> pd.DataFrame:
         if ops[name].dtype.kind in "iub":
             columns[name] = ops[name].astype("float64")
         elif ops[name].dtype.kind not in "fOUT":
-            raise FomkitError(where, f"the column {name!r} must hold numbers, it is {ops[name].dtype}.")
+            raise FomkitError(where, f"the column {name!r} must contain numbers, it is {ops[name].dtype}.")
     return ops.assign(**columns)
 
 
@@ -106,7 +106,7 @@ def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> Non
     used = sizes_used(ops)
     if missing := sorted(used - set(sizes)):
         example = " ".join(f"--set {name}=64" for name in missing)
-        raise FomkitError(where, f"its dimensions use {', '.join(missing)}. Say how large, for example {example}.")
+        raise FomkitError(where, f"its dimensions use {', '.join(missing)}. Give values, for example {example}.")
     for name in sorted(set(sizes) - used):
         raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
 
@@ -115,8 +115,8 @@ def _sum_notes(timed: pd.DataFrame, level: float) -> Iterator[str]:
     above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
     if many := int((above > 0).sum()):
         yield (
-            f"the sum counts {many} row{'s' * (many > 1)} by the mean, up to {above.max():.1%} above those shown, "
-            "which are middles: an op may take much longer than its middle, and only a little less."
+            f"the sum uses the mean of {many} row{'s' * (many > 1)}, up to {above.max():.1%} above the median "
+            "shown: times may be far above the median, but only slightly below."
         )
 
 
@@ -147,9 +147,9 @@ def predict_ops(
     given = [name for name in ops.columns if name not in replaced]
     order = [*given, *(name for name in timed.columns if name not in given)]
     if unknown:
-        messages = (*messages, f"{', '.join(map(str, unknown))}: no column of ours; kept as it stands, not read.")
+        messages = (*messages, f"{', '.join(map(str, unknown))}: unknown; kept unchanged and ignored.")
     if replaced:
-        messages = (*messages, f"{', '.join(replaced)}: made anew; what the table had is replaced.")
+        messages = (*messages, f"{', '.join(replaced)}: recomputed; the values of the table are replaced.")
     timed = timed.assign(**{name: ops[name] for name in unknown})[order]
     messages = (*messages, *_sum_notes(timed, interval), *verdict_on(machine))
     return Prediction(timed, machine, interval, messages, where)
@@ -220,7 +220,7 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
     use = step_memory(model, estimate.sizes)
     if use is None:
         raise FomkitError(
-            estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."
+            estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it again."
         )
     moments = _shown_moments(use.live_byte)
     roles = use.over_time().iloc[moments]

@@ -58,7 +58,7 @@ def _check_size(name: str, value: object) -> None:
 def check_nodes(nodes: object, also: str = "") -> None:
     """Raise unless `nodes` is a valid number of nodes; `also`: text for the message on what else is accepted."""
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= HUGE:
-        what = f"{nodes!r:.40} is no number of nodes. Give a whole number, 1 to {HUGE:g}{also}."
+        what = f"{nodes!r:.40} is not a number of nodes. Give a whole number, 1 to {HUGE:g}{also}."
         raise FomkitError("nodes", what)
 
 
@@ -124,9 +124,9 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
             continue
         option = f"--batch {value}" if name == "batch" else f"--set {name}={value}"
         if value < 1:
-            raise FomkitError(model.name, f"{option} makes no step. Give 1 or more.")
+            raise FomkitError(model.name, f"{option} is not possible. Give 1 or more.")
         if name != "batch" and name not in sizes:
-            raise FomkitError(model.name, f"{option}: {name!r} is not a size of it. {nearest_names(name, sizes)}")
+            raise FomkitError(model.name, f"{option}: {name!r} is none of its sizes. {nearest_names(name, sizes)}")
         if name not in cached(model.ops, None, "sizes", partial(sizes_used, model.ops)):
             known = f"{name} {sizes.get(name, 'unknown')}"
             raise FomkitError(
@@ -205,7 +205,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     """Return a machine with other parameter values, each of which keeps its relative spread.
 
     Every op keeps its utilisation on the machine as built: the time of its launches changes with the launch cost,
-    the rest with its roofline (`fomkit.prediction.donors.factor`). Measured times become transferred times.
+    the rest with its roofline (`fomkit.prediction.donors.time_ratio`). Measured times become transferred times.
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
     (`Machine.parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`);

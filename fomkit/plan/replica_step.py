@@ -19,7 +19,7 @@ from fomkit.core.model import OF_SIZES, Data, ModelProfile
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
+from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, of_traffic, step_coverage, unhidden
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory
@@ -36,7 +36,7 @@ _OF_CONFIG = (
     "its config.json has blocks that are not split here: unequal ones, or with latent attention, norms of queries "
     "and keys, biases, a window or learnt positions"
 )
-_OF_TRACE = "its profile is a trace, which does not say what may be split"
+_OF_TRACE = "its profile is a trace, which does not state what can be split"
 
 
 def _check_replicable(model: ModelProfile, layout: Layout) -> None:
@@ -57,7 +57,7 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
         if getattr(layout, name) != getattr(plain, name):
             what = "of a config.json" if by_sizes else "a trace"
             raise FomkitError(
-                model.name, f"is {what}, of which {name} is not modelled. Give a transformer by its sizes "
+                model.name, f"is {what}, for which {name} is not modelled. Give a transformer by its sizes "
                 "(docs/parallel.md), or leave it out.",
             )  # fmt: skip
 
@@ -141,7 +141,7 @@ class ReplicaStep:
         if (shared := next((count for count in known if count is not None), None)) is None:
             raise FomkitError(
                 self.model.name,
-                "does not say how many parameters it has, so nobody knows what replicas send. Add 'parameters'.",
+                "its number of parameters is not stated, so the traffic of replicas is unknown. Add 'parameters'.",
             )
         return 4.0 * shared
 
@@ -182,7 +182,7 @@ class ReplicaStep:
         """Return the waits of norms over all replicas: a gather forward and a sum backward for each norm."""
         layers = self.model.layers
         if not self.layout.sync_norm:
-            return bare(Exchange(Span.exact(0.0, self.level), "measured"))
+            return unhidden(Exchange(Span.exact(0.0, self.level), "measured"))
         found = None if layers is None else layers[layers["layer"].isin(NORMS)]
         if found is None or found.empty:
             raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave sync_norm out.")
@@ -192,7 +192,7 @@ class ReplicaStep:
             byte = NORM_BYTE * (2 * channels + 1) * group.ranks
             gather = network.exchange("all_gather", byte, group, self._inner_algorithm)
             total = network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
-            times.append(add_waits([bare(gather), bare(total)]).scaled(count))
+            times.append(add_waits([unhidden(gather), unhidden(total)]).scaled(count))
         return add_waits(times)
 
     @property

@@ -95,7 +95,7 @@ def left_out_note(share: float) -> str:
     """Return a note that a run uses fewer samples than its model states; "" for a share too small to matter."""
     if share <= LEFT_OUT_NOTABLE:
         return ""
-    return f"{share:.0%} of an epoch's samples fill no batch and are left out: a run is so much less work"
+    return f"{share:.0%} of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
 
 
 def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> list[str]:
@@ -103,7 +103,7 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
     if run.run_s is None:
         return []
     changed = [name for name in model.resized(sizes) if name != "batch"]
-    resized_note = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
+    resized_note = f"a run has the same number of samples at any {', '.join(changed)}, although their sizes differ"
     partial = "the partial last batch is priced as a full step"
     return [
         *[resized_note] * bool(changed),
@@ -119,14 +119,14 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
     Raises FomkitError when the profile states another value: its measured runs and its suites refer to that value.
     """
     if unit and not (unit.strip() and unit.isprintable()):
-        raise FomkitError("unit", f"is {unit!r}. Say what one run makes, for example 'trained model'.")
+        raise FomkitError("unit", f"is {unit!r}. State what one run produces, for example 'trained model'.")
     known = {"epochs": model.run.epochs, "samples": model.data.train_samples,
              "unit": None if model.unit == Unit() else model.unit.name}  # fmt: skip
     requested = {"epochs": epochs, "samples": samples, "unit": unit or None}
     for name, given in requested.items():
         if known[name] is not None and given not in (None, known[name]):
-            other = "Its profile, or a line of a suite, is where to change it"
-            what = f"is {given!r}, and {model.name} says {known[name]!r} itself. Leave `{name}` out. {other}."
+            other = "To change it, edit the profile or a line of a suite"
+            what = f"is {given!r}, but {model.name} states {known[name]!r}. Leave `{name}` out. {other}."
             raise FomkitError(name, what)
     new = {name: given for name, given in requested.items() if given is not None and known[name] is None}
     if not new:
@@ -141,7 +141,7 @@ def no_run(model: ModelProfile) -> str:
     """Return a message on what a profile lacks for a run; "" where it lacks nothing."""
     facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
     lacking = [name for name, value in facts.items() if value is None]
-    return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
+    return f"{model.name} does not state {' and '.join(lacking)}" if lacking else ""
 
 
 def roll_up_run(
@@ -196,8 +196,8 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
         covers = f"batch {known[0]:,} only" if len(known) == 1 else f"batches {known[0]:,} to {known[-1]:,}"
         raise FomkitError(
             curve.where,
-            f"covers {covers}, and the batch is {batch:,}. Nothing is extrapolated: measure the epochs there and "
-            "add the row, or take a batch that it covers.",
+            f"covers {covers}, but the batch is {batch:,}. Epochs are not extrapolated: measure them at this "
+            "batch and add the row, or choose a batch that it covers.",
         )
     if batch in curve.epochs:
         return at_level(curve.epochs[batch], level)
@@ -227,8 +227,8 @@ def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     if needed > 1:
         raise FomkitError(
             f"{model.name} on {machine.name}",
-            f"its run takes {needed} devices (run.devices_per_run), and this is of a step on one, without what "
-            "they send each other. Ask 'fomkit estimate', 'fomkit cost' or 'fomkit scaling', or set "
+            f"its run uses {needed} devices (run.devices_per_run), but this result is for one device without "
+            "communication. Use 'fomkit estimate', 'fomkit cost' or 'fomkit scaling', or set "
             "run.devices_per_run to 1.",
         )
     return machine.devices(scope)

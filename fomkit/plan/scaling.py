@@ -166,7 +166,7 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
         raise FomkitError(model.name, "has no batch norm. Leave sync_norm out.")
     if options.precision not in _FORMATS:
         raise FomkitError(
-            model.name, f"precision {options.precision} is not modelled for it. Take bf16, {', '.join(_LOW)}, or "
+            model.name, f"precision {options.precision} is not modelled for it. Use bf16, {', '.join(_LOW)}, or "
             "mixed for fp16.",
         )  # fmt: skip
     low = options.precision if options.precision in _LOW else ""
@@ -258,17 +258,15 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     """
     given: Sequence[object] = spec.nodes  # a notebook may pass any objects
     if not given:
-        raise FomkitError("nodes", "are none. Give one number of nodes or more.")
+        raise FomkitError("nodes", "are missing. Give at least one number of nodes.")
     for nodes in given:
         check_nodes(nodes)
     choose_sizes(model, spec.options.wanted_sizes)
     batch = spec.options.batch or model.batch
     if batch is None:
-        raise FomkitError(model.name, "does not say its batch. Give --batch.")
+        raise FomkitError(model.name, "its batch is not stated. Give --batch.")
     if machine.device.capacity_byte is None and not machine.device.peaks and not len(machine.timings):
-        raise FomkitError(
-            machine.name, "says nothing of its devices. Name the profile of the device it is built of."
-        )
+        raise FomkitError(machine.name, "its profile describes no device. Name the profile of its device.")
     stepper = stepper_of(model, machine, spec.layout, spec.options)
     network = Network(machine, spec.layout.channel, spec.options.interval)
     curves = tuple(_curve(spec, mode, stepper, network, batch) for mode in spec.modes)
@@ -277,7 +275,7 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     return Scaling(model, machine, spec, network, stepper, curves, batch)
 
 
-def with_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
+def with_user_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
     """Return a machine with the user's links, before those of its profile, and the user's devices per node."""
     devices = node_devices or machine.node_devices
     return replace(machine, links=(*links, *machine.links), node_devices=devices)
@@ -328,9 +326,7 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
 
 LAYERS = 10
 """Number of layers listed: those that need most bandwidth."""
-NOT_OF_EXPERTS = (
-    "least bandwidth: not given where replicas share experts, since they do not hold the same gradients"
-)
+NOT_OF_EXPERTS = "least bandwidth: not given where replicas share experts, because their gradients differ"
 
 
 def _needed_rate(taken_s: Callable[[str, float], float], room: Span) -> Needed:

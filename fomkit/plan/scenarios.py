@@ -21,7 +21,7 @@ from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
-from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
+from fomkit.plan.memory_of import with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
@@ -72,12 +72,10 @@ def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -
     for name in table.columns if len(table) else ():
         values = table[name].to_numpy(np.float64)
         if not np.isfinite(values).all():
-            raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
+            raise FomkitError("scenarios", f"{name} has missing or infinite values. Correct them.")
         if name in step_terms:
             if not values.min() >= 0:
-                raise FomkitError(
-                    "scenarios", f"{name} is {values.min():g}. Expected a number that is not below 0."
-                )
+                raise FomkitError("scenarios", f"{name} is {values.min():g}. Expected 0 or more.")
             continue
         if name in changes:
             machine.check_parameter(name, float(values.min()))
@@ -144,7 +142,7 @@ def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
 def _relative_times(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
-    It equals `fomkit.prediction.donors.factor`; all scenarios of a shape share the floors but for their rates.
+    It equals `fomkit.prediction.donors.time_ratio`; all scenarios of a shape share the floors but for their rates.
     """
     launch = study.machine.device.launch_s
     share = here.launched
@@ -239,7 +237,7 @@ def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
     """Compute once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
     check_work(model.ops, model.name)
-    given, model = with_host(machine, model), updated_as_there(model, machine)
+    given, model = with_host(machine, model), with_device_update(model, machine)
     machine = prepared(given)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
@@ -305,7 +303,7 @@ def _one_by_one(
         yield pd.DataFrame([ends], [place], list(RESULTS)).assign(shared=one.step.shared, basis=one.basis)
 
 
-def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
+def join_results(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
     """Join the results of all blocks to their table, in its order; see `scenarios`."""
     found = list(blocks)
     if not found:
@@ -397,16 +395,16 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """
     known = columns_of(study.model, study.given)
     if unknown := [str(name) for name in table.columns if name not in known]:
-        raise FomkitError(unknown[0], f"is no column of a scenario. {nearest_parameter(unknown[0], known)}")
+        raise FomkitError(unknown[0], f"is not a column of a scenario. {nearest_parameter(unknown[0], known)}")
     return _where_possible(study, table)
 
 
 def _where_possible(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Estimate all scenarios; halve the table until only those that fail are left without figures."""
     try:
-        return in_order(blocks_of(study, table), table).assign(why="")
+        return join_results(blocks_of(study, table), table).assign(why="")
     except FomkitError as error:
         if len(table) == 1:
-            return in_order((), table).assign(basis="", why=str(error))
+            return join_results((), table).assign(basis="", why=str(error))
         half = len(table) // 2  # at least one scenario fails; the others may not
         return pd.concat([_where_possible(study, part) for part in (table.iloc[:half], table.iloc[half:])])

@@ -85,7 +85,7 @@ class SizedOps:
     @cached_property
     def _calls(self) -> list[int]:
         """The rows that are library calls."""
-        return np.flatnonzero(self.columns.text("piece").are(CALL)).tolist()
+        return np.flatnonzero(self.columns.text("piece").is_in(CALL)).tolist()
 
     def at(self, sizes: Sizes) -> Rows:
         """Size and check the rows at all sizes (u) and compute their costs; the sizes of a row are adjacent."""

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, latest
+from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import ModelProfile
 from fomkit.ops.columns import alike
@@ -32,7 +32,7 @@ INPUT = "input"
 
 HOST_OP_S = Fact(
     51e-6, 44e-6, 67e-6, "assumed",
-    "layers that wait for their host, of Megatron-DeepSpeed on a host of A100 (vTrain)",
+    "layers of Megatron-DeepSpeed that wait for the host of an A100 (vTrain)",
 )  # fmt: skip
 """Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).
 
@@ -230,11 +230,11 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     width, family = seconds.shape[2], first + ops.sources
     families, share = _sum_cells(family, width), shares[family]
     same = _sum_cells(ops.same[:, None], width) if distinct < len(ops.same) else None
-    value, common, squares, alike, apart = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
+    value, common, squares, common_root, own_root = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
-        alone = apart * sides
+        alone = own_root * sides
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, distinct, alone)
-        common.append(_squared_sums(families, len(shares), alike * sides))
+        common.append(_squared_sums(families, len(shares), common_root * sides))
         squares.append(common[-1] + own)
     below, above = squares
     for less, more in use_widths(ops.kinds, seconds[0], ops.of_table, uses, level):
@@ -304,7 +304,7 @@ class Terms(NamedTuple):
     def wall(self, device_s: Span) -> Span:
         """Return the longest of device, host and input, plus the overheads."""
         known = [span for span in (device_s, self.host_s, self.input_s) if span is not None]
-        return add_common([latest(known), self.extra_s])
+        return add_common([longest_of(known), self.extra_s])
 
 
 def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:

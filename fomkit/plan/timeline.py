@@ -25,7 +25,7 @@ from fomkit.plan.options import Options
 SCHEMA = "fomkit/timeline/1"
 PROCESS, STEP_TRACK = 1, 1
 NANOSECONDS = 1e9
-_IN_ORDER, _NO_ORDER = "as traced", "unknown: each op stands once, with all its executions"
+_IN_ORDER, _NO_ORDER = "as traced", "unknown: each op is listed once, with all its executions"
 
 
 def _microseconds(nanoseconds: int) -> float:
@@ -114,18 +114,18 @@ def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
     """Return the memory in use at each id of the order and a note; None and the reason where it is unknown."""
     model = estimated.model
     if model.order is None:
-        return None, "unknown: nobody recorded the order of the ops"
+        return None, "unknown: the profile has no op order"
     if not can_follow(model, estimated.sizes):
         return (
             None,
-            f"unknown: the order holds for the traced {', '.join(sorted(model.resized(estimated.sizes)))} only",
+            f"unknown: the order is valid for the traced {', '.join(sorted(model.resized(estimated.sizes)))} only",
         )
     followed = in_formats(model, estimated.sizes, estimated.formats)
     if followed is None:
         return None, "unknown: it was traced in other number formats"
     use = step_memory(followed, estimated.sizes)
     kept = "as traced" if followed is model else f"of {estimated.formats.name}"
-    return None if use is None else use.live_byte, f"as the allocator gives it out, number formats {kept}"
+    return None if use is None else use.live_byte, f"as allocated, number formats {kept}"
 
 
 def _memory(live: NDArray[np.float64], found: Sequence[Execution], ends: Sequence[int]) -> Iterator[Event]:

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, add_independent, latest
+from fomkit.core.interval import Span, add_common, add_independent, longest_of
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile, Transformer
@@ -32,7 +32,7 @@ PLANS = 8
 EXCLUDES = ("input",)
 """Terms that a step by sizes excludes where the machine states no time for its input."""
 NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
-HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
+HOST_WAITED = "the device waits for its host, which needs {host} per op ({source})"
 
 
 class TransformerStep:
@@ -42,7 +42,7 @@ class TransformerStep:
         self, model: ModelProfile, machine: Machine, layout: Layout, network: Network, dtype: str, low: str = ""
     ) -> None:
         if model.transformer is None:
-            raise FomkitError(model.name, "is no transformer by its sizes. Give it a 'transformer' block.")
+            raise FomkitError(model.name, "is not described by transformer sizes. Add a 'transformer' block.")
         self.shape: Transformer = model.transformer
         self.machine, self.layout, self.level, self.notes = machine, layout, network.level, model.caveats
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
@@ -60,8 +60,8 @@ class TransformerStep:
         check_experts(model.name, self.shape, layout.expert)
         if layout.attention_peak_fraction is not None and self.shape.attention != "fused":
             raise FomkitError(
-                model.name, "has unfused attention, of which attention_peak_fraction says nothing. Leave it out, "
-                "or make the model with 'attention: fused'.",
+                model.name, "has unfused attention, which attention_peak_fraction does not affect. Leave it "
+                            "out, or make the model with 'attention: fused'.",
             )  # fmt: skip
 
     def on(self, machine: Machine) -> TransformerStep:
@@ -92,7 +92,7 @@ class TransformerStep:
         """
         layout = self.layout
         if layout.pipeline == 1:
-            return step.bare(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
+            return step.unhidden(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
         byte = self.plan.stream_byte(samples)
         far = self.network.node_devices <= layout.tensor * replicas
         sent = self.network.send(byte / layout.tensor, "system" if far else "node")
@@ -100,7 +100,7 @@ class TransformerStep:
         if not layout.sequence and layout.tensor > 1:
             one.append(self.network.exchange("all_gather", byte, self.network.group(layout.tensor)))
         times = 2 * layout.interleave
-        return step.add_waits(map(step.bare, one)).scaled(times), times * byte / layout.tensor
+        return step.add_waits(map(step.unhidden, one)).scaled(times), times * byte / layout.tensor
 
     def _device_parameters(self) -> tuple[float, float]:
         """Return the parameters of the device that has most, and how many of them are in shared experts.
@@ -209,14 +209,14 @@ class TransformerStep:
         stretch = piped / (count * totals[slowest])
         (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
         work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
-        tied = step.bare(self._tied_words(replicas))
+        tied = step.unhidden(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
         compute = add_common([work, update])
         beside = terms_beside(0.0, self.machine, compute)
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
-        wall = add_common([wall if beside.input_s is None else latest([wall, beside.input_s]), beside.extra_s])
+        wall = add_common([wall if beside.input_s is None else longest_of([wall, beside.input_s]), beside.extra_s])
         covered = _shares(stages[slowest], count, update_sources, self.plan.host_op_s.basis)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,

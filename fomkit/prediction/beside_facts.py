@@ -131,7 +131,7 @@ def with_vectors(
     def evidence(place: int) -> str:
         if place not in places:
             return found.evidence(place)
-        words = f"as products of a matrix and a vector by {share[place]:.0%}: {from_rates.evidence(places[place])}"
+        words = f"{share[place]:.0%} of the weight as matrix-vector products: {from_rates.evidence(places[place])}"
         return f"{words}; {found.evidence(place)}"
 
     return Answers(rows.index, times, source, bound, evidence)
@@ -276,7 +276,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         if place not in places:
             return words
         number = places[place]
-        return f"{words}; by {share[place]:.0%} {offset[number]:.2g} × {here.evidence(number)}"
+        return f"{words}; {share[place]:.0%} of the weight: {offset[number]:.2g} × {here.evidence(number)}"
 
     return Answers(found.index, times, found.source, found.limit, evidence)
 
@@ -327,7 +327,7 @@ def with_growth(
             return found.evidence(place)
         number = places[place]
         words = (
-            f"by {share[place]:.0%} {np.exp(growth[number]):.3g} × what products of the largest timed sides take"
+            f"{share[place]:.0%} of the weight: {np.exp(growth[number]):.3g} × products of the largest timed sides"
         )
         return f"{words}, {known.evidence(number)}"
 

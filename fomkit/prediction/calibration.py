@@ -163,7 +163,7 @@ def fit_hyper(
         return minimize(loss, inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
 
     found = search(start)
-    # A round without one of the named ops (`told_apart`) has fewer features.
+    # A round without one of the named ops (`named_op_features`) has fewer features.
     tried = [np.log([*one.length, one.variance, one.noise]) for one in beside if len(one.length) == count]
     values_beside = [loss(logged)[0] for logged in tried]
     if tried and min(values_beside) < found.fun - STUCK:
@@ -199,7 +199,7 @@ def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyp
     return _in_seven_digits(weights)
 
 
-def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
+def named_op_features(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
     """Return the named ops, with their inputs, for which a fit has features of their own; none if there is one op.
 
     A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. Timings
@@ -237,7 +237,7 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     view = VIEWS[kind]
     seconds, terms = rows.number("_time_s"), view.terms(rows)
     fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *_no_errors(rows),
-              ops=told_apart(rows, kind))  # fmt: skip
+              ops=named_op_features(rows, kind))  # fmt: skip
     if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
         form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
@@ -245,7 +245,7 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every k-th row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    features, noise = interpolate.see(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
+    features, noise = interpolate.features_of(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
     hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
     # An outlier among products in tiles is one for products of similar sizes too, so these keep their weight.
     if view.waves is None and len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
@@ -298,7 +298,7 @@ def predict_folds(
         fits[number] = fit
         family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
         log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
-        features = interpolate.see(fit, tried, kind, len(known))
+        features = interpolate.features_of(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
     # Errors of the same round do not count: they are of the same shape group, and a query is of another.
@@ -428,7 +428,7 @@ def fit_timings(
     the same fits. Raises FomkitError if flop or byte is missing.
     """
     if not {"flop", "byte"} <= set(timings.columns):
-        raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
+        raise FomkitError("fit_timings", "the timings have no columns flop and byte. Call add_costs first.")
     timings = row_major(timings)
     tables: dict[FamilyName, pd.DataFrame] = {}
     for name, _ in families(timings):

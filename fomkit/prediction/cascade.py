@@ -24,7 +24,7 @@ from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached, item_bytes
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, item_bytes
 from fomkit.prediction.exact import row_major, settle
 from fomkit.prediction.families import VIEWS, same_ops, servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
@@ -54,15 +54,15 @@ class Parts(NamedTuple):
         """Keep the components of those ops whose recurrences all have a time from the machine's own table."""
         timed = np.zeros(len(self.of), bool)
         known = self.at >= 0
-        timed[known] = self.answers.source.are("measured", "interpolated", "extrapolated")[self.at[known]]
-        lacking = self.of[~timed & are(self.rows, "kind", "rnn")]
+        timed[known] = self.answers.source.is_in("measured", "interpolated", "extrapolated")[self.at[known]]
+        lacking = self.of[~timed & is_in(self.rows, "kind", "rnn")]
         kept = np.flatnonzero(estimates.places_of(self.of, lacking) < 0)
         return Parts(self.rows.take(kept), self.of[kept], self.runs[kept], self.answers, self.at[kept])
 
 
 def _parts(rows: Rows, word: str, answers: Answers) -> Parts:
     """Select the components of one sort: library calls or parts."""
-    own = rows.take(are(rows, "piece", word))
+    own = rows.take(is_in(rows, "piece", word))
     of, runs = own.number("of").astype(np.int64), own.number("count")
     return Parts(own, of, runs, answers, estimates.places_of(own.index, answers.index))
 
@@ -96,7 +96,7 @@ def add_up(parts: Parts, wanted: Indices) -> Answers:
     def evidence(place: int) -> str:
         at = int(longest[place])
         text = parts.answers.evidence(int(parts.at[at]))
-        return f"sum of {pieces[place]:g} parts; the longest, {op.at(at)}: {text}"
+        return f"sum of {pieces[place]:g} parts; longest part {op.at(at)}: {text}"
 
     limit = parts.answers.limit.taken(parts.at[longest])
     return Answers(owners[places], total[:, places], Words(weakest, TIME_SOURCES), limit, evidence)
@@ -116,7 +116,9 @@ BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
 one whose forward pass was timed: on one device backward passes took 1 to 1.7 times the time of the fastest."""
 
 
-@estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "pass_name", "backward"))
+@estimates.opened_by(
+    lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "pass_name", "backward")
+)
 def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict the backward pass of attention from its forward pass, where that is one kernel (an `Estimator`).
 
@@ -147,14 +149,14 @@ def _fuses(machine: Machine) -> bool:
 
 
 def _recurrences(rows: Rows, machine: Machine) -> Flags:
-    of_known = are(rows, "kind", "rnn") & are(rows, "cell", *GATES) & are(rows, "pass_name", *FUSED)
+    of_known = is_in(rows, "kind", "rnn") & is_in(rows, "cell", *GATES) & is_in(rows, "pass_name", *FUSED)
     return of_known & servable(rows, "rnn") & _fuses(machine)
 
 
 @estimates.opened_by(_recurrences)
 def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estimator) -> Answers:
     """Predict recurrences that no table has from their products and the launches of a library (an `Estimator`)."""
-    forward, once = (are(rows, "pass_name", name) for name in FUSED[::2])
+    forward, once = (is_in(rows, "pass_name", name) for name in FUSED[::2])
     batch, steps, hidden = (rows.number(name) for name in ("batch", "steps", "hidden_size"))
     cell, runs = rows.text("cell"), np.where(once, 1.0, steps)
     width, rest = hidden * cell.mapped([GATES.get(word, 0.0) for word in cell.words], float), batch * steps / runs
@@ -191,7 +193,7 @@ def _draws_numbers(rows: Rows, machine: Machine) -> Flags:
     """Select untimed ops that draw random numbers, on devices that state their number of processors."""
     timings = machine.timings
     timed = estimates.cached(timings, None, "ops", lambda: frozenset(as_rows(timings).text("op").words))
-    return are(rows, "op", *DRAWS - timed) & (machine.device.units is not None)
+    return is_in(rows, "op", *DRAWS - timed) & (machine.device.units is not None)
 
 
 def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float) -> Answers:
@@ -209,14 +211,14 @@ def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float
     def evidence(place: int) -> str:
         if place not in drawn:
             return found.evidence(place)
-        as_much = f"what moves as much ({found.source.at(place)}, {found.evidence(place)})"
-        return f"{drawn[place]:.2f} × {as_much}, for its random numbers"
+        as_much = f"an op of this traffic ({found.source.at(place)}, {found.evidence(place)})"
+        return f"{drawn[place]:.2f} × {as_much}, with the drawing of random numbers"
 
     source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
     return Answers(found.index, times, source, found.limit, evidence)
 
 
-@estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))
+@estimates.opened_by(lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix"))
 def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
     """Predict attention on a matrix engine that no table has as one kernel, from other machines (an `Estimator`).
 
@@ -320,7 +322,7 @@ def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Ma
     `times`: of ops of these kinds and time sources, with the bounds of normal errors at the level ``interval``.
     """
     alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
-    interpolated = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
+    interpolated = np.flatnonzero(sources.is_in("interpolated") & kinds.is_in(*alone))
     times[0, interpolated] = estimates.means(times[:, interpolated], half_width(interval))
     return times
 
@@ -352,7 +354,7 @@ def price(
         times = as_added(kinds, found.source, found.times, interval)
         return Answers(found.index, times, found.source, found.limit, found.evidence)
 
-    is_op = are(rows, "piece", "")
+    is_op = is_in(rows, "piece", "")
     if is_op.all():
         return name_bounds(rows, counted(_in_turn(rows, machine, interval, (*before, *after))), machine)
     known = _in_turn(rows, machine, interval, before)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_quantity
-from fomkit.prediction.estimates import Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.estimates import Table, as_rows, is_in, numbers, same_texts
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import CACHED_BYTE
 from fomkit.prediction.typical import typical_utilisation
@@ -146,7 +146,7 @@ def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device:
         if not is_own:
             most[at] = UNSTATED_PEAK
     # Attention with a named op may differ: over a window only, it does less work than its sizes say.
-    windowed = are(timings, "kind", "attention") & ~are(timings, "op", "")
+    windowed = is_in(timings, "kind", "attention") & ~is_in(timings, "op", "")
     exchanged = np.array([kind == "collective" for (kind,) in kinds], bool)[kind_of]
     byte = np.where(exchanged, numbers(timings, "message_byte"), numbers(timings, "byte"))
     # What a cache holds is not read from memory; the rest is, at the bandwidth.
@@ -214,7 +214,7 @@ def families_of(timings: Table) -> list[Family]:
     names, numbers_of = same_texts(timings, *_KEY)
     order = np.argsort(numbers_of, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(numbers_of, minlength=len(names)))[:-1])
-    return [Family(name, part) for name, part in zip(names, parts, strict=True)]
+    return [Family(name, part) for name, part in zip(names, parts, strict=False)]  # one empty part if no rows
 
 
 def median(values: Matrix) -> float:
@@ -295,6 +295,8 @@ def best_slips(timings: Table, seen: Claims, families: Families, machine: Machin
     machines (in e-folds), and of the distances of peaks from existing machines. If nothing is ``wrong`` and all
     families are within `BAND` of similar machines, no slip is tried.
     """
+    if not families:
+        return []
     chosen = [some(family.at) for family in families]
     at, ends = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
     utilisation, part = utilisation_at(timings, machine, at), seen.take(at)
@@ -342,15 +344,15 @@ def _least(similar: Sequence[Slip], seen: Claims) -> Slip:
 def words_of(slip: Slip | None, device: Device) -> Words:
     """Write where a slip is, its cause, its size, and the remedy."""
     if slip is None:
-        remedy = "Correct the rows, or leave them out; they may be of other ops, formats or engines than they say."
-        return Words("timings", "timings and facts do not fit, and no single slip explains it", "", remedy)
+        remedy = "Correct or remove the rows; their ops, formats or engines may be wrong."
+        return Words("timings", "timings and facts disagree, and no single mistake explains it", "", remedy)
     factor, unit = max(slip.factor, 1 / slip.factor), _UNITS.get(abs(round(math.log10(slip.factor))), "")
     about = f"about {factor:,.0f} ×"
     if slip.of == "times" and slip.factor < 1:
-        like = f"the times look like {unit}" if unit else "the times are too long"
+        like = f"the times seem to be in {unit}" if unit else "the times are too long"
         return Words("timings", like, f"{about} too long", "Write seconds into time_s.")
     if slip.of == "times":
-        like = f", as if seconds had been taken for {unit}" if unit else ""
+        like = f", as if seconds had been read as {unit}" if unit else ""
         return Words("timings", f"the times are too short{like}", about, "Write seconds into time_s.")
     more = "low" if slip.factor > 1 else "high"
     fact, dimension, field = device.byte_per_s, "byte_per_s", "device.memory.bandwidth"
@@ -367,6 +369,6 @@ def words_of(slip: Slip | None, device: Device) -> Words:
     else:
         name = f"the peak of {shown[0]}" if shown else "the memory bandwidth"
         cause = f"{name}, {stated}, looks too {more}"
-    bits = ", bits for bytes?" if slip.factor == 8 else ""
-    size = f"{about}{bits}: with {likely} the timings fit the other facts"
+    bits = ", bits instead of bytes?" if slip.factor == 8 else ""
+    size = f"{about}{bits}: with {likely} the timings agree with the other facts"
     return Words("facts", cause, size, f"Correct {field}.")

@@ -22,7 +22,7 @@ from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp
-from fomkit.prediction.estimates import Answers, Rows, are, cached, numbers, opened_by, places_of
+from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
@@ -303,7 +303,7 @@ def stated(machine: Machine) -> Machine:
     return replace(machine, timings=rows)
 
 
-def factor(
+def time_ratio(
     time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
 ) -> Matrix:
     """Return the time on the changed machine as a share of the original's.
@@ -335,16 +335,16 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
     launches_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(answers.source.are(ROOFLINE), launches_s, 0.0)
+    starts_s = np.where(answers.source.is_in(ROOFLINE), launches_s, 0.0)
     costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
     changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
-    share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
-    sources = choose_words(answers.source.are(*FROM_TABLE), "transferred", answers.source)
+    share = time_ratio(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
+    sources = choose_words(answers.source.is_in(*FROM_TABLE), "transferred", answers.source)
     launched = launches_s * changed_launch > after.floor_s
     names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
 
     def evidence(place: int) -> str:
-        return f"{share[place]:.3g} × that on {built.name} as built, same utilisation ({answers.evidence(place)})"
+        return f"{share[place]:.3g} × that on {built.name} as built, equal utilisation ({answers.evidence(place)})"
 
     return Answers(answers.index, answers.times * share, sources, names, evidence)
 
@@ -369,13 +369,13 @@ def _group(network: Network, ranks: int, link: str) -> Group | None:
 
 def _words(link: Link) -> str:
     rate, start = format_quantity(link.byte_per_s, "byte_per_s"), format_quantity(link.alpha_s, "time_s", 3)
-    return f"link of tier {link.tier}: {start} a start, {rate} {link.direction}"
+    return f"link of tier {link.tier}: {start} latency, {rate} {link.direction}"
 
 
 def _evidence(collective: str, ranks: int, found: Exchange) -> str:
     known = [_words(link) for link in found.links]
     tiers = {link.tier for link in found.links}
-    known += ["inside a node by its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
+    known += ["inside a node from its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
     return "; ".join([*known, f"{collective} over {ranks} ranks {found.way}"])
 
 
@@ -393,7 +393,7 @@ def _exchange(network: Network, collective: str, message_byte: float, ranks: int
 
 @opened_by(
     lambda rows, machine: (
-        are(rows, "kind", "collective") & are(rows, "collective", *(AROUND if machine.links else ()))
+        is_in(rows, "kind", "collective") & is_in(rows, "collective", *(AROUND if machine.links else ()))
     )
 )
 def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:

@@ -122,11 +122,11 @@ class Rows:
         found = self._columns.text(column)
         return found if self._at is None and self.many == 1 else found.taken(self._of_table)
 
-    def are(self, column: str, *words: str) -> Flags:
+    def is_in(self, column: str, *words: str) -> Flags:
         """Return which rows hold one of some words."""
         if column in self._given:
-            return self.text(column).are(*words)
-        return self._columns.are(column, *words)[self._of_table]
+            return self.text(column).is_in(*words)
+        return self._columns.is_in(column, *words)[self._of_table]
 
     def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
         """Return the distinct combinations of text columns, by first appearance, and each row's number of them."""
@@ -191,9 +191,9 @@ def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
     return rows.number(column) if default != default else rows.filled(column, default)
 
 
-def are(rows: Table, column: str, *words: str) -> Flags:
+def is_in(rows: Table, column: str, *words: str) -> Flags:
     """Return in which rows a text column holds one of some words."""
-    return as_rows(rows).are(column, *words)
+    return as_rows(rows).is_in(column, *words)
 
 
 def places_of(estimate_chosen: Indices, among: Indices) -> Places:
@@ -416,7 +416,7 @@ def means(times: Matrix, reach: float) -> Matrix:
     return np.asarray(times[0] * np.exp(variance / 2), np.float64)
 
 
-def middle(predictions: Matrix, weight: Matrix) -> Matrix:
+def weighted_median(predictions: Matrix, weight: Matrix) -> Matrix:
     """Return the weighted median of the predictions of surfaces (surfaces × q), interpolated between two of them.
 
     `weight` (surfaces,) or (surfaces × q): sums to 1.

@@ -22,7 +22,7 @@ from fomkit.ops.columns import Words, alike, words_of
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Rows, Table, are, numbers
+from fomkit.prediction.estimates import Answers, Rows, Table, is_in, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.rates import own_times
@@ -61,10 +61,10 @@ def row_major(table: Table) -> Table:
     >>> turned[["m", "n", "trans_a", "trans_b"]].values.tolist()
     [[16.0, 1760.0, 0.0, 1.0]]
     """
-    stated = are(table, "kind", "gemm") & are(table, "layout", *PRODUCT_LAYOUTS)
+    stated = is_in(table, "kind", "gemm") & is_in(table, "layout", *PRODUCT_LAYOUTS)
     if not stated.any():
         return table
-    turned = stated & are(table, "layout", COLUMN_MAJOR)
+    turned = stated & is_in(table, "layout", COLUMN_MAJOR)
     if isinstance(table, Rows):
         layout = table.text("layout")
         cleared = words_of(np.where(stated, len(layout.words), layout.codes), (*layout.words, ""))
@@ -105,7 +105,7 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
             found = next((other for other in _alternatives(*pair) if other in known), pair)
         settled.append(found)
         if found != pair:
-            note = f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
+            note = f"no peak or timing for {pair[0]} on the {pair[1]} engine; using {found[0]} on {found[1]}"
             notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), note)
     if not notes:
         return rows, notes
@@ -141,7 +141,7 @@ def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:
 
 def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
     """Select the rows of a kind whose sizes each occur in some timing; cheaper than joining all rows."""
-    at = np.flatnonzero(are(rows, "kind", kind))
+    at = np.flatnonzero(is_in(rows, "kind", kind))
     known = estimates.cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
     for name, values in known.items():
         if not len(at):
@@ -163,7 +163,7 @@ Timing = tuple[int, tuple[Any, ...]]
 
 def _by_op(timings: pd.DataFrame, kind: str, keys: Sequence[str], free: Sequence[str]) -> dict[Any, list[Timing]]:
     known, found = estimates.as_rows(timings), dict[Any, list[Timing]]()
-    places = np.flatnonzero(are(known, "kind", kind))
+    places = np.flatnonzero(is_in(known, "kind", kind))
     rows = known.take(places)
     for place, key, cells in zip(places.tolist(), _cells(rows, keys), _cells(rows, free), strict=True):
         found.setdefault(key, []).append((place, cells))
@@ -180,7 +180,7 @@ def _own_names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
     """Return the ops with timings of their own in a kind bound by traffic; these exclude unnamed timings."""
     if kind not in VIEWS or not VIEWS[kind].any_op:
         return frozenset()
-    return frozenset(estimates.as_rows(timings).take(are(timings, "kind", kind)).text("op").cells()) - {""}
+    return frozenset(estimates.as_rows(timings).take(is_in(timings, "kind", kind)).text("op").cells()) - {""}
 
 
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
@@ -242,12 +242,12 @@ def _source(first: Rows, count: int) -> str:
     text = " ".join(place) or "in the table"
     if count > 1:
         text += f", median of {count}"
-    return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s > 0 else text
+    return f"{text}, less {format_quantity(harness_s, 'time_s')} of harness overhead" if harness_s > 0 else text
 
 
 def is_measured(timings: Table) -> Flags:
     """Return which timings are measured; a row without basis is."""
-    return are(timings, "basis", *MEASURED)
+    return is_in(timings, "basis", *MEASURED)
 
 
 def _stated_basis(known: Rows) -> str:
@@ -313,7 +313,7 @@ def _answers(
     return Answers(rows.index[at], times, Words(stated, ("measured", "assumed")), "measured", evidence)
 
 
-@estimates.opened_by(lambda rows, machine: are(rows, "kind", *estimates.timed_kinds(machine.timings)))
+@estimates.opened_by(lambda rows, machine: is_in(rows, "kind", *estimates.timed_kinds(machine.timings)))
 def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Look each row up in the machine's timings (an `Estimator`).
 

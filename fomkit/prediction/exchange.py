@@ -20,7 +20,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.prediction import links
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.gp import Matrix
-from fomkit.prediction.links import Collective, Ends, Taken
+from fomkit.prediction.links import Collective, Duration, LinkInterval
 
 if TYPE_CHECKING:
     from fomkit.core.job import Algorithm
@@ -88,7 +88,7 @@ def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channe
 
 def table_time(
     timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = ""
-) -> Taken | None:
+) -> Duration | None:
     """Return a collective's time from a table of timings inside a node; None without timings of so many ranks.
 
     Time is linear between two sizes; above the largest its rate applies, below the smallest its time. The interval
@@ -107,10 +107,10 @@ def table_time(
     value = float(np.interp(message_byte, curve.size, np.exp(curve.middle)))
     value *= max(1.0, message_byte / float(curve.size[-1]))
     ends = _log_half_widths((below, above), between=not bool((curve.size == message_byte).any()))
-    return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
+    return Duration(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 
 
-NOTHING = Taken(0.0, 0.0, 0.0, "measured")
+NOTHING = Duration(0.0, 0.0, 0.0, "measured")
 """For one rank; the source is measured, so that it does not change the source of a sum."""
 
 
@@ -156,7 +156,7 @@ class Network:
     level: float = DEFAULT_LEVEL
     _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def ends(self, tier: Tier, message_byte: float) -> Ends:
+    def ends(self, tier: Tier, message_byte: float) -> LinkInterval:
         """Return the link of a tier for a message size, with its interval."""
         return links.ends_of(self._link(tier, message_byte))
 
@@ -193,7 +193,7 @@ class Network:
         if self.machine.node_devices is None:
             raise FomkitError(
                 self.machine.name,
-                "does not say how many devices a node has. Add 'node: {devices: …}', or give --node-devices.",
+                "the number of devices in a node is not stated. Add 'node: {devices: …}', or give --node-devices.",
             )
         return self.machine.node_devices
 
@@ -208,8 +208,8 @@ class Network:
         if joins is not None and devices > joins:
             raise FomkitError(
                 "layout",
-                f"{devices:,} devices are more than the {joins:,} that the links of tier 'system' of "
-                f"{self.machine.name} join. State what joins such groups: --node-devices {joins} "
+                f"{devices:,} devices exceed the {joins:,} that the links of tier 'system' of "
+                f"{self.machine.name} connect. State the link between such groups: --node-devices {joins} "
                 "--link 'system, 5 us, 50 GB/s, each'.",
             )
 
@@ -221,26 +221,26 @@ class Network:
             inner -= 1
         return Group(inner, ranks // inner)
 
-    def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Taken:
+    def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Duration:
         # The messages on a ring are a rank's share.
         return links.around(self._link(tier, message_byte / ranks), collective, message_byte, ranks)
 
-    def _tree(self, message_byte: float, group: Group) -> Taken:
+    def _tree(self, message_byte: float, group: Group) -> Duration:
         link = self._link(group.tier, message_byte)
-        return links.taken_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
+        return links.duration_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
 
-    def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Taken:
+    def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Duration:
         """Predict a collective inside a node: from the machine's own table, else on a ring."""
         if ranks == 1:
             return NOTHING
         found = table_time(self.machine.timings, collective, message_byte, ranks, self.channel)
         if found is not None:
-            return found._replace(way="by the machine's table")
+            return found._replace(way="from the machine's table")
         return self._ring("node", collective, message_byte, ranks)
 
     def _staged(
         self, collective: Collective, message_byte: float, group: Group, *, by_table: bool = True
-    ) -> Taken:
+    ) -> Duration:
         """Predict a collective in stages: between nodes, and inside them by the table or by formulas alone."""
         inside = self._inside if by_table else partial(self._ring, "node")
         outside = self._ring("system", collective, message_byte / group.inner, group.outer)
@@ -251,14 +251,14 @@ class Network:
         way = f"in stages, {group.inner} inside each of {group.outer} nodes"
         return links.total(outside, *found)._replace(way=way)
 
-    def _both_tiers(self, message_byte: float, group: Group) -> Taken:
+    def _both_tiers(self, message_byte: float, group: Group) -> Duration:
         """Predict an all-to-all whose parts inside a node and between nodes run at the same time."""
         outside = self._ring("system", "all_to_all", message_byte, group.outer)
         inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
-        way = f"between nodes and inside them at once, {group.inner} in each of {group.outer}"
+        way = f"between and inside nodes at the same time, {group.inner} in each of {group.outer}"
         return max(outside, inside)._replace(way=way)
 
-    def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:
+    def _best(self, collective: Collective, message_byte: float, group: Group) -> Duration:
         if group.outer == 1:
             return self._inside(collective, message_byte, group.ranks)
         ways = [self._ring("system", collective, message_byte, group.ranks)]
@@ -270,14 +270,16 @@ class Network:
             ways.append(self._both_tiers(message_byte, group))
         return min(ways)
 
-    def _by_name(self, algorithm: Algorithm, collective: Collective, message_byte: float, group: Group) -> Taken:
+    def _by_name(
+        self, algorithm: Algorithm, collective: Collective, message_byte: float, group: Group
+    ) -> Duration:
         if algorithm == "tree" and collective == "all_reduce":
             return self._tree(message_byte, group)
         if algorithm == "hierarchical" and group.outer > 1:
             return self._staged(collective, message_byte, group, by_table=False)
         return self._ring(group.tier, collective, message_byte, group.ranks)
 
-    def _span(self, time: Taken) -> Span:
+    def _span(self, time: Duration) -> Span:
         return at_level(Span(time.value, time.low, time.high, links.DECILES), self.level)
 
     def exchange(
@@ -301,12 +303,12 @@ class Network:
     ) -> Exchange:
         if algorithm == "parameter_server":
             ends = self.ends(group.tier, message_byte)
-            taken = ends.taken(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
+            time = ends.duration(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
         elif algorithm == "auto":
-            taken = self._best(collective, message_byte, group)
+            time = self._best(collective, message_byte, group)
         else:
-            taken = self._by_name(algorithm, collective, message_byte, group)
-        return Exchange(self._span(taken), taken.source, taken.way, taken.links)
+            time = self._by_name(algorithm, collective, message_byte, group)
+        return Exchange(self._span(time), time.source, time.way, time.links)
 
     def collective(
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
@@ -318,4 +320,4 @@ class Network:
     def send(self, message_byte: float, tier: Tier) -> Span:
         """Return the time of one message from a device to another [s]."""
         ends = self.ends(tier, message_byte)
-        return self._span(ends.taken(lambda line: line.alpha_s + message_byte / line.byte_per_s))
+        return self._span(ends.duration(lambda line: line.alpha_s + message_byte / line.byte_per_s))

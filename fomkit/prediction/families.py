@@ -26,8 +26,8 @@ import pandas as pd
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
-from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts, beside
+from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
+from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts, as_columns
 from fomkit.prediction.rates import own_times
 
 
@@ -153,9 +153,9 @@ def conv_features(rows: Table) -> Matrix:
     dilation = log_product(rows, "dilation_d", "dilation_h", "dilation_w")
     odd = [groups, dilation, flag(numbers(rows, "transposed") > 0)]
     # A pass is a product with as many rows as its result has channels.
-    back = are(rows, "pass_name", "backward_input")
+    back = is_in(rows, "pass_name", "backward_input")
     channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
-    return beside([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
+    return as_columns([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
 
 
 def conv_terms(rows: Table) -> Matrix:
@@ -169,10 +169,10 @@ def conv_terms(rows: Table) -> Matrix:
     multiple = CHANNEL_BYTE / tiles.digit_bytes(rows)
     channels = numbers(rows, "in_channels")
     padded = np.ceil(channels / multiple) * multiple / channels
-    terms[:, 1] *= np.where(are(rows, "engine", "matrix"), padded, 1.0)
-    gradient = are(rows, "pass_name", "backward_input", "backward_weight")
+    terms[:, 1] *= np.where(is_in(rows, "engine", "matrix"), padded, 1.0)
+    gradient = is_in(rows, "pass_name", "backward_input", "backward_weight")
     skips = (log_product(rows, *_KERNEL) > 0) & (log_product(rows, *_STRIDE) > 0)
-    slow = (gradient & ~winograd(rows), are(rows, "pass_name", "backward_input") & skips)
+    slow = (gradient & ~winograd(rows), is_in(rows, "pass_name", "backward_input") & skips)
     return np.column_stack([terms, *(np.where(where, terms[:, 1], 0.0) for where in slow)])
 
 
@@ -232,7 +232,7 @@ def _storage(rows: Table) -> list[Matrix]:
 
 def _gemm_features(rows: Table) -> Matrix:
     b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
-    return beside([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
+    return as_columns([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
 
 
 def _sparse_features(rows: Table) -> Matrix:
@@ -241,7 +241,7 @@ def _sparse_features(rows: Table) -> Matrix:
 
 
 def _rnn_features(rows: Table) -> Matrix:
-    cells = [flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
+    cells = [flag(is_in(rows, "cell", cell)) for cell in ("lstm", "gru")]
     return np.column_stack([*log_sizes(rows, "hidden_size", "batch", "steps"), *cells])
 
 
@@ -253,16 +253,16 @@ def _traffic_features(rows: Table) -> Matrix:
 
 def _update_features(rows: Table) -> Matrix:
     numel, tensors = log_sizes(rows, "numel", "tensors")
-    impls = [flag(are(rows, "impl", name)) for name in ("foreach", "fused")]
-    state = flag(~are(rows, "rule", "sgd"))
+    impls = [flag(is_in(rows, "impl", name)) for name in ("foreach", "fused")]
+    state = flag(~is_in(rows, "rule", "sgd"))
     return np.column_stack([numel, numel - tensors, *impls, state])
 
 
 def _collective_features(rows: Table) -> Matrix:
     message, ranks = log_sizes(rows, "message_byte", "ranks")
     # Libraries change their algorithm between two sizes, so neighbouring sizes correlate less.
-    others = [flag(are(rows, "collective", name)) for name in ONE_WAY]
-    return np.column_stack([4 * message, ranks, flag(are(rows, "link", "system")), *others])
+    others = [flag(is_in(rows, "collective", name)) for name in ONE_WAY]
+    return np.column_stack([4 * message, ranks, flag(is_in(rows, "link", "system")), *others])
 
 
 def _collective_terms(rows: Table) -> Matrix:
@@ -271,7 +271,7 @@ def _collective_terms(rows: Table) -> Matrix:
     # depends on the links of so many ranks, so each power of two has a rate; in between, the shares of both are
     # linear in log2(ranks).
     ranks, message = numbers(rows, "ranks"), numbers(rows, "message_byte")
-    steps = np.where(are(rows, "collective", *ONE_WAY), 1.0, 2.0) * (ranks - 1)
+    steps = np.where(is_in(rows, "collective", *ONE_WAY), 1.0, 2.0) * (ranks - 1)
     power = np.minimum(np.log2(ranks), RANK_POWERS[-1])
     share = np.maximum(0.0, 1.0 - np.abs(power[:, None] - RANK_POWERS))
     return np.column_stack([np.ones(len(rows)), steps, (message * steps / ranks)[:, None] * share])
@@ -290,7 +290,7 @@ def _rnn_terms(rows: Table) -> Matrix:
     item_byte = item_bytes(rows)
     in_steps = np.column_stack([steps + 1, numbers(rows, "flop"), steps * weights * item_byte])
     # The gradient of the weights is one product over all steps.
-    at_once = are(rows, "pass_name", "backward_weight")[:, None]
+    at_once = is_in(rows, "pass_name", "backward_weight")[:, None]
     return np.where(at_once, roofline_terms(rows), in_steps)
 
 
@@ -393,7 +393,7 @@ def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
 
 def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     timings = own_times(timings)
-    unnamed = are(timings, "op", "")
+    unnamed = is_in(timings, "op", "")
     chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
     for column, value in zip(FamilyName._fields[:4], name, strict=False):
         if column != "pass_name" or value:

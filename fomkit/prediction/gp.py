@@ -60,7 +60,7 @@ class Posterior(NamedTuple):
 class Precomputed(NamedTuple):
     """Rows of a table prepared for queries.
 
-    `scaled` (n, p): features in lengths; `lifted` (p + 2, n): the same as `apart` requires them.
+    `scaled` (n, p): features in lengths; `lifted` (p + 2, n): the same as `distance_blocks` requires them.
     `target`, `noise` (n,).
     `strips`: inverse of the lower Cholesky factor of the rows' covariance, times the variance, as strips of rows;
       each is stored transposed and only up to the diagonal, beyond which all are 0. None above `LIMIT` rows.
@@ -153,7 +153,7 @@ def precompute(
     return Precomputed(scaled, lifted(scaled), target, noise, hyper, strips, weights)
 
 
-def beside(columns: Sequence[Matrix]) -> Matrix:
+def as_columns(columns: Sequence[Matrix]) -> Matrix:
     """Return columns (n,) as a matrix in which each column is contiguous."""
     return np.array(columns).T
 
@@ -163,7 +163,7 @@ def lifted(scaled: Matrix) -> Matrix:
     return np.concatenate([-2 * scaled.T, (scaled * scaled).sum(1)[None], np.ones((1, len(scaled)))])
 
 
-def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
+def distance_blocks(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
     """Yield the distances from queries (q, p) to rows that are `lifted`, for a block of queries at a time.
 
     Both are in lengths. The next block overwrites the distances.
@@ -217,7 +217,7 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
     rows = min(BLOCK, len(query)) if len(precomputed.weights) else 0
     predict = _exact if precomputed.strips else _local
     memory = np.empty((rows, count)), np.empty((rows, count))
-    for _, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
+    for _, distance in distance_blocks(query / precomputed.hyper.length, precomputed.lifted):
         mean, variance = predict(distance, precomputed, memory)
         yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
 
@@ -318,10 +318,10 @@ def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
         (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
         for part in posterior_parts(precomputed, query, NO_GRID, 1)
     ]
-    return Posterior(*in_order(parts))
+    return Posterior(*concatenate_in_order(parts))
 
 
-def in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
+def concatenate_in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
     """Concatenate the columns of parts in the order of their positions, the first column, which is dropped."""
     if len(parts) == 1:
         return list(parts[0][1:])
@@ -389,7 +389,7 @@ class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, in one matrix.
 
     `length` (p,): of the features.
-    `lifted` (p + 2, n): features in lengths as `apart` requires them: the rows of all surfaces in turn.
+    `lifted` (p + 2, n): features in lengths as `distance_blocks` requires them: the rows of all surfaces in turn.
     `weights` (n, surfaces): the weight of each row times the variance, 0 in the columns of other surfaces.
     `mean` (surfaces, 1).
     `line`: the same for a single feature.
@@ -439,12 +439,12 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
     return side_by_side(found.length, known) if known else None
 
 
-def heights(found: Surfaces, features: Matrix) -> Matrix:
+def surface_values(found: Surfaces, features: Matrix) -> Matrix:
     """Return ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
     if found.line is not None:
         places = np.sqrt(3.0) * features[:, 0] / found.length[0]
         return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)
     predicted = np.empty((len(found.known), len(features)))
-    for block, distance in apart(features / found.length, found.lifted):
+    for block, distance in distance_blocks(features / found.length, found.lifted):
         predicted[:, block] = (correlation(distance) @ found.weights).T
     return np.asarray(predicted + found.mean)

@@ -78,7 +78,7 @@ class Fit(NamedTuple):
     `row_noise` (n + e,): variance of each of all these rows; empty where it is the clock's alone.
     `form`: of many ops on a chip that states its processors (`View.waves`) the fields of `Chip`, then for products
       those of the `Form` that replaces the mean (12,); else empty.
-    `ops`: names and inputs of ops that have a feature of their own (`calibration.told_apart`).
+    `ops`: names and inputs of ops that have a feature of their own (`calibration.named_op_features`).
     `weights` (n,): `gp.Precomputed.weights` of more than `gp.LIMIT` rows; empty where only near rows are used.
     """
 
@@ -146,7 +146,7 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
     return {name: float(known[0]) for name, known in sizes.items() if len(known) and (known == known[0]).all()}
 
 
-def see(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
+def features_of(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
     """Return the features of rows for this fit of so many training rows."""
     return _seen(fit, look_at(rows, kind, row_count), as_rows(rows), kind)
 
@@ -169,7 +169,7 @@ def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
 def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None) -> Family:
     """Prepare a fit for queries; ``rows``: those of ``training``, if their columns have been read."""
     rows = as_rows(training) if rows is None else rows
-    known = see(fit, rows, kind, len(training))
+    known = features_of(fit, rows, kind, len(training))
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
     @cache
@@ -224,7 +224,7 @@ def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
 
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
     """Predict ln(time) of rows; also return the correction that it includes, with its variance."""
-    query = see(family.fit, rows, kind, len(family.training))
+    query = features_of(family.fit, rows, kind, len(family.training))
     correction = gp.posterior(family.fitted, query)
     rows = as_rows(rows)
     log_s = log_mean(family.fit, rows, VIEWS[kind].terms(rows)) + correction.mean
@@ -297,12 +297,12 @@ def _corrected(
         elif scored:
             usual = errors_nearby(to_scored, sizes)
         parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
-    *found, own_nearest, own_distance, typical = gp.in_order(parts)
+    *found, own_nearest, own_distance, typical = gp.concatenate_in_order(parts)
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
 def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
-    """Predict rows by a fit; ``query``: their features (`see`)."""
+    """Predict rows by a fit; ``query``: their features (`features_of`)."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
     spread = _deviation(found, typical, share_of_own=bool(len(fit.spread)))
@@ -313,7 +313,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
 
     def evidence(place: int) -> str:
         words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
-        other = f"; other machines timed an op at distance {anywhere[place]:.2g}"
+        other = f"; another machine has a timing at distance {anywhere[place]:.2g}"
         return words + (other if anywhere[place] < apart[place] else "")
 
     low, high = ends_of(fit, spread, interval)
@@ -328,7 +328,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         return log_mean(family.fit, query, VIEWS["gemm"].terms(query))
 
     def predict(query: Rows) -> Answers:
-        features = see(family.fit, query, "gemm", len(family.training))
+        features = features_of(family.fit, query, "gemm", len(family.training))
         found = _answers(query, "gemm", VIEWS["gemm"].terms(query), features, family, interval)
         found = with_vectors(query, features, found, family, machine, interval)
         found = with_facts(query, found, family, machine, interval)
@@ -361,13 +361,13 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
     if stored["rows_sha256"] != training_key(training, name.kind):
         raise FomkitError(
             machine.name,
-            f"its fit of {name} is of {len(fit.residual)} ops, which are not the {len(training)} that its timings "
-            "have. Fit them anew.",
+            f"its fit of {name} was made from {len(fit.residual)} ops, not from the {len(training)} ops of its "
+            "timings. Fit the timings again.",
         )
-    seen, told = see(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
+    seen, told = features_of(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
     if seen != told:
         raise FomkitError(
-            machine.name, f"its fit of {name} has {told} lengths, and an op has {seen} features. Fit them anew."
+            machine.name, f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit them again."
         )
     return ready(fit, training, name.kind)
 

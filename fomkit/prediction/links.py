@@ -130,7 +130,7 @@ TIERS: tuple[Tier, ...] = ("node", "system")
 """Tiers that collectives use."""
 
 
-class Taken(NamedTuple):
+class Duration(NamedTuple):
     """The time of an exchange and the bounds of its interval [s], its time source, algorithm and links."""
 
     value: float
@@ -141,23 +141,23 @@ class Taken(NamedTuple):
     links: tuple[Link, ...] = ()
 
 
-class Ends(NamedTuple):
+class LinkInterval(NamedTuple):
     """A link at its value and at both bounds of its interval; ``low`` is the fastest."""
 
     value: Line
     low: Line
     high: Line
 
-    def taken(self, formula: Callable[[Line], float]) -> Taken:
+    def duration(self, formula: Callable[[Line], float]) -> Duration:
         """Evaluate a formula at the value and the bounds."""
         value, low, high = map(formula, self)
-        return Taken(value, low, high)
+        return Duration(value, low, high)
 
 
-def total(*parts: Taken) -> Taken:
+def total(*parts: Duration) -> Duration:
     """Add exchanges that follow each other; the source is measured only if all are."""
     measured = all(part.source == "measured" for part in parts)
-    return Taken(
+    return Duration(
         sum(part.value for part in parts), sum(part.low for part in parts), sum(part.high for part in parts),
         "measured" if measured else "alpha_beta",
         links=tuple(dict.fromkeys(link for part in parts for link in part.links)),
@@ -188,10 +188,10 @@ def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
     if not wanted and named:
         raise FomkitError(
             machine.name,
-            f"has links of tier '{tier}' by {len(known)} channels, and none was asked for. Choose one, each with "
-            f"its own figures: --layout channel={named}.",
+            f"has links of tier '{tier}' for {len(known)} channels, and no channel is given. Choose one: "
+            f"--layout channel={named}.",
         )
-    of += f", only of --layout channel={named}" if named else ""
+    of += f", only --layout channel={named}" if named else ""
     raise FomkitError(
         machine.name,
         f"states no link of tier '{tier}'{of}. Add it under 'links', or give "
@@ -246,7 +246,7 @@ def _combined_ends(ratios: tuple[float, float], formula: tuple[float, float] = F
     return (exp(-hypot(log(low), log(formula[0]))) if low > 0 else 0.0), above
 
 
-def ends_of(link: Link) -> Ends:
+def ends_of(link: Link) -> LinkInterval:
     """Return a link with its interval: the formula's, combined with the link's own where it has one.
 
     A packing rate has no interval.
@@ -264,8 +264,8 @@ def ends_of(link: Link) -> Ends:
     below, above = _combined_ends((link.byte_per_s / quick, link.byte_per_s / slow), formula)
     if link.range_byte_per_s is None:
         rates = value.byte_per_s / below, value.byte_per_s / above
-        return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
-    return Ends(
+        return LinkInterval(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
+    return LinkInterval(
         value, _line(link, alphas[0], link.byte_per_s / below), _line(link, alphas[1], link.byte_per_s / above)
     )
 
@@ -290,15 +290,15 @@ def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> L
     return link_for(links, message_byte)
 
 
-def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
+def duration_by(link: Link, way: str, formula: Callable[[Line], float]) -> Duration:
     """Evaluate a formula for an algorithm on a link."""
-    return ends_of(link).taken(formula)._replace(way=way, links=(link,))
+    return ends_of(link).duration(formula)._replace(way=way, links=(link,))
 
 
-def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Taken:
+def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Duration:
     """Predict a collective on a ring of links: stated ones by `pipelined_s`, others by `ring_s`."""
     formula = pipelined_s if is_stated(link) else ring_s
-    return taken_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
+    return duration_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
 
 
 def link_notes(machine: Machine, wanted: str) -> list[str]:
@@ -307,12 +307,12 @@ def link_notes(machine: Machine, wanted: str) -> list[str]:
     for tier in TIERS:
         known = _channels(machine, tier)
         if not wanted and len(known) == 1 and known[0]:
-            found.append(f"links of tier {tier} are those of {known[0]}, the only channel there")
+            found.append(f"links of tier {tier}: using {known[0]}, the only channel stated")
         of = wanted if wanted in known else known[0] if len(known) == 1 else ""
         links = [link for link in machine.links if (link.tier, link.channel) == (tier, of)]
         if sizes := [link.most_byte for link in links if link.most_byte]:
             found.append(
-                f"links of tier {tier} hold for classes of sizes up to {max(sizes):,.0f} byte; beyond them the "
-                "nearest holds"
+                f"links of tier {tier} are stated for messages up to {max(sizes):,.0f} byte; larger ones use "
+                "the nearest class"
             )
     return found

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from fomkit.ops.columns import alike
-from fomkit.prediction.estimates import Answers, Rows, are, numbers
+from fomkit.prediction.estimates import Answers, Rows, is_in, numbers
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 SIDES = ("b", "m", "n", "k")
@@ -87,8 +87,8 @@ def growing_axes(rows: Rows) -> Places:
     Where both gradients have the pass backward, the weights' is the one that reads its first operand transposed.
     """
     b, m, k = map(SIDES.index, GROWING)
-    deep = are(rows, "pass_name", "backward_weight") | (
-        are(rows, "pass_name", "backward") & (numbers(rows, "trans_a") > 0)
+    deep = is_in(rows, "pass_name", "backward_weight") | (
+        is_in(rows, "pass_name", "backward") & (numbers(rows, "trans_a") > 0)
     )
     return np.where(numbers(rows, "b") > 1, b, np.where(deep, k, m))
 
@@ -324,7 +324,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
 
     def evidence(place: int) -> str:
         moved = factor[place] - 1
-        words = f"{moved:+.1%}, so that fewer rows take no longer, as timings show no fall; "
+        words = f"adjusted by {moved:+.1%} so that fewer rows never take longer; "
         return f"{words if abs(moved) > MOVED else ''}{answers.evidence(place)}"
 
     return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)

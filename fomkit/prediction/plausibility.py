@@ -78,7 +78,7 @@ Slow = Sequence[tuple[Family, float]]
 class Verdict(NamedTuple):
     """Text on each impossible timing, by position, and suspicions."""
 
-    why: Mapping[int, str]
+    impossible: Mapping[int, str]
     suspicions: tuple[str, ...] = ()
 
 
@@ -90,7 +90,7 @@ def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str
     """Describe what is wrong with a family: it is slow, or rows of it are impossible."""
     count, own = len(family.at), family.at
     if slow is not None:
-        return f"{family}: {_times(slow)} as long as on like machines"
+        return f"{family}: {_times(slow)} as long as on similar machines"
     fastest, parts = [np.nanmax(one[own], initial=0.0) for one in (seen.compute, seen.traffic, seen.launch)], []
     if fastest[0] > np.nanmin(seen.most_compute[own]):
         parts.append(f"up to {format_number(float(fastest[0]), 3)} × the peak")
@@ -99,8 +99,8 @@ def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str
     if fastest[2] > claims.LAUNCHES:
         parts.append(f"down to 1/{format_number(float(fastest[2]), 3)} of a launch")
     if none := int(np.isnan(seen.seconds[own]).sum()):
-        parts.append(f"{none:,} take no more than their harness adds")
-    return f"{family}: {int(bad[own].sum()):,} of {count:,} timings cannot be, {', '.join(parts)}"
+        parts.append(f"{none:,} do not exceed the overhead of their harness")
+    return f"{family}: {int(bad[own].sum()):,} of {count:,} timings are physically impossible, {', '.join(parts)}"
 
 
 def _finding(found: Sequence[str], slips: Sequence[Slip], machine: Machine) -> tuple[str, str]:
@@ -118,12 +118,12 @@ def _finding(found: Sequence[str], slips: Sequence[Slip], machine: Machine) -> t
 def _reason(seen: Claims, place: int) -> str:
     """Write why one timing is impossible."""
     if math.isnan(seen.seconds[place]):
-        return "is no more than its harness adds"
+        return "does not exceed the overhead of its harness"
     if seen.compute[place] > seen.most_compute[place]:
         return f"implies {format_number(float(seen.compute[place]), 3)} × the peak"
     if seen.traffic[place] > seen.most_traffic[place]:
         return f"implies {format_number(float(seen.traffic[place]), 3)} × the bandwidth"
-    return f"is 1/{format_number(float(seen.launch[place]), 3)} of what its launches take"
+    return f"is 1/{format_number(float(seen.launch[place]), 3)} of the time of its launches"
 
 
 def _named(timings: pd.DataFrame, place: int, why: str) -> str:
@@ -151,7 +151,7 @@ def _without_facts(timings: Table, seen: Claims, families: Families) -> Iterator
         best = float(np.nanmax(flop[own] / seen.seconds[own], initial=0.0))
         if len(own) >= SLOW_FEW and best and not SLOWEST_PRODUCT <= best <= FASTEST_PRODUCT:
             rate = format_quantity(best, "flop_per_s")
-            yield f"{family}: the fastest of {len(own):,} timings reaches {rate}, which no device does"
+            yield f"{family}: the fastest of {len(own):,} timings reaches {rate}, outside the plausible range"
 
 
 def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Families) -> Slow:
@@ -178,7 +178,7 @@ def _odd_rows(timings: Table, seen: Claims, machine: Machine, families: Families
         middle = claims.median(slower[len(looked) :])
         for place, times in zip(looked.tolist(), slower.tolist(), strict=False):
             if times > max(SLOW, SLOW_IN_FAMILY * middle) or times < min(FAST, FAST_IN_FAMILY * middle):
-                yield place, f"is {_times(times)} as long as on like machines, unlike its family"
+                yield place, f"is {_times(times)} as long as on similar machines, unlike its family"
 
 
 def _slow_exchanges(timings: Table, seen: Claims) -> Iterator[str]:
@@ -242,7 +242,7 @@ def _wrong_families(seen: Claims, slow: Slow) -> Iterator[str]:
 def _few_rows(slow: Slow) -> Iterator[tuple[int, str]]:
     """Return the rows of small families that are too slow."""
     for family, times in slow:
-        why = f"is of {family}, {_times(times)} as long as on like machines"
+        why = f"is of {family}, {_times(times)} as long as on similar machines"
         yield from ((place, why) for place in (family.at.tolist() if times > SLOW else ()))
 
 
@@ -251,8 +251,8 @@ def _slow_few(slow: Slow) -> Iterator[str]:
     for family, times in slow:
         if times <= SLOW:
             yield (
-                f"the {len(family.at)} timings of {family} take {_times(times)} as long as on like "
-                "machines; check the unit of time_s"
+                f"the {len(family.at)} timings of {family} take {_times(times)} as long as on similar machines; "
+                "check the unit of time_s"
             )
 
 
@@ -265,8 +265,8 @@ def _above_peak(seen: Claims, families: Families) -> Iterator[str]:
         if family.name[0] == "gemm" and above.any():
             most = format_number(float(seen.compute[own][above].max()), 3)
             yield (
-                f"{family}: {int(above.sum()):,} of {len(family.at):,} products lie above the peak, up to "
-                f"{most} ×: halved times, a peak stated too low, or boost clocks?"
+                f"{family}: {int(above.sum()):,} of {len(family.at):,} products exceed the peak, up to {most} "
+                "×: halved times, a peak stated too low, or boost clocks?"
             )
 
 
@@ -276,7 +276,7 @@ def _different(timings: Table, seen: Claims, machine: Machine, families: Familie
     for family in families:
         middle = claims.median(claims.apart_from_others(timings, seen, machine, claims.some(family.at)))
         if middle > claims.BAND or middle < 1 / claims.BAND:
-            found[f"{family}: {_times(middle)} as long as on like machines"] = abs(math.log(middle))
+            found[f"{family}: {_times(middle)} as long as on similar machines"] = abs(math.log(middle))
     return sorted(found, key=found.__getitem__, reverse=True)
 
 
@@ -292,13 +292,13 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(
-            f"a memory of {format_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read "
-            f"once in {format_quantity(fill_s, 'time_s')}, shipped machines take 19 ms to 0.3 s; check the units "
-            "of memory.capacity and memory.bandwidth"
+            f"a memory of {format_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read once "
+            f"in {format_quantity(fill_s, 'time_s')} (shipped machines: 19 ms to 0.3 s); check the units of "
+            "memory.capacity and memory.bandwidth"
         )
     if launch_s and not _LAUNCH_S[0] <= launch_s <= _LAUNCH_S[1]:
         shown = format_quantity(launch_s, "time_s")
-        messages.append(f"a launch of {shown} is unlike any machine's, which take 1 to 50 us; check launch.per_op")
+        messages.append(f"a launch of {shown} is implausible (machines take 1 to 50 us); check launch.per_op")
     return tuple(messages)
 
 
@@ -352,8 +352,8 @@ def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: boo
         more, less = ("low", "high") if by < 0 else ("high", "low")
         text = (
             f"the peak of {peak.dtype} on the {peak.engine} engine, {stated}, is {ridge} flop a byte of the "
-            f"memory's {shown}; shipped machines have {reference} there, so it looks too {more}, or the bandwidth "
-            f"too {less}; check the units of both"
+            f"memory's {shown}; shipped machines have {reference} there, so the peak looks too {more}, or the "
+            f"bandwidth too {less}; check the units of both"
         )
         if refuse and abs(by) > _IMPOSSIBLE_RIDGE:
             raise FomkitError(f"{name}: facts", f"{text}. Correct device.peak or device.memory.bandwidth.")

@@ -28,8 +28,8 @@ from fomkit.prediction.estimates import (
     Answers,
     Rows,
     Table,
-    are,
     as_rows,
+    is_in,
     item_bytes,
     numbers,
     places_of,
@@ -38,7 +38,7 @@ from fomkit.prediction.estimates import (
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, kernel_start, rates, value_of
+from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, kernel_start, rates, throttled, value_of
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
@@ -96,7 +96,7 @@ class _Sizes:
         self.positions = batch * np.where(transposed, inside, outside)
         self.wide = np.where(transposed, channels[1], channels[0])
         self.narrow = np.where(transposed, channels[0], channels[1])
-        passes = [are(rows, "pass_name", "forward"), are(rows, "pass_name", "backward_input")]
+        passes = [is_in(rows, "pass_name", "forward"), is_in(rows, "pass_name", "backward_input")]
         self.gathers = np.where(transposed, passes[1], passes[0])
         self.scatters = np.where(transposed, passes[0], passes[1])
         self.byte = item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
@@ -165,22 +165,22 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     reached = floor_s / seconds
     spread = np.where(alone | (sizes.groups > 1), APART_SPREAD, spread_at(np.log(reached)))
     factor = np.exp(op_half_width(interval) * spread)
-    how = ("channel by channel on vector units of", "in tiles as a product on")
+    how = ("channel by channel on the vector units of", "tile model of a product on")
     words = (f"{one} {chip.units:.0f} processors" for one in how)
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
 
 
 def long_norms(rows: Table) -> Flags:
     """Return which norms have rows that do not fit in a processor."""
-    return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
+    return np.asarray(is_in(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
 
 
 def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
     """Return long norms as pointwise ops with the bytes they move, and the factors on the bytes."""
-    times = np.where(are(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
+    times = np.where(is_in(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
     times = np.where(twice, times, 1.0)
     kinds, ops = (choose_words(twice, word, rows.text(name)) for name, word in (("kind", "pointwise"), ("op", "")))
-    # Without a name these rows do not count as kernels that load vectors (`rates.narrower`).
+    # Without a name these rows do not count as kernels that load vectors (`rates.narrow_format_factors`).
     return rows.assign(kind=kinds, op=ops, byte=numbers(rows, "byte") * times), times
 
 
@@ -190,7 +190,7 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
     Convolutions of a matrix engine are computed in tiles where processors and cache are stated.
     """
     rows = as_rows(rows)
-    conv = are(rows, "kind", "conv") & are(rows, "engine", "matrix") & ~are(rows, "pass_name", "backward")
+    conv = is_in(rows, "kind", "conv") & is_in(rows, "engine", "matrix") & ~is_in(rows, "pass_name", "backward")
     twice = long_norms(rows)
     if not (conv | twice).any():
         return typical_utilisation(rows, machine, interval)
@@ -210,7 +210,7 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
         ends[:, rest] = got.value, got.low, got.high
         sources[rest], started[rest] = got.source, got.started
     ends[:, twice] = significant(ends[:, twice] / times[twice])
-    sources[twice] += ", its rows read twice"
+    sources[twice] += ", with rows read twice"
     return TypicalUtilisations(ends[0], ends[1], ends[2], sources, started)
 
 
@@ -221,7 +221,7 @@ def _evidence(
     if known.flop_per_s is None:
         words.append("no peak known, traffic only")
     if launch is None:
-        words.append("launch cost unknown, left out")
+        words.append("launch cost unknown, excluded")
     elif starts:
         words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {format_quantity(start_s, 'time_s', 2)}")
     return "; ".join(words)
@@ -287,7 +287,7 @@ def _answers(
     rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine, interval: float
 ) -> Answers:
     times, launch = _times(rows, found, utilisation, machine), machine.device.launch_s
-    products = are(rows, "kind", "gemm")
+    products = is_in(rows, "kind", "gemm")
     for stepped in (False, True):
         at = np.flatnonzero(products & (utilisation.started == stepped))
         if len(at):
@@ -324,7 +324,7 @@ def _faster_of(found: Answers, others: Answers) -> Answers:
     taken = set(less.tolist())
 
     def evidence(place: int) -> str:
-        return f"sooner in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
+        return f"faster in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
 
     return Answers(
         found.index, times, found.source, found.limit.replaced(less, others.limit.taken(at[less])), evidence
@@ -335,7 +335,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone (an `Estimator`).
 
     time = max(flop / peak, byte / bandwidth) / utilisation + visible launch cost (`rates.SHOWN`). The peak is the
-    one that the power limit sustains (`rates.held`). The utilisation is what other, timed machines would reach
+    one that the power limit sustains (`rates.throttled`). The utilisation is what timed machines would reach
     (`typical`); their disagreement and the spread of the facts make the interval. A product takes no longer with a
     smaller batch. Timings of products in tiles include their start, so no launch is added to these. Ops in tf32
     may also run in fp32; they get the shorter of both times.
@@ -343,8 +343,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     Returns the rows for which every rate that their kind needs is known: stated, else fitted to the machine's
     table.
     """
-    rows, machine = as_rows(rows), held(machine)
-    found, wide = _in_format(rows, machine, interval), np.flatnonzero(are(rows, "dtype", "tf32"))
+    rows, machine = as_rows(rows), throttled(machine)
+    found, wide = _in_format(rows, machine, interval), np.flatnonzero(is_in(rows, "dtype", "tf32"))
     if not len(wide):
         return found
     return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
@@ -353,8 +353,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
 """Why a kind is faster than its bounding rate; other kinds exceed the peak by boost clocks, bandwidth by
 caches."""
-LESS_ARITHMETIC = "Winograd or FFT need less arithmetic"
-UNEXPLAINED = "more than boost clocks explain, also"
+LESS_ARITHMETIC = "Winograd or FFT needs less arithmetic"
+UNEXPLAINED = "more than boost clocks explain, even"
 """In DeepBench's training sheets this applies to 20 of 434 convolutions above the peak, all of the P100 in
 fp16."""
 
@@ -367,7 +367,7 @@ AT_MOST: Mapping[str, float] = {
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 BOOST = 1.1
 """Factor by which boost clocks raised matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
-STARTED = "the start of a kernel"
+STARTED = "the launch time of a kernel"
 REACHED = 0.95
 """Highest share of a stated bandwidth that is predicted for a machine without timings: the fastest hundredth of
 each kind on ten timed boards reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any
@@ -381,14 +381,14 @@ _OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> str:
     """Return why a time is this share of the floor; the cheapest algorithm needs the share ``least`` of flop."""
     if bound == "memory" and byte > CACHED_BYTE:
-        return "no cache holds so much; the table or the stated bandwidth is off"
+        return "the data exceed every cache; the table or the stated bandwidth is wrong"
     if kind == "conv" and bound == "compute" and share * BOOST < least:
-        return f"{UNEXPLAINED} by the cheapest algorithm known here, {least:.0%} of the arithmetic"
+        return f"{UNEXPLAINED} with the cheapest known algorithm, {least:.0%} of the arithmetic"
     if bound == "compute" and least < 1:
         return f"{LESS_ARITHMETIC}, down to {least:.0%}"
     reason = REASONS.get((kind, bound), DEFAULT_REASONS[bound])
     if share * BOOST * AT_MOST[reason] < 1:
-        return f"no reason known here gives so much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
+        return f"no known reason explains this much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
     return reason
 
 
@@ -400,16 +400,16 @@ def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matr
     facts alone do not come nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times
     derived from longer kernels take at least a kernel's start, ``start_s`` (3, 1).
     """
-    attention = are(rows, "kind", "attention")
-    experts = are(rows, "kind", "experts") & answers.source.are("roofline")
+    attention = is_in(rows, "kind", "attention")
+    experts = is_in(rows, "kind", "experts") & answers.source.is_in("roofline")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
-    bounded = (are(rows, "kind", "gemm") | attention | experts) & ~answers.source.are("measured") & ~cached
+    bounded = (is_in(rows, "kind", "gemm") | attention | experts) & ~answers.source.is_in("measured") & ~cached
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
-    by_facts = ~found.compute & answers.source.are("roofline")
+    by_facts = ~found.compute & answers.source.is_in("roofline")
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(by_facts, 1.0, BOOST) / skipped, 3, 0)
     least_s[0] = np.where(by_facts, found.floor_s / REACHED, least_s[0])
-    short = answers.source.are("extrapolated", "transferred") & (answers.time_s < start_s[0])
+    short = answers.source.is_in("extrapolated", "transferred") & (answers.time_s < start_s[0])
     return np.maximum(np.where(bounded, least_s, 0.0), np.where(short, start_s, 0.0))
 
 
@@ -431,15 +431,15 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
     names = found.names
     bound = choose_words(starts_s > found.floor_s, "launch", names)
-    of_table = stated & times.source.are(*_OF_A_TABLE)
+    of_table = stated & times.source.is_in(*_OF_A_TABLE)
     below = stated & (seconds[0] < found.floor_s)
 
     def evidence(place: int) -> str:
         message, name = times.evidence(place), names.at(place)
         if lifted[place]:
             floor = f"the {name} floor"
-            less = f"{floor} over {REACHED:.0%}" if not below[place] else f"{floor} less {BOOST - 1:.0%}"
-            message = f"{message}; lifted to {STARTED if seconds[0, place] == start_s[0, 0] else less}"
+            less = f"{floor} divided by {REACHED:.0%}" if not below[place] else f"{floor} minus {BOOST - 1:.0%}"
+            message = f"{message}; raised to {STARTED if seconds[0, place] == start_s[0, 0] else less}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             byte, flop, least_flop = (float(numbers(rows, of)[place]) for of in ("byte", "flop", "least_flop"))

@@ -23,7 +23,7 @@ from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Record, Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Record, Table, as_rows, is_in, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
@@ -73,7 +73,7 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
     )
 
 
-HELD = "held by"
+HELD = "limited by"
 """First words of the source of a rate that a power limit lowers."""
 HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 73e9, 12e-9, 1.5
 """Flop of fp32 per joule in long products of a 12 nm chip, and the exponent with which this falls with the process
@@ -97,7 +97,7 @@ def power_shortfall(machine: Machine) -> float:
     return max(math.log(peak.rate.value / (energy.limit_w.value * per_joule)), 0.0)
 
 
-def held(machine: Machine) -> Machine:
+def throttled(machine: Machine) -> Machine:
     """Return the machine with its fp32 peak lowered to the rate that its power limit sustains, where that is less.
 
     Peaks of its matrix engines stay, because their arithmetic takes less power; their low bounds fall to the same
@@ -113,7 +113,7 @@ def held(machine: Machine) -> Machine:
             rate = stated.value * math.exp(-short)
             ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
             whole = format_quantity(stated.value, "flop_per_s")
-            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole}"))
+            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} (peak {whole})"))
         if peak.engine == "matrix":
             return replace(peak, rate=replace(stated, low=min(stated.low, stated.value * math.exp(-short))))
         return peak
@@ -215,7 +215,7 @@ def same_rates(rows: Table) -> dict[tuple[str, str], Places]:
 
 def bounds(rows: Table, machine: Machine) -> Bounds:
     """Compute the floor of each op of a COSTED table, and the rate that bounds it."""
-    arithmetic = are(rows, "kind", *PRODUCT_KINDS)
+    arithmetic = is_in(rows, "kind", *PRODUCT_KINDS)
     flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
     groups = same_rates(rows)
     if len(groups) == 1:
@@ -292,10 +292,12 @@ _ENGINES = {"positions": 1.0, "activation": 2.0}
 """Element-wise ops for which serving engines have their own kernels, and the fewest inputs of those kernels."""
 BY_NUMBER = 0.5
 """Share of the ratio of widths, in logarithms, by which such kernels take longer. The engines' convolutions (see
-`narrower`) say 0.3 to 1.4, median 0.7; 0.5 was chosen of 0, 0.35, 0.5 and 0.7 on `fomkit validate`'s pieces."""
+`narrow_format_factors`) have 0.3 to 1.4, median 0.7; 0.5 was chosen of 0, 0.35, 0.5, 0.7 on `validate` pieces."""
 
 
-def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[Matrix, Matrix, Matrix]:
+def narrow_format_factors(
+    rows: Table, work: str, timed: Iterable[str], dtype: str
+) -> tuple[Matrix, Matrix, Matrix]:
     """Estimate how much longer ops take in formats narrower than all timed ones: ln of the factor, its spreads.
 
     A kernel that loads 16 bytes at once moves as many byte/s of narrower numbers, as PyTorch's element-wise
@@ -323,10 +325,10 @@ def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[
     ratio, op = math.log(narrowest / ITEM_BYTE[dtype]), as_rows(rows).text("op")
     least = op.mapped([_ENGINES.get(word, math.inf) for word in op.words], float)
     unnamed = op.mapped(["::" not in word for word in op.words], bool)
-    engines = (numbers(rows, "inputs", 1.0) >= least) | (are(rows, "kind", "norm") & unnamed)
-    lookups = are(rows, "kind", "embedding")
+    engines = (numbers(rows, "inputs", 1.0) >= least) | (is_in(rows, "kind", "norm") & unnamed)
+    lookups = is_in(rows, "kind", "embedding")
     share = np.where(lookups, 1.0, np.where(engines, BY_NUMBER, 0.0))
-    by_vectors = are(rows, "kind", "pointwise", "copy") & ~unnamed & ~engines
+    by_vectors = is_in(rows, "kind", "pointwise", "copy") & ~unnamed & ~engines
     longer = np.where(lookups, 1.0, np.where(by_vectors, 0.0, 1 - share))
     return share * ratio, share * ratio, longer * ratio
 
@@ -343,11 +345,11 @@ def result_byte(ops: Table) -> Matrix:
         "backward_input": size("batch") * size("in_channels") * size("depth") * size("height") * size("width"),
         "backward_weight": size("out_channels") * size("in_channels") / size("groups") * kernel,
     }
-    byte = np.where(are(ops, "kind", "gemm"), size("b") * size("m") * size("n") * item, 0.0)
+    byte = np.where(is_in(ops, "kind", "gemm"), size("b") * size("m") * size("n") * item, 0.0)
     for pass_name, numel in conv.items():
-        byte = np.where(are(ops, "kind", "conv") & are(ops, "pass_name", pass_name), numel * item, byte)
+        byte = np.where(is_in(ops, "kind", "conv") & is_in(ops, "pass_name", pass_name), numel * item, byte)
     in_place = op.mapped([word.endswith("_") for word in op.words], bool)
-    written = are(ops, "kind", *_WRITTEN) & ~in_place & ~are(ops, "pass_name", "update")
+    written = is_in(ops, "kind", *_WRITTEN) & ~in_place & ~is_in(ops, "pass_name", "update")
     return np.asarray(np.where(written, numbers(ops, "write_byte"), byte), np.float64)
 
 
@@ -367,6 +369,6 @@ def with_fresh(timed: pd.DataFrame, device: Device) -> pd.DataFrame:
         return timed
     texts = timed["evidence"].astype("str").to_numpy(object).copy()
     for place in np.flatnonzero(extra).tolist():
-        texts[place] = f"{texts[place]}; fresh pages of its result {extra[place]:.3g} s"
+        texts[place] = f"{texts[place]}; plus fresh memory pages of its result {extra[place]:.3g} s"
     times = {name: timed[name] + extra for name in ("time_s", "low_s", "high_s")}
     return timed.assign(**times, evidence=pd.array(texts, "str"))

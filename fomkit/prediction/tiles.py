@@ -30,7 +30,7 @@ from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Table, are, item_bytes, numbers
+from fomkit.prediction.estimates import Table, is_in, item_bytes, numbers
 from fomkit.prediction.gp import (
     SURFACE_NOISE,
     SURFACE_VARIANCE,
@@ -38,8 +38,8 @@ from fomkit.prediction.gp import (
     Matrix,
     Surfaces,
     Texts,
-    apart,
     correlation,
+    distance_blocks,
 )
 
 TILED, TWINS = "tiles", "twins"
@@ -186,7 +186,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     held = (TURNS * weight + other) / chip.cache_byte
     floor_s, by_tiles = np.maximum(compute_s, memory_s), arithmetic_s / compute_s
     features = np.log2(np.column_stack([m * b, n, k, compute_s / memory_s, wave, by_tiles, held, floor_s]))
-    along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & are(rows, "dtype", "fp32")
+    along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & is_in(rows, "dtype", "fp32")
     arithmetic_s = np.where(along, TURNED, 1.0) * arithmetic_s
     return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
 
@@ -242,7 +242,7 @@ def waves(rows: Table, units: float) -> Matrix:
     return np.asarray(np.log2(np.column_stack([counts[:, 0], np.ceil(counts) / counts])), np.float64)
 
 
-def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
+def log_time_over_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
     """Return ln(time by each surface's form / floor) for products on a chip (surfaces × q)."""
     times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
     return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)
@@ -306,7 +306,7 @@ def weighed_by_rows(found: Surfaces, features: Matrix, weight: Matrix) -> Matrix
     """
     starts = np.cumsum([0, *(len(one.rows) for one in found.known[:-1])])
     near = np.empty((len(found.known), len(features)))
-    for block, distance in apart(features / found.length, found.lifted):
+    for block, distance in distance_blocks(features / found.length, found.lifted):
         near[:, block] = correlation(np.minimum.reduceat(distance, starts, 1)).T
     left_open = 1 - near**2 * SURFACE_VARIANCE / (SURFACE_VARIANCE + SURFACE_NOISE)
     each = weight[:, None] / (1 + OPEN_COUNTS * left_open) ** 2

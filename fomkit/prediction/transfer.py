@@ -24,10 +24,10 @@ from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, is_in, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.prior import VECTOR, utilisation_of
-from fomkit.prediction.rates import Bounds, bounds, held
+from fomkit.prediction.rates import Bounds, bounds, throttled
 from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"
@@ -42,7 +42,7 @@ steps, off by a factor of two.
 
 def bound_utilisation(rows: Table, machine: Machine, interval: float) -> tuple[Bounds, TypicalUtilisations, Flags]:
     """Return the floors of ops on a machine, their typical utilisation, and where both are known."""
-    machine = held(machine)
+    machine = throttled(machine)
     utilisation, found = utilisation_of(rows, machine, interval), bounds(rows, machine)
     return found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s)
 
@@ -62,7 +62,7 @@ def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtili
     def evidence(place: int) -> str:
         return (
             f"{ratio[place]:.2g} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)}), "
-            f"the ratio of what is {wanted.source[place]} and {baseline.source[place]}"
+            f"ratio of utilisations: {wanted.source[place]}; {baseline.source[place]}"
         )
 
     return Answers(known.index, times, "transferred", bound, evidence)
@@ -81,7 +81,8 @@ def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
 @estimates.opened_by(
     lambda rows, machine: np.any(
         [
-            are(rows, "kind", *{kind} & estimates.timed_kinds(machine.timings)) & are(rows, "pass_name", *words)
+            is_in(rows, "kind", *{kind} & estimates.timed_kinds(machine.timings))
+            & is_in(rows, "pass_name", *words)
             for kind, words in TRANSFERRED.items()
         ],
         axis=0,
@@ -175,7 +176,7 @@ def _orders(products: Table) -> Matrix:
 
 def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     """Count the timings of each storage order by class, for classes in which every timing states its order."""
-    known = estimates.as_rows(timings).take(are(timings, "kind", "gemm"))
+    known = estimates.as_rows(timings).take(is_in(timings, "kind", "gemm"))
     table: dict[str, dict[float, int]] = {}
     for group, orders in pd.Series(_orders(known)).groupby(_classes(known).cells()):
         # An order that is not stated may be any, so a class with one such timing counts as having all orders.
@@ -234,7 +235,7 @@ def _depth_as_read(products: Rows) -> Matrix:
 
 @estimates.opened_by(
     lambda rows, machine: (
-        are(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
+        is_in(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
         & all(name in machine.timings.columns for name in ("trans_a", "trans_b"))
     )
 )
@@ -261,10 +262,10 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     order, spread = orders[places], spread[places]
 
     def evidence(place: int) -> str:
-        around = "the other way around, " if times[0, place] < known.time_s[place] else ""
+        around = "factors exchanged, " if times[0, place] < known.time_s[place] else ""
         return (
-            f"{around}as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order "
-            f"is not in the table ({known.source.at(place)}, {known.evidence(place)})"
+            f"{around}timed with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}; its own storage "
+            f"order is not in the table ({known.source.at(place)}, {known.evidence(place)})"
         )
 
     return Answers(known.index, widen(times, spread, spread), "transferred", known.limit, evidence)
@@ -297,14 +298,16 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
 def in_another_format(rows: Table, machine: Machine) -> Rows:
     """Return, in the format of its sibling, each row of a matrix engine whose number format has one here."""
     rows, pairs = estimates.as_rows(rows), siblings(machine)
-    chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
+    chosen = rows.take(is_in(rows, "engine", "matrix") & is_in(rows, "dtype", *pairs))
     known = chosen.text("dtype")
     other = [pairs[word].dtype if word in pairs else word for word in known.words]
     like = chosen.assign(dtype=words_of(known.codes, other))
     return like.assign(byte=chosen.number("byte") * estimates.item_bytes(like) / estimates.item_bytes(chosen))
 
 
-@estimates.opened_by(lambda rows, machine: are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine)))
+@estimates.opened_by(
+    lambda rows, machine: is_in(rows, "engine", "matrix") & is_in(rows, "dtype", *siblings(machine))
+)
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict ops of a matrix engine from timings of a similar number format, with a wider interval.
 
@@ -362,7 +365,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio, times = _by_floors(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
-        return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
+        return f"{ratio[place]:.2g} × with unpacked weights ({known.source.at(place)}, {known.evidence(place)})"
 
     return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
 
@@ -380,7 +383,7 @@ def _element_wise(rows: Rows) -> Rows:
 def _copied(rows: Rows, machine: Machine) -> Flags:
     """Select copies that read as well as write, on devices that state their processors: `COPIED` is from GPUs."""
     known = _has_element_wise(machine) and machine.device.units is not None
-    return are(rows, "kind", "copy") & (numbers(rows, "read_byte") > 0) & known
+    return is_in(rows, "kind", "copy") & (numbers(rows, "read_byte") > 0) & known
 
 
 @estimates.opened_by(_copied)
@@ -395,7 +398,7 @@ def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estim
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 
-@estimates.opened_by(lambda rows, machine: are(rows, "kind", "pointwise") & _has_element_wise(machine))
+@estimates.opened_by(lambda rows, machine: is_in(rows, "kind", "pointwise") & _has_element_wise(machine))
 def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes from the machine's own element-wise ops.
 
@@ -408,8 +411,8 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
 
 @estimates.opened_by(
     lambda rows, machine: (
-        are(rows, "kind", *FORWARD_FLOP.keys() & estimates.timed_kinds(machine.timings))
-        & are(rows, "pass_name", *BACKWARD)
+        is_in(rows, "kind", *FORWARD_FLOP.keys() & estimates.timed_kinds(machine.timings))
+        & is_in(rows, "pass_name", *BACKWARD)
     )
 )
 def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:

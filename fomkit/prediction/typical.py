@@ -22,18 +22,18 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, one_word, significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, middle, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, same_texts, weighted_median
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import (
     Flags,
     Matrix,
     Surfaces,
     Texts,
-    heights,
     side_by_side,
+    surface_values,
     surfaces,
 )
-from fomkit.prediction.rates import narrower, rates, value_of
+from fomkit.prediction.rates import narrow_format_factors, rates, value_of
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which a larger ratio of arithmetic to traffic time has no further effect."""
@@ -93,7 +93,7 @@ def _conv(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, steps, hidden = _sizes(rows, "batch", "steps", "hidden_size")
-    cells = [flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
+    cells = [flag(is_in(rows, "cell", cell)) for cell in ("lstm", "gru")]
     shape = [hidden - _log(flop_per_s) / 2, batch, steps, *cells]
     return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
 
@@ -164,7 +164,7 @@ _GROUP = ("kind", "dtype", "engine", "pass_name")
 def by_parts(rows: Table) -> Words:
     """Return the kinds of rows; attention with kernels of its own gets the name of that part (`View.parts`)."""
     kinds = as_rows(rows).text("kind")
-    own = np.flatnonzero(kinds.are("attention"))
+    own = np.flatnonzero(kinds.is_in("attention"))
     parts = tiles.attention_parts(as_rows(rows).take(own)) if len(own) else own
     for part in (tiles.DECODE, tiles.LATENT, "full"):
         if len(at := own[parts == part]):
@@ -256,8 +256,8 @@ def median_and_spread(
     `tiles.weighed_by_rows`. `above` (surfaces × q): ln(time by the surface's form / floor), for surfaces that are
     fitted relative to a form which explains longer times; None for surfaces relative to the floor itself.
     """
-    predictions = heights(found, features) - (0.0 if above is None else above)
-    value = middle(predictions, weight)
+    predictions = surface_values(found, features) - (0.0 if above is None else above)
+    value = weighted_median(predictions, weight)
     each = weight.reshape(len(weight), -1)
     others = 1 / (each**2).sum(0) - 1
     between = (each * (predictions - value) ** 2).sum(0) * others / (others + HEARD)
@@ -343,11 +343,11 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     if found is None:
         return None
     products = tiles.tiled(rows, chip, spare=tiles.spare_of(device, dtype))
-    above = tiles.above_floor(found.found, products, chip)
+    above = tiles.log_time_over_floor(found.found, products, chip)
     value, sigma = median_and_spread(found.found, products.features, found.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
-    return ends, f"in tiles on {stated}, as usual on {found.first} and the like"
+    return ends, f"tile model on {stated}, typical of {found.first} and similar machines"
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
@@ -355,7 +355,7 @@ def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     kind, _, engine, pass_name = group
     if (tables := machine.typical) is None:
         raise FomkitError(
-            machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
+            machine.name, "has no typical utilisations. Call fomkit.profiles.evidence.with_fits first."
         )
     return _closest(tables, machine.excluded, kind, engine, pass_name)
 
@@ -382,12 +382,12 @@ def _of_group(
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
-    like_each = np.array([f"usual for {name} on {one.machine} and the like" for one in found.known], object)
-    source: str | Texts = like_each[weight.argmax(0)]
+    each = np.array([f"typical of {name} on {one.machine} and similar machines" for one in found.known], object)
+    source: str | Texts = each[weight.argmax(0)]
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
-        why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
-        source = f"{source}; {why}, so not by tiles"
-    longer, *spread = narrower(rows, work, (one.dtype for one in found.known), dtype)
+        why = "rows are no multiple of 16 bytes" if machine.device.units else "processors and cache are not stated"
+        source = f"{source}; no tile model: {why}"
+    longer, *spread = narrow_format_factors(rows, work, (one.dtype for one in found.known), dtype)
     faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in spread)  # at 80 % before
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
@@ -418,7 +418,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
     """
     rows = as_rows(rows)
-    if are(rows, "kind", "attention").any():
+    if is_in(rows, "kind", "attention").any():
         rows = rows.assign(kind=by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)

@@ -57,7 +57,7 @@ class CampaignFileRecord(Record):
     notes: list[str] = []
 
 
-_WORK = "needs either 'model', or 'suite' and 'line', which say what runs."
+_WORK = "needs either 'model', or 'suite' and 'line'."
 
 
 def _phase(record: PhaseRecord, where: str) -> Phase:
@@ -67,11 +67,11 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
         raise FomkitError(where, f"phase {record.name!r} {_WORK}")
     job = read_job(record.nodes, record.layout, where)
     if of_line and (conditions.stated() or infers or job is not None):
-        wrong = "is of a suite's line, which fixes how it runs. Leave the conditions out."
+        wrong = "uses a line of a suite, which fixes its conditions. Leave the conditions out."
     elif infers and job is not None:
-        wrong = "is inference, which is priced on one device. Leave nodes and layout out."
+        wrong = "is inference, which is predicted on one device. Leave nodes and layout out."
     elif infers and (conditions.samples is None or conditions.epochs is not None):
-        wrong = "is inference: it needs 'samples', those of one run, and has no epochs."
+        wrong = "is inference: give 'samples' (of one run), and no epochs."
     if wrong:
         raise FomkitError(where, f"phase {record.name!r} {wrong}")
     return Phase(
@@ -89,7 +89,7 @@ def load_campaign(name: str | Path) -> Workflow:
     names = [phase.name for phase in record.phases]
     for index, one in enumerate(names):
         if names.index(one) != index:
-            raise document.error(("phases", index), f"phase {one!r} stands here a second time. Rename it.")
+            raise document.error(("phases", index), f"phase {one!r} is listed twice. Rename one of them.")
     phases = tuple(_phase(one, document.where(("phases", index))) for index, one in enumerate(record.phases))
     return Workflow(record.name, record.title or record.name, phases, tuple(record.notes))
 
@@ -102,7 +102,7 @@ def _span(table: pd.DataFrame, position: int, where: str) -> Span:
     if isnan(low) and isnan(high):
         return Span.exact(value)
     if not low <= value <= high:
-        raise FomkitError(where, "must have low ≤ epochs ≤ high, or neither end. Correct these.")
+        raise FomkitError(where, "must have low ≤ epochs ≤ high, or neither low nor high. Correct these.")
     return Span(value, low, high)
 
 
@@ -118,13 +118,13 @@ def load_epochs(path: Path) -> EpochsToTarget:
     for position, batch in enumerate(table["batch"].astype(int).tolist()):
         where = row_place(str(path), table.index, position)
         if batch in found:
-            raise FomkitError(where, f"batch {batch:,} stands here a second time. Keep one, with its interval.")
+            raise FomkitError(where, f"batch {batch:,} is listed twice. Keep one row, with its interval.")
         for name in ("metric", "target"):
             if table[name].iloc[position] != first[name]:
                 raise FomkitError(
                     where,
-                    f"the {name} is {table[name].iloc[position]}, and above it is {first[name]}. "
-                    "Keep one target to a file.",
+                    f"the {name} is {table[name].iloc[position]}, but {first[name]} in the first row. Give one "
+                    "target per file.",
                 )
         found[batch] = _span(table, position, where)
     sources = "; ".join(dict.fromkeys(table["source"].tolist()))
@@ -173,7 +173,7 @@ def find_profile(name: str) -> Found:
         if suites := _candidates(f"{name}.suite"):
             raise FomkitError(name, f"is a suite, {suites[0]}. 'fomkit fom {name}' rates machines on it.")
         if campaigns := _candidates(f"{name}.campaign"):
-            do = f"'fomkit campaign {name} --target MACHINE' says how long it takes."
+            do = f"'fomkit campaign {name} --target MACHINE' predicts how long it takes."
             raise FomkitError(name, f"is a campaign, {campaigns[0]}. {do}")
         check_one_board(name)
         known = [name for folder in FOLDERS for name in profile_names(folder)]
@@ -186,7 +186,7 @@ def find_profile(name: str) -> Found:
         raise FomkitError(str(path), f"{shown}. Expected {MODEL!r} or {MACHINE!r}.")
     if len(found) > 1:
         listed = ", ".join(f"'{one.path}' (a {one.what})" for one in found)
-        raise FomkitError(name, f"is a model and a machine: {listed}. Give one of these paths.")
+        raise FomkitError(name, f"is both a model and a machine: {listed}. Give one of these paths.")
     return found[0]
 
 

@@ -28,7 +28,7 @@ from fomkit.files.csv import is_number
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
 from fomkit.merit.footprint import Grid
-from fomkit.merit.stack import STATED
+from fomkit.merit.one_off_costs import STATED
 from fomkit.parallel.layout import check_layout, check_split
 from fomkit.parallel.transformer import profile_table
 from fomkit.plan.options import check_nodes
@@ -65,12 +65,12 @@ def parse_price(text: str) -> Price:
     match = _PER.fullmatch(figure)
     rate = parse_money_rate(match[1] if match else figure, where, "the price")
     if match is None:
-        raise FomkitError(where, f"does not say what is paid for: a device, a node or the system. {write}")
+        raise FomkitError(where, f"does not state what the price is for: device, node or system. {write}")
     if match[2] not in get_args(Scope):
-        raise FomkitError(where, f"{match[2]!r} is nothing to pay for. {nearest_names(match[2], get_args(Scope))}")
+        raise FomkitError(where, f"{match[2]!r} has no price. {nearest_names(match[2], get_args(Scope))}")
     if not rest:
         raise FomkitError(where, f"has no date; prices change. {write}")
-    low, high = (parse_money_rate(end, where, "its end") for end in ends) if ends else (rate, rate)
+    low, high = (parse_money_rate(end, where, "low or high") for end in ends) if ends else (rate, rate)
     check_price(where, (low, rate, high))
     day, source = check_day(rest[0], where), ", ".join(rest[1:]) or STATED
     return Price(Fact(rate[0], low[0], high[0], "assumed", source), rate[1], cast("Scope", match[2]), day)
@@ -82,13 +82,11 @@ def _fact(text: str, option: str, example: str, parse: Callable[[str, str], floa
     value = parse(figure, where)
     low, high = (parse(end, where) for end in ends) if ends else (value, value)
     if not rest or not "".join(rest):
-        raise FomkitError(where, f"does not say where it is from. Write, for example, {option} '{example}'.")
+        raise FomkitError(where, f"has no source. Write, for example, {option} '{example}'.")
     if not low <= value <= high:
         raise FomkitError(where, "must have low ≤ value ≤ high. Correct these.")
     if low < least or not low > 0:
-        raise FomkitError(
-            where, f"is {low:g}. {'A value above 0' if not least else f'{least:g} or more'} was expected."
-        )
+        raise FomkitError(where, f"is {low:g}. Give {'a value above 0' if not least else f'{least:g} or more'}.")
     return Fact(value, low, high, "assumed", ", ".join(rest))
 
 
@@ -115,8 +113,8 @@ def _factor(text: str, option: str, example: str) -> Fact:
     def parse(part: str, where: str) -> float:
         value = _number(part)
         if value is None or value > MOST_FACTOR:
-            large = f"more than {MOST_FACTOR:g}, which nothing built is near to"
-            problem = "no plain number" if value is None else large
+            large = f"more than {MOST_FACTOR:g}, outside the plausible range"
+            problem = "not a number" if value is None else large
             raise FomkitError(where, f"{part!r} is {problem}. Write, for example, {option} '{example}'.")
         return value
 
@@ -155,7 +153,7 @@ def parse_claims(texts: Sequence[str]) -> dict[str, float]:
         if not name or value is None or name in found:
             raise FomkitError(
                 f"--claimed {text!r}",
-                "is no new name with a factor. Write, for example, --claimed 'hardware=3.1'.",
+                "is not a new name with a factor. Write, for example, --claimed 'hardware=3.1'.",
             )
         found[name] = value
     return found
@@ -173,7 +171,7 @@ _ALSO = {
     "fsdp": "Write zero=3.",
     **dict.fromkeys(
         ("data", "dp", "ddp", "replicas", "data_parallel"),
-        "Replicas follow from the devices, those of --nodes, divided by tensor × pipeline.",
+        "The number of replicas is the devices of --nodes divided by tensor × pipeline.",
     ),
 }
 """Other names of parts of a layout, and the advice for each."""
@@ -260,10 +258,10 @@ def parse_link(text: str) -> Link:
         raise FomkitError(where, f"is not {_LINK}. Write, for example, --link 'system, 5 us, 25 GB/s, each'.")
     tier, alpha, rate, direction, *rest = parts
     if tier not in get_args(Tier):
-        raise FomkitError(where, f"the tier {tier!r} is not one. {nearest_names(tier, get_args(Tier))}")
+        raise FomkitError(where, f"{tier!r} is not a tier. {nearest_names(tier, get_args(Tier))}")
     if direction not in ("each", "both"):
         raise FomkitError(
-            where, f"the direction is {direction!r}. Say whether the rate is of 'each' direction or of 'both'."
+            where, f"the direction is {direction!r}. Write 'each' for a rate per direction, 'both' for the sum."
         )
     packed = parse_quantity(rest[1], "byte_per_s", where, "serialise") if len(rest) > 1 else None
     link = Link(
@@ -284,7 +282,7 @@ def spread_of(layout: str | Path | Sequence[str], links: Iterable[str | Link]) -
     words = [str(layout)] * bool(str(layout)) if isinstance(layout, str | Path) else [str(one) for one in layout]
     files = [text for text in words if text.endswith((".yaml", ".yml"))]
     if len(files) > 1:
-        raise FomkitError("--layout", "names two files. Give one, and what differs as NAME=VALUE.")
+        raise FomkitError("--layout", "names two files. Give one file, and other values as NAME=VALUE.")
     rest = [text for text in words if text not in files]
     spread, more = load_layout(Path(files[0]), rest) if files else (parse_layout(rest), ())
     return spread, [
@@ -356,7 +354,7 @@ def load_recipe(path: Path) -> ModelProfile:
     document = load_document(path)
     if document.content.get("schema") == MODEL:
         do = f"Estimate it: fomkit estimate {quote(str(path))} --target MACHINE"
-        raise document.error(("schema",), f"is a model's profile already. {do}, or give what it was made from.")
+        raise document.error(("schema",), f"is already a model profile. {do}, or give the file it was made from.")
     check_schema(document, RECIPE)
     record = check_record(document, RecipeRecord)
     shape = Transformer(**record.transformer.model_dump())

@@ -46,7 +46,7 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
-from fomkit.profiles.locate import file_key, is_shipped, kept, shipped_folder
+from fomkit.profiles.locate import file_key, is_shipped, shipped_folder, user_cached
 from fomkit.profiles.machines import as_loaded, fit_key, load_machine, save_fits, table_key
 
 PROCESSES = "shared_processes.json"
@@ -92,7 +92,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     except ValueError as error:
         raise FomkitError(str(path), f"is not a table of numbers ({error}).") from error
     if tuple(table.columns) != OP_COLUMNS or table.empty:
-        raise FomkitError(f"{path}:1", f"expected the columns {', '.join(OP_COLUMNS)}, and rows.")
+        raise FomkitError(f"{path}:1", f"expected rows with the columns {', '.join(OP_COLUMNS)}.")
     values = np.ascontiguousarray(table.to_numpy())
     filled = ~np.isnan(values)
     width, starts = filled.sum(1), np.flatnonzero(np.diff(values[:, 0], prepend=np.nan))
@@ -101,7 +101,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     good[starts] &= values[starts, 0] == np.arange(len(starts)) + 1
     good &= width == np.repeat(width[starts], np.diff(starts, append=len(values)))
     if not good.all():
-        what = "expected a surface, those in order, its op's weight and features: whole numbers."
+        what = "expected whole numbers: surface (ascending), the op's weight, its features."
         raise FomkitError(f"{path}:{good.argmin() + 2}", what)
     return [part[:, 1 : np.isfinite(part[0]).sum()].astype(np.int32) for part in np.split(values, starts[1:])]
 
@@ -114,9 +114,9 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
     if not (machine and architecture and dtype in ITEM_BYTE):
         raise ValueError("expected the name of a machine, an architecture and a number format")
     if not (all(map(math.isfinite, (numbers[1], *length, *missed, *form))) and min(length, default=0.0) > 0):
-        raise ValueError("expected a mean, lengths above 0, errors and the constants of a form, all finite")
+        raise ValueError("expected finite numbers: mean, lengths above 0, errors, constants of a form")
     if len(form) not in (0, len(Form._fields)) or min(form, default=1.0) <= 0:
-        raise ValueError(f"expected no constants of a form, or {len(Form._fields)} above 0")
+        raise ValueError(f"expected either no constants of a form or {len(Form._fields)} above 0")
     if rows.shape != (int(count), 1 + len(length)):
         raise ValueError(f"expected {count} ops in {OPS}, with a feature for each length")
     return length, Surface(machine, architecture, dtype, *numbers, missed, rows, form)
@@ -130,7 +130,7 @@ def read_generations(path: Path) -> dict[str, float]:
     found = dict[str, float]()
     for line, (architecture, year, source) in rows:
         if len(architecture.split()) != 2 or not year.isdigit() or not source:
-            raise FomkitError(f"{path}:{line}", "expected vendor and generation, a year, and who says so.")
+            raise FomkitError(f"{path}:{line}", "expected vendor and generation, a year, and a source.")
         found[architecture] = float(year)
     return found
 
@@ -143,7 +143,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
         raise FomkitError(f"{path}:1", f"expected the columns {', '.join(SURFACE_COLUMNS)}.")
     ops, found = _read_ops(folder / OPS), dict[str, TimedWork]()
     if not lines or len(lines) != len(ops):
-        raise FomkitError(str(path), f"has {len(lines)} surfaces, {OPS} the ops of {len(ops)}.")
+        raise FomkitError(str(path), f"has {len(lines)} surfaces, but {OPS} has the ops of {len(ops)}.")
     for number, ((line, (number_text, work, *cells)), rows) in enumerate(zip(lines, ops, strict=True), start=1):
         try:
             length, one = _surface(cells, rows)
@@ -164,9 +164,9 @@ def shipped_typical_tables() -> TypicalTables:
     folder = shipped_folder("machine_profiles") / FOLDER
     try:
         key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS)])
-        return kept("typical", key(), partial(load_typical_tables, folder), key)
+        return user_cached("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
-        do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."
+        do = "The file is part of fomkit: reinstall it. In a checkout, run python benchmarks/usual_utilisation.py."
         raise FomkitError(error.where, f"{error.what} {do}") from error
 
 
@@ -183,7 +183,7 @@ def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     key = ""  # for a machine that was changed after loading
     if machine.typical is not None and replace(machine, typical=None, asked_as="") == as_loaded(given).machine:
         key = _key_of(given, machine.typical.key)
-    places, why, suspicions = kept("plausibility", key, partial(_implausible, given, machine))
+    places, why, suspicions = user_cached("plausibility", key, partial(_implausible, given, machine))
     left = given.drop(index=given.index[list(places)]).reset_index(drop=True) if places else given
     return Plausibility(why, suspicions, given, left, machine.device, machine.links)
 
@@ -203,7 +203,7 @@ def _implausible(
             check = partial(_found_among, costed, own, replace(machine, device=device), kind)
             found = cached(given, device, f"impossible rows {which}", check)
             suspicions += found.suspicions
-            named |= {int(places[at]): text for at, text in found.why.items()}
+            named |= {int(places[at]): text for at, text in found.impossible.items()}
     return tuple(named), tuple(named.values()), tuple(suspicions)
 
 
@@ -290,7 +290,8 @@ def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
     """Fit a table, or read its fits from the cache, by the table, the machine's facts and the fitting code."""
     built = machine.as_built()
     facts = f"{key} {built.name} {built.device_of} {built.device}"
-    return kept("fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine, _shipped_fits(built)))
+    digest = hashlib.sha256(facts.encode()).hexdigest()
+    return user_cached("fits", digest, lambda: fit(machine, _shipped_fits(built)))
 
 
 def with_fits(machine: Machine) -> Machine:
@@ -317,7 +318,7 @@ def main(profiles: Sequence[str]) -> None:
         beside = Path(name).with_suffix(".fits.json")
         make_fits(load_machine(name), beside)
         if not is_shipped(beside, "machine_profiles"):
-            sys.stderr.write(f"{beside}: written, but read only once it lies in fomkit's own machine_profiles.\n")
+            sys.stderr.write(f"{beside}: written, but fomkit reads it only from its own machine_profiles.\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def checked(parse: Callable[[Any], Any]) -> AfterValidator:
 
 def _above_0(value: float) -> float:
     if value <= 0:
-        raise FomkitError("", f"{FIELD} is 0. Write a figure above 0, or leave out what is unknown.")
+        raise FomkitError("", f"{FIELD} is 0. Write a value above 0, or leave it out if it is unknown.")
     return value
 
 
@@ -57,14 +57,14 @@ def check_once(document: Document, keys: tuple[str, ...], entries: Sequence[tupl
     for index, one in enumerate(entries):
         if (first := entries.index(one)) != index:
             name, of = ".".join(keys), " ".join(str(word) for word in one if word not in ("", None))
-            what = f"{name}[{index}] is of {of}, as {name}[{first}] is. Keep one of them."
+            what = f"{name}[{index}] and {name}[{first}] are both of {of}. Keep one of them."
             raise document.error((*keys, index), what)
 
 
 def _one_word(text: str) -> str:
     if not text or any(letter.isspace() for letter in text):
         example = "-".join(text.split()) or "mine"
-        raise FomkitError("", f"the {FIELD} {text!r} is not one word. Write, for example, {example!r}.")
+        raise FomkitError("", f"the {FIELD} {text!r} is not a single word. Write, for example, {example!r}.")
     return text
 
 
@@ -169,24 +169,24 @@ class EnergyRecord(Record):
 def _devices(document: Document, keys: Keys, scope: EnergyScope, stated: int | None, node: int | None) -> int:
     if scope == "chip":
         if stated not in (None, 1):
-            raise document.error((*keys, "devices"), f"a chip is one device, not {stated}. Say node or wall.")
+            raise document.error((*keys, "devices"), f"a chip is one device, not {stated}. Write node or wall.")
         return 1
     devices = stated if stated is not None else node
     if devices is None:
         raise document.error(
             (*keys, "scope"),
-            f"the scope is {scope!r}, and nobody says how many devices its power covers. "
-            "Add 'devices: …' beside it, or node.devices.",
+            f"the scope is {scope!r}, but the number of devices that its power covers is not stated. Add "
+            "energy.devices or node.devices.",
         )
     return devices
 
 
 def _check(document: Document, energy: Energy) -> None:
     if not (energy.idle_w or energy.byte_j or energy.limit_w or energy.per_flop or energy.average):
-        raise document.error(("energy",), "energy states no figure. Add one, for example idle.")
+        raise document.error(("energy",), "energy has no value. Add one, for example idle.")
     of_work = "per_byte" if energy.byte_j is not None else "per_flop" if energy.per_flop else ""
     if of_work and energy.process_m is None:
-        what = f"energy.{of_work} means nothing without the process node of the chip"
+        what = f"energy.{of_work} needs the process node of the chip"
         raise document.error(("energy", of_work), f"{what}. Add, for example, 'process: 12 nm' to energy.")
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
@@ -199,7 +199,7 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
     for index, one in enumerate(records):
         where, pair = document.where(("energy", "per_flop", index)), (one.dtype, one.engine or "")
         if pair in made:
-            raise FomkitError(where, f"energy.per_flop states {' on '.join(filter(None, pair))} twice. Keep one.")
+            raise FomkitError(where, f"energy.per_flop lists {' on '.join(filter(None, pair))} twice. Keep one.")
         if (fact := fact_of(one, "energy")) is not None:
             made[pair] = FlopEnergy(*pair, fact)
     return tuple(made.values())
@@ -313,11 +313,11 @@ def check_day(text: str, where: str) -> str:
         day = None
     if day is None or day.isoformat() != text:
         raise FomkitError(
-            where, f"the price's date is {text!r}. Write the day when it was the price, for example 2018-04-01."
+            where, f"the price's date is {text!r}. Write the day of the price, for example 2018-04-01."
         )
     if day > (datetime.now(UTC) + EARLIEST_ZONE).date():
         raise FomkitError(
-            where, f"the price's date is {text}, which is still to come. Write the day when it was the price."
+            where, f"the price's date is {text}, which is in the future. Write the day of the price."
         )
     return text
 
@@ -325,11 +325,11 @@ def check_day(text: str, where: str) -> str:
 def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
     """Raise FomkitError unless rates, low, value and high, are in order and in one currency of ISO 4217."""
     if len({currency for _, currency in rates}) > 1:
-        raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
+        raise FomkitError(where, "low or high is in another currency than the price. Write all in one currency.")
     _, (_, currency), _ = rates
     if currency not in CURRENCIES:
         raise FomkitError(
-            where, f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD."
+            where, f"{currency!r} is not a current currency code of ISO 4217. Write, for example, USD."
         )
     if sorted(per_s for per_s, _ in rates) != [per_s for per_s, _ in rates]:
         raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")

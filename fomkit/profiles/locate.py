@@ -112,7 +112,7 @@ def _by_path(name: str, kind: Kind = "", known: Sequence[str] = _YAML) -> str:
     """Write how to refer to a file of the working folder that may be meant; "" if there is none."""
     endings = ("", *known) if not kind else (f".{kind}{one}" for one in _YAML)
     own = next((f"{name}{one}" for one in endings if name and is_file(Path(f"{name}{one}"))), None)
-    return "" if own is None else f"A file of the working folder is named by its path: './{own}'."
+    return "" if own is None else f"To use the file in the working folder, give its path: './{own}'."
 
 
 _FEW = 5
@@ -139,11 +139,11 @@ def no_file_of(
         return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
     nearest = nearest_names(stem or name, known)
     if there:
-        nearest = f"In that folder are {', '.join(map(repr, there))}."
+        nearest = f"That folder has {', '.join(map(repr, there))}."
     elif len(known) <= _FEW:
-        nearest = f"Give the path of a file that is there, or a name. {nearest_names(stem or name, known)}"
+        nearest = f"Give the path of an existing file, or a name. {nearest_names(stem or name, known)}"
     elif not nearest.startswith("The nearest"):
-        nearest = "Give the path of a file that is there, or a name; 'fomkit show' lists the names."
+        nearest = "Give the path of an existing file, or a name; 'fomkit show' lists the names."
     return FomkitError(shown, f"no such file, and no {what} of this name. {nearest}")
 
 
@@ -173,8 +173,8 @@ def check_profile(path: Path, wanted: str) -> None:
     """Raise FomkitError for a file that must first be converted to a profile, with the command for it."""
     what, verb = _YET.get(path.suffix.lower()), "import" if path.suffix.lower() == ".csv" else "profile"
     if what and not (verb == "import" and wanted.startswith(("table", "file"))) and is_file(path):
-        do = f"fomkit makes a profile of it: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
-        raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
+        do = f"To convert it to a profile: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
+        raise FomkitError(str(path), f"is {what}, not a {wanted}. {do}")
 
 
 def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
@@ -232,14 +232,15 @@ Value = TypeVar("Value")
 
 @cache
 def _maker() -> str:
-    """Hash the version and files of fomkit and the versions of its environment, which cached results depend on."""
+    """Hash what cached results depend on: files and version of fomkit, its JSON evidence, and its environment."""
     import numpy as np
     import pandas as pd
 
     package = Path(fomkit.__file__).parent
     rooms = (room for room, _, _ in os.walk(package) if "shipped" not in Path(room).parts[-2:])
     files = (one for room in rooms for one in os.scandir(room) if one.name.endswith((".py", ".csv")))
-    state = sorted((one.path, one.stat().st_size, one.stat().st_mtime_ns) for one in files)
+    evidence = (one for one in os.scandir(shipped_folder("machine_profiles")) if one.name.endswith(".json"))
+    state = sorted((one.path, one.stat().st_size, one.stat().st_mtime_ns) for one in (*files, *evidence))
     makers = (_KEPT, fomkit.__version__, sys.version, sys.byteorder, np.__version__, pd.__version__, state)
     return hashlib.sha256(repr(makers).encode()).hexdigest()
 
@@ -385,7 +386,7 @@ def _clear(folder: Path) -> None:
                 one.unlink()
 
 
-def kept(what: str, key: str, make: Callable[[], Value], again: Callable[[], str] | None = None) -> Value:
+def user_cached(what: str, key: str, make: Callable[[], Value], again: Callable[[], str] | None = None) -> Value:
     """Return the cached result of this key, or compute it; "" means no key.
 
     `again`: recomputes the key; a result from data that changed meanwhile is not cached.
@@ -417,7 +418,7 @@ def file_key(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def kept_profile(
+def user_cached_profile(
     what: str, paths: Sequence[Path], make: Callable[[], tuple[Value, Iterable[str]]]
 ) -> tuple[Value, str]:
     """Return the cached result of a profile's files, or compute it; also return the key of all their bytes.

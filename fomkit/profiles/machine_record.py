@@ -272,7 +272,7 @@ def check_rates(link: Link, where: str) -> Link:
     }
     for name, rate in rates.items():
         if rate == 0:
-            raise FomkitError(where, f"{name} is 0 B/s, over which nothing arrives. Give a rate above 0.")
+            raise FomkitError(where, f"{name} is 0 B/s. Give a rate above 0.")
     return link
 
 
@@ -299,7 +299,7 @@ def link_of(record: LinkRecord) -> Link:
 def check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
     """Raise FomkitError unless a file that a document names is in the document's folder."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise document.error(keys, f"{what} {name!r} must lie in the folder of this file. Give its name only.")
+        raise document.error(keys, f"{what} {name!r} must be in the folder of this file. Give its name only.")
 
 
 def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
@@ -348,7 +348,7 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
     )
     of = record.device.of if isinstance(record.device, NamedDeviceRecord) else None
     if of is not None and record.origin is not None:
-        what = "states an origin, but the device is another machine's. Leave out one of them."
+        what = "is stated, but the device is that of another machine. Remove one of them."
         raise document.error(("origin",), what)
     return machine, record.timings, of, document
 

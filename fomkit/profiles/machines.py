@@ -22,7 +22,7 @@ from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
 from fomkit.ops.tables import TABLES, in_order
 from fomkit.prediction.estimates import cached
-from fomkit.profiles.locate import is_file, is_shipped, kept_profile, locate
+from fomkit.profiles.locate import is_file, is_shipped, locate, user_cached_profile
 
 if TYPE_CHECKING:
     from fomkit.files.yaml import Document
@@ -74,17 +74,17 @@ def load_fits(path: Path, key: str) -> dict[str, object]:
     try:
         content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise FomkitError(str(path), f"is not JSON ({error}). Delete it; it is made again.") from error
+        raise FomkitError(str(path), f"is not JSON ({error}). Delete the file; fomkit makes it again.") from error
     if not isinstance(content, dict) or content.get("schema") != FITS_SCHEMA or content.get("timings_key") != key:
         return {}
     fits = content.get("fits")
     if not isinstance(fits, dict):
-        raise FomkitError(str(path), "has no fits. Delete it; it is made again.")
+        raise FomkitError(str(path), "has no fits. Delete the file; fomkit makes it again.")
     if content.get("fits_sha256") != _seal(fits):
         raise FomkitError(
             str(path),
-            "its fits are not those that its fits_sha256 names, so somebody changed them after they were "
-            "made. Delete it; it is made again.",
+            "its fits do not match its fits_sha256: the file was changed after it was written. Delete the file; "
+            "fomkit makes it again.",
         )
     return fits
 
@@ -114,7 +114,7 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
         timings, fits = pd.concat([timings, machine.timings], ignore_index=True), {}
     energy = of.energy if of.energy is not None and (same or of.energy.scope == "chip") else None
     price = of.price if of.price is not None and (same or of.price.per == "device") else None
-    message = f"The device, its timings and fits are those of the profile {of.name}: {of.title}."
+    message = f"Device, timings and fits come from the profile {of.name}: {of.title}."
     return replace(
         machine,
         device=of.device,
@@ -182,7 +182,7 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         fits = load_fits(beside, key) if shipped else {}
         return replace(machine, timings_key=key, fits=fits or machine.fits), tables
 
-    machine, key = kept_profile("machine", (path, beside) if shipped else (path,), read)
+    machine, key = user_cached_profile("machine", (path, beside) if shipped else (path,), read)
     cached(machine.timings, None, "as loaded", lambda: AsLoaded(key, machine))
     return machine
 

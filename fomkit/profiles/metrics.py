@@ -58,7 +58,7 @@ class PeerColumn(NamedTuple):
     absent: str = ""
 
 
-_TRAINS = "fomkit never trains: it knows the work of a step, not what the step learns"
+_TRAINS = "fomkit does not train: it predicts the time of a step, not what the model learns"
 DEEP500: tuple[PeerColumn, ...] = (
     PeerColumn("Perf", "performance", ("step_s", "flop_per_s", "unit_per_day")),
     PeerColumn("Con", "convergence", absent=_TRAINS),
@@ -93,7 +93,7 @@ def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
     """Write that figures are upper bounds because of terms that are not stated; "" without such terms.
 
     >>> upper_bounds(["input", "start_up"])
-    'units/day are upper bounds, nobody stated: input, start_up'
+    'units/day are upper bounds; not stated: input, start_up'
     """
     terms = ", ".join(excludes)
-    return f"{of} are upper bounds, nobody stated: {terms}" if terms else ""
+    return f"{of} are upper bounds; not stated: {terms}" if terms else ""

@@ -14,7 +14,7 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, format_table, read_table
 from fomkit.files.write import packed, write_set
 from fomkit.ops.check import check_columns
-from fomkit.profiles.locate import folders, kept_profile, locate, profile_names
+from fomkit.profiles.locate import folders, locate, profile_names, user_cached_profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +28,7 @@ FOLDER: Final = "model_profiles"
 
 def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd.DataFrame:
     if Path(name).name != name:
-        raise FomkitError(
-            str(path), f"the table {name!r} must lie in the folder of this file. Give its name only."
-        )
+        raise FomkitError(str(path), f"the table {name!r} must be in the folder of this file. Give its name only.")
     check_beside(path.parent / name, path)
     found = read_table(path.parent / name, table, extra)
     if table == "OPS":
@@ -61,7 +59,7 @@ def _read(path: Path, **absent: str) -> ModelRecord:
     check_schema(document, SCHEMA)
     for key, text in absent.items():
         if key in document.content:
-            raise document.error((key,), f"{key!r} does not belong here. Facts are all but the tables.")
+            raise document.error((key,), f"{key!r} is not allowed here: facts contain no tables. Remove it.")
         document.content[key] = text
     record = check_record(document, ModelRecord)
     for size, value in record.sizes.items():
@@ -107,7 +105,7 @@ def load_model(name: str | Path) -> ModelProfile:
 
 def _load(path: Path) -> ModelProfile:
     """Load a model file and its tables, from the cache if possible."""
-    return kept_profile("model", (path,), lambda: _checked(path))[0]
+    return user_cached_profile("model", (path,), lambda: _checked(path))[0]
 
 
 def _checked(path: Path) -> tuple[ModelProfile, list[str]]:

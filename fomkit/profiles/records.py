@@ -315,14 +315,14 @@ class TransformerRecord(Record):
         if experts == 1:
             wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
         elif experts and self.top_k > experts:
-            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most as many."
+            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most {experts}."
         elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
-            wrong = "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
+            wrong = "FIELD has top_k or capacity_factor, but no experts. Add experts, or remove these keys."
         elif experts and self.capacity_factor > most:
             wrong = (
-                f"FIELD.capacity_factor is {self.capacity_factor:g}, and at {most:g} each expert has a place for "
+                f"FIELD.capacity_factor is {self.capacity_factor:g}, but at {most:g} each expert already has a "
+                "place for every token. Give a smaller value."
             )
-            wrong += "every token. Give at most as much."
         if wrong:
             raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self

@@ -256,7 +256,7 @@ def _given(line: LineRecord, machine: str, record: GivenRecord, where: str) -> G
     time = record.time if record.time is not None else DAY_S / (record.relative_rate or 1.0)
     low, high = record.low or time, record.high or time
     if not low <= time <= high:
-        raise FomkitError(where, f"{what} {time:g} s, which is not between low and high. Check which is which.")
+        raise FomkitError(where, f"{what} {time:g} s, which is not between low and high. Correct them.")
     return GivenTime(
         Span(time, low, high), record.basis or line.basis, record.party or line.party,
         record.class_ or line.class_, record.conditions(), record.source, record.relative_rate,
@@ -272,10 +272,10 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
         record.model is not None and any(one.relative_rate is not None for one in given.values())
     ):
         raise FomkitError(
-            where, f"line {record.name!r} mixes relative rates with times. State one kind for all machines."
+            where, f"line {record.name!r} mixes relative rates with times. Use one of them for all machines."
         )
     if record.model is None and (record.nodes is not None or record.layout is not None):
-        raise FomkitError(where, f"line {record.name!r} spreads a model over nodes and names none. Add 'model'.")
+        raise FomkitError(where, f"line {record.name!r} has nodes or a layout, but no model. Add 'model'.")
     own = {"category": record.class_, "given": given, "conditions": record.conditions(),
            "job": read_job(record.nodes, record.layout, where)}  # fmt: skip
     return SuiteLine(**{**fields_of(record, SuiteLine), **own})
@@ -297,10 +297,10 @@ def _check_names(record: SuiteRecord, document: Document) -> None:
     names = [line.name for line in record.lines]
     for index, name in enumerate(names):
         if names.index(name) != index:
-            raise document.error(("lines", index), f"line {name!r} stands here a second time. Rename one of them.")
+            raise document.error(("lines", index), f"line {name!r} is listed twice. Rename one of them.")
     for index, campaign in enumerate(record.campaigns):
         if campaign.line not in names:
-            what = f"{campaign.line!r} is no line of the suite. Its lines: {', '.join(names)}."
+            what = f"{campaign.line!r} is not a line of the suite. Its lines: {', '.join(names)}."
             raise document.error(("campaigns", index), what)
 
 
@@ -328,7 +328,7 @@ def load_suite(name: str | Path) -> Suite:
     if record.frozen is not None and suite_hash(suite, suite.frozen) != record.frozen.sha256:
         raise document.error(
             ("frozen",),
-            f"a line or the baseline of {suite.name!r} is not what version {suite.version} froze. "
+            f"a line or the baseline of {suite.name!r} differs from version {suite.version}, which is frozen. "
             "Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
         )
     return suite

@@ -87,7 +87,7 @@ def cross_validate(
         kept = {name: value[place] for name in ("residual", "row_noise") if len(value := getattr(fit, name))}
         fits = {str(family): written(fit._replace(**kept), known, kind)}
         times, sources = _predict_rows(rows[out], _machine_with_rows(machine, known, fits), level)
-        log_s[out], source[out] = np.log(times[0]), sources.are(_SOURCES[1])
+        log_s[out], source[out] = np.log(times[0]), sources.is_in(_SOURCES[1])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
     for out in _fold_masks(fold):

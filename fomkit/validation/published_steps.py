@@ -33,7 +33,7 @@ from fomkit.parallel.step import activation_byte
 from fomkit.plan.content import Ends
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of, with_links
+from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.step import HOST_OP_S, roll_up_step
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link, transformer_profile
@@ -121,7 +121,7 @@ def published_steps(level: float = DEFAULT_LEVEL) -> Iterator[PublishedStep]:
     @cache
     def machine_of(of: str) -> Machine:
         row = common[of]
-        return with_links(load_machine(row["machine"]), [parse_link(row["link"])], int(row["node_devices"]))
+        return with_user_links(load_machine(row["machine"]), [parse_link(row["link"])], int(row["node_devices"]))
 
     @cache
     def model_of(name: str, blocks: float) -> ModelProfile:
@@ -265,7 +265,7 @@ def megatron_steps(folder: Path, machine: Machine | None = None, level: float = 
     of the intervals.
     """
     base, links = load_layout(folder / "hdr.layout.yaml")
-    target = with_links(machine or load_machine(TARGET), links)
+    target = with_user_links(machine or load_machine(TARGET), links)
     found, options = [], Options(interval=level)
     for line in read_texts(folder / "steps.csv"):
         stepper = stepper_of(load_model(line["model"]), target, _table_layout(base, line), options)

@@ -78,7 +78,7 @@ def _ends(values: pd.Series) -> Ends | None:
 def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None:
     if len(rows) < 2:
         return None
-    features = interpolate.see(fit, rows, kind, len(rows))
+    features = interpolate.features_of(fit, rows, kind, len(rows))
     nearest = np.empty(len(rows))
     for start in range(0, len(rows), _BLOCK):
         part = slice(start, start + _BLOCK)

@@ -37,9 +37,9 @@ class Spread:
         """Return the machine with the stated links and devices per node."""
         if not self.links and self.node_devices is None:
             return machine
-        from fomkit.plan.scaling import with_links  # most studies have none
+        from fomkit.plan.scaling import with_user_links  # most studies have none
 
-        return with_links(machine, self.links, self.node_devices)
+        return with_user_links(machine, self.links, self.node_devices)
 
     def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
         """Choose one scope that holds a run of each model; None for whole nodes, which need no common scope."""

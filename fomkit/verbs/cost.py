@@ -12,10 +12,10 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import EpochsToTarget, ModelProfile
-from fomkit.merit import stack
+from fomkit.merit import one_off_costs
 from fomkit.merit.campaign import combine, money_of_run, paid_units
 from fomkit.merit.footprint import Carbon, Grid, carbon_content, check_grid
-from fomkit.merit.stack import OneOff
+from fomkit.merit.one_off_costs import OneOff
 from fomkit.plan.content import (
     Condition,
     Ends,
@@ -47,7 +47,7 @@ class Declared:
     """
 
     price: Price | None = None
-    once: Sequence[stack.Once] = ()
+    once: Sequence[one_off_costs.Once] = ()
     grid: Grid = field(default_factory=Grid)
     epochs: EpochsToTarget | None = None
     infer_batch: int | None = None
@@ -61,7 +61,7 @@ def read_declared(
     """Parse the stated price, one-off costs, target, energy (carbon, factor to the wall, PUE) and claims."""
     paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
     return Declared(
-        parse_price(price) if price is not None else None, stack.parse_once(paid), parse_grid(*grid),
+        parse_price(price) if price is not None else None, one_off_costs.parse_once(paid), parse_grid(*grid),
         load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
     )  # fmt: skip
 
@@ -126,24 +126,24 @@ def _inference_estimate(estimated: Estimate, options: Options, batch: int | None
         if batch is not None:
             raise FomkitError("infer_batch", "is of inference, which is priced on one device. Leave `nodes` out.")
         return None
-    if batch is None and not estimated.ops["pass_name"].isin([stack.FORWARD]).any():
+    if batch is None and not estimated.ops["pass_name"].isin([one_off_costs.FORWARD]).any():
         return None  # where a batch is requested, the code below raises the reason
     if batch in (None, estimated.sizes.get("batch")):
-        return stack.inference_of(estimated)
+        return one_off_costs.inference_of(estimated)
     sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
-    return stack.inference_of(
+    return one_off_costs.inference_of(
         estimate(estimated.model, estimated.machine, replace(options, batch=batch, sizes=sizes))
     )
 
 
 def _estimate_with_once(
-    model: ModelProfile, machine: Machine, options: Options, paid: Sequence[stack.Once], spread: Spread
+    model: ModelProfile, machine: Machine, options: Options, paid: Sequence[one_off_costs.Once], spread: Spread
 ) -> Estimate:
     """Estimate with the one-off times first, then again with the shares, which depend on the job's time."""
-    one = spread.estimate(model, stack.with_once(machine, stack.times_of(paid)), options)
+    one = spread.estimate(model, one_off_costs.with_once(machine, one_off_costs.times_of(paid)), options)
     if not one.step.value:
         raise FomkitError(f"{model.name} on {machine.name}", "nothing of its step has a time, so it has no cost.")
-    shares, run_s, epoch_s = stack.shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
+    shares, run_s, epoch_s = one_off_costs.shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
     if not shares:
         return one
     if run_s is None or epoch_s is None or model.run.epochs is None:
@@ -152,7 +152,7 @@ def _estimate_with_once(
             f"is a share of a job, and {model.name} does not say what a run is. Give a time, such as '40 s'.",
         )
     job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
-    return spread.estimate(model, stack.with_once(machine, paid, job_over_epochs), options)
+    return spread.estimate(model, one_off_costs.with_once(machine, paid, job_over_epochs), options)
 
 
 def cost(
@@ -183,7 +183,7 @@ def cost(
         baseline=spread.estimate(model, machines[1], options) if baseline else None,
         declared=declared,
         price=price,
-        once=stack.one_offs(one, declared.once),
+        once=one_off_costs.one_offs(one, declared.once),
         run_money=_money(one, price, one.run_time.run_s),
         inference_money=_money(infer, price, infer.step) if infer else None,
         to_target=_cost_to_target(one, declared, price),
@@ -213,7 +213,7 @@ CostContent = TypedDict("CostContent", {
     "sizes": dict[str, int], "precision": str, "scope": str, "runs_at_once": int, "unit": str, "step_s": Ends,
     "epoch_s": Ends | None, "run_s": Ends | None, "unit_per_day": Ends | None, "coverage": dict[str, float],
     "fits": bool | None, "excludes": list[str], "deviations": list[str], "conditions": dict[str, Condition],
-    "job": NotRequired[OfJob | None], "once": stack.PaidOnce, "money": Paying | None,
+    "job": NotRequired[OfJob | None], "once": one_off_costs.PaidOnce, "money": Paying | None,
     "inference": Inferring | None, "energy_j": Spending | None, "carbon": Carbon | None,
     "to_target": Reaching | None, "speedup": Speedup | None,
 })  # fmt: skip
@@ -301,7 +301,7 @@ def cost_content(one: Cost) -> CostContent:
     energy, carbon = _energy_and_carbon(one)
     return as_content(
         CostContent, estimate_content(one.estimate), schema=SCHEMA, fomkit=__version__,
-        interval=one.estimate.step.level, once=stack.one_off_content(one.once), money=_money_content(one),
+        interval=one.estimate.step.level, once=one_off_costs.one_off_content(one.once), money=_money_content(one),
         inference=_inference_content(one), energy_j=energy, carbon=carbon, to_target=_to_target_content(one),
         speedup=_speedup(one),
     )  # fmt: skip

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.cost import Cost
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
-    from fomkit.whatif.subjects import Subject
+    from fomkit.whatif.subjects import AnySubject
     from fomkit.whatif.sweep import Sweep
     from fomkit.whatif.sweep_axes import Given
     from fomkit.whatif.sweep_result import Swept
@@ -33,7 +33,7 @@ def _subject(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
     baseline: str | Path | Machine | None, options: Options, nodes: int | None, layout: str | Path | Sequence[str],
     links: Sequence[str | Link], node_devices: int | None,
-) -> Subject:  # fmt: skip
+) -> AnySubject:  # fmt: skip
     """Return what is varied: a model on the machine or on nodes of it, or the FOM of a suite."""
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
@@ -65,11 +65,11 @@ def _linked(
     machine: Machine, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None
 ) -> tuple[Layout, Machine]:
     """Return the layout, and the machine with the stated links and devices per node."""
-    from fomkit.plan.scaling import with_links
+    from fomkit.plan.scaling import with_user_links
     from fomkit.profiles.declared import spread_of
 
     stated, more = spread_of(layout, links)
-    return stated, with_links(machine, more, node_devices)
+    return stated, with_user_links(machine, more, node_devices)
 
 
 @command("varying parameters", judges_fit=True, draw=lambda found: found.chart())

@@ -26,7 +26,7 @@ from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName
-from fomkit.prediction.rates import HELD, held
+from fomkit.prediction.rates import HELD, throttled
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
@@ -106,7 +106,7 @@ _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 def _peak_facts(machine: Machine) -> list[Peak]:
     """Return each peak, and the rate that a power limit lets the machine sustain where that is lower."""
-    memory, lower = machine.device.byte_per_s, held(machine).device.peaks
+    memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
     return [
         as_content(
             Peak, peak, flop_per_s=peak.rate, ridge_point=memory and peak.rate.value / memory.value,

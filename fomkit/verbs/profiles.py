@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.model import CACHE, OF_SIZES, ModelProfile, Workload
 from fomkit.files.write import check_absent, write_table
-from fomkit.profiles.locate import file_key, kept, locate
+from fomkit.profiles.locate import file_key, locate, user_cached
 from fomkit.verbs.answer import checked
 from fomkit.verbs.profiling import Fusion, Mode, profile
 
@@ -198,7 +198,7 @@ def traced(path: Path) -> ModelProfile:
     """Profile a file, or return the profile of the same content from the user's cache."""
     if not path.is_file():
         return profile(path)
-    return kept("traced", _key_of_code(path), partial(profile, path), partial(_key_of_code, path))
+    return user_cached("traced", _key_of_code(path), partial(profile, path), partial(_key_of_code, path))
 
 
 @checked

@@ -16,7 +16,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
-from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of, with_once
+from fomkit.merit.one_off_costs import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.parallel.layout import describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
@@ -35,7 +35,7 @@ from fomkit.plan.scaling import (
     bandwidth_content,
     scale,
     step_fit,
-    with_links,
+    with_user_links,
 )
 from fomkit.prediction.links import BRIDGED, link_notes
 from fomkit.profiles.campaigns import load_epochs
@@ -358,5 +358,5 @@ def scaling(
                             checkpoint_every=checkpoint_every)  # fmt: skip
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
+    found = scale(profile, with_once(with_user_links(target, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))

@@ -13,7 +13,7 @@ from fomkit.core.measurement import verdict_on
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
-from fomkit.merit.footprint import Grid, footprint, grid_content, lacks
+from fomkit.merit.footprint import Grid, footprint, grid_content, missing_for_wall
 from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult, deviations_of
@@ -288,7 +288,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
     """Add up the carbon of phases, each from its own scope to the wall; None where no grid is stated."""
     if grid.kg_per_j is None:
         return None
-    lacking = [why for phase in phases for why in lacks(phase.energy_scope, phase.energy_missing, grid)]
+    lacking = [why for phase in phases for why in missing_for_wall(phase.energy_scope, phase.energy_missing, grid)]
     kg = _sum_of([_kg(phase, grid) for phase in phases])
     return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking))
 

@@ -321,7 +321,7 @@ class Finding:
         share = self.saving.share.value
         if share < -WORTH:
             return "the step would take longer"
-        return "" if share >= WORTH else f"less than {WORTH:.0%} of the step is at stake"
+        return "" if share >= WORTH else f"less than {WORTH:.0%} of the step would be saved"
 
 
 def does_not_apply(why: str) -> list[Finding]:

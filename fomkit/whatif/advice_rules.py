@@ -30,15 +30,15 @@ def input_bound(case: Case) -> list[Finding]:
     step = case.before.step_time
     if step.input_s is None:
         return does_not_apply(
-            "nobody stated what the input pipeline takes; it is unknown, not 0 (overheads, named input, of "
-            "the machine profile)"
+            "the time of the input pipeline is not stated, so it is unknown, not 0 (machine profile, overheads, "
+            "name: input)"
         )
     known = [span.value for span in (step.device_s, step.host_launch_s) if span is not None]
     input_text, other_text = (
         format_quantity(time_s, "time_s", 3) for time_s in (step.input_s.value, max(known, default=0.0))
     )
     if step.input_s.value <= max(known):
-        return does_not_apply(f"the input takes {input_text} of a step and hides behind {other_text} of work")
+        return does_not_apply(f"the input takes {input_text} of a step and is hidden by {other_text} of work")
     ready = replace(
         case.machine,
         overheads=tuple(
@@ -49,9 +49,9 @@ def input_bound(case: Case) -> list[Finding]:
         Finding(
             says=f"The input pipeline takes {input_text} of each step, the device and host {other_text}: the "
             "device waits for data.",
-            do="Load with more workers, decode and augment on the device, or keep the data decoded and near "
-            "(DataLoader(num_workers=...), tf.data prefetch).",
-            sure="As sure as the stated time of the input; the saving is what is left when it hides behind the "
+            do="Load with more workers, decode and augment on the device, or store the data decoded and on a "
+            "local disk (DataLoader(num_workers=...), tf.data prefetch).",
+            sure="As reliable as the stated time of the input; the saving is for an input that is hidden by the "
             "other work.",
             saving=saving(case.before, case.before.ops, ready),
             column="overheads of the machine, named input",
@@ -68,9 +68,9 @@ def launch_bound(case: Case) -> list[Finding]:
     """Estimate the cost of starting kernels, by replaying them from a graph."""
     launch, host = case.machine.device.launch_s, case.before.step_time.host_launch_s
     if launch is None or host is None:
-        return does_not_apply("the machine does not state what a kernel launch costs")
+        return does_not_apply("the machine does not state the cost of a kernel launch")
     if launch.value <= IN_A_GRAPH_S:
-        return does_not_apply("the machine starts kernels as fast as a graph does")
+        return does_not_apply("the machine launches kernels as fast as a graph")
     starts = host.value / launch.value
     machine = change_machine(case.machine, {"launch_s": IN_A_GRAPH_S})
     after = case.again(machine=machine)
@@ -79,16 +79,16 @@ def launch_bound(case: Case) -> list[Finding]:
     waits = (
         "the device waits for it"
         if host.value > case.device_s
-        else "the device is busy meanwhile, but short ops hardly hide it"
+        else "the device is busy meanwhile, but short ops hide little of it"
     )
     return [
         Finding(
             says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
             f"(its own work: {device_text}).",
             do="Replay the step from a graph (torch.compile(mode='reduce-overhead'), torch.cuda.graphs), let a "
-            "compiler join kernels, or take a larger batch.",
+            "compiler fuse kernels, or use a larger batch.",
             sure="Each op without a timing of its own is estimated with its launch. The launch cost is "
-            f"{launch.basis}: {launch.source or 'no source'}. In a graph a kernel is taken to cost "
+            f"{launch.basis}: {launch.source or 'no source'}. In a graph, the assumed cost of a kernel is "
             f"{format_quantity(IN_A_GRAPH_S, 'time_s', 2)}.",
             saving=saving(case.before, after.ops, machine, errors="launch"),
             column="launches; device.launch of the machine",
@@ -116,7 +116,7 @@ def unpriced_ops(case: Case) -> list[Finding]:
             says=" ".join(sentences),
             do="Time these ops on the machine and add the timings to its profile, or state its peak and bandwidth "
             "(docs/profiles.md).",
-            sure="What they take is unknown, so every time here is a lower bound.",
+            sure="Their time is unknown, so every time here is a lower bound.",
             urgent=True,
             column=", ".join(columns),
         )
@@ -134,7 +134,7 @@ def memory_full(case: Case) -> list[Finding]:
     if capacity is None:
         return does_not_apply("the machine states no memory capacity")
     if case.memory is None:
-        return does_not_apply("nobody recorded the order of the ops, so the memory of the step is unknown")
+        return does_not_apply("the profile has no op order, so the memory of the step is unknown")
     share = case.memory.peak_byte / capacity.value
     if share < ROOM:
         return does_not_apply(f"the step fills {share:.0%} of the device's memory")
@@ -143,12 +143,12 @@ def memory_full(case: Case) -> list[Finding]:
     room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
     return [
         Finding(
-            says=f"The step {fits}: {format_mebibyte(case.memory.peak_byte)} MiB at its peak, {share:.0%} of the "
-            f"device's memory, before the framework's own.{room}",
-            do="Take a smaller batch and add gradients up over several, compute activations again in the backward "
+            says=f"The step {fits}: {format_mebibyte(case.memory.peak_byte)} MiB at its peak, {share:.0%} of "
+            f"the device's memory, without the framework's own.{room}",
+            do="Use a smaller batch and accumulate gradients over several, recompute activations in the backward "
             "pass (torch.utils.checkpoint, about one forward pass more), or use a 16-bit format.",
-            sure=f"The memory was followed op by op in {case.of_formats}; gaps between pieces are not counted. "
-            "What is at stake is the run, not a share of its time.",
+            sure=f"The memory was followed op by op in {case.of_formats}; gaps between allocations are not "
+            "counted. Without enough memory the run fails.",
             urgent=True,
             column="output_byte and freed_by of the order; device.memory.capacity",
         )
@@ -185,7 +185,7 @@ def _why_not(case: Case) -> str:
     if capacity is None:
         return "the machine states no memory capacity"
     if case.memory is None or model.order is None or BATCH not in sizes_used(model.order):
-        return "nobody recorded the order of the ops, so what fits is unknown ('fomkit profile' records it)"
+        return "the profile has no op order, so it is unknown which batch fits ('fomkit profile' records it)"
     return ""
 
 
@@ -207,11 +207,11 @@ def larger_batch(case: Case) -> list[Finding]:
     return [
         Finding(
             says=f"The device's memory has room for a larger batch: {most:,} leaves {1 - ROOM:.0%} of it free. "
-            f"Taken is batch {chosen:,} instead of {batch:,}; the time is for the same samples.",
+            f"The estimate is for batch {chosen:,} instead of {batch:,} and the same samples.",
             do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
             "which is assumed.",
-            sure="The whole step was estimated again. The errors at the two batches are taken as independent, "
-            f"which is the wide side; memory is that of {case.of_formats}.",
+            sure="The whole step was estimated again. The errors at the two batches are assumed independent, "
+            f"which widens the interval; memory is for {case.of_formats}.",
             saving=saving(case.before, best.ops, samples=chosen / batch),
             column="the named size batch",
         )

@@ -112,8 +112,8 @@ def _use_verdict(share: Span | None) -> str:
 def _why_above_peak(case: Case) -> str:
     """Return the reason why products can take less time than their flop take at the peak."""
     if "conv" in set(case.ops.loc[beats_its_floor(case.ops), "kind"].astype("str")):
-        return "Winograd and FFT convolutions do fewer operations than direct ones, which are what is counted"
-    return "the rates that times were measured at are above the stated ones"
+        return "Winograd and FFT convolutions need fewer flop than the direct ones, which are counted"
+    return "the rates in the measurements exceed the stated rates"
 
 
 def use_content(case: Case) -> Use:
@@ -273,6 +273,6 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
         device_s=before.step_time.device_s, unit=model.unit.name, use=use_content(case),
         memory=memory_carriers(case), best=None if best is None else findings.index(best),
         least=_least_time(case), findings=findings, conditions=conditions_content(before),
-        overlap="findings overlap: what one saves another cannot save again, so no sum is given",
+        overlap="findings overlap: they may save the same time, so no sum is given",
     )  # fmt: skip
     return Advice(content)

@@ -45,7 +45,7 @@ Title = TypedDict("Title", {
 })  # fmt: skip
 
 
-class OnMachine:
+class Subject:
     """Base of the subjects: work on a machine under the options of an estimate."""
 
     machine: Machine
@@ -62,13 +62,13 @@ class OnMachine:
     def _fitted(self) -> Machine:
         return with_fits(self.machine)
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figures at a point."""
         raise NotImplementedError
 
     def _outcome(self, point: Point) -> Outcome:
         try:
-            return self.again(point)
+            return self.figures_at(point)
         except FomkitError as error:
             return error
 
@@ -105,10 +105,10 @@ class Goal:
         if self.figure in figures:
             return figures[self.figure]
         why = (
-            "it is a suite's" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
-            else "the profile does not say what a run is: no train_samples or epochs"
+            "it belongs to a suite" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
+            else "the profile does not define a run: no train_samples or epochs"
         )  # fmt: skip
-        hint = f"Ask of {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
+        hint = f"Use {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
         raise FomkitError(title_of(self.figure), f"is not known here; {why}. {hint}")
 
     def reached(self, figures: Figures) -> float:
@@ -146,7 +146,7 @@ def make_goal(
     if len(given) != 1:
         what = f"{' and '.join(f'`{called[name]}`' for name in given)} are given" if given else "none is given"
         choices = ", ".join(f"`{called[name]}`" for name in goals)
-        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM is a suite's).")
+        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM belongs to a suite).")
     ((figure, value),) = given.items()
     if not _is_between(value, math.inf):
         raise FomkitError(called[figure], f"is {value!r}. Give a finite number above 0.")
@@ -174,7 +174,7 @@ def _figures(row: Mapping[Any, Any], level: float) -> Figures:
 
 
 @dataclass(frozen=True)
-class OneModel(OnMachine):
+class OneModel(Subject):
     """A model on a machine."""
 
     model: ModelProfile
@@ -251,7 +251,7 @@ class OneModel(OnMachine):
             for point, row, why in zip(points, rows, found["why"].tolist(), strict=True)
         ]
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figures of an estimate at a point."""
         return figures_of(self.estimate_at(point))
 

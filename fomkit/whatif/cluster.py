@@ -33,7 +33,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def _receive(sweep: Sweep, version: str) -> Sweep:
     """Receive a sweep on a worker; this is a task of its own, so that another worker can repeat it."""
     if version != __version__:
-        raise FomkitError("worker", f"has fomkit {__version__}, and {version} asks. Install the same there.")
+        raise FomkitError("worker", f"has fomkit {__version__}, this session {version}. Install the same there.")
     return sweep
 
 
@@ -66,7 +66,7 @@ def _check_scheduler(address: str) -> None:
     if _ADDRESS.fullmatch(address) is None:
         raise FomkitError(
             f"--scheduler {address}",
-            "is no address of a scheduler. Write, say, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
+            "is not a scheduler address. Write, for example, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
         )
     if find_spec("distributed") is None:
         raise FomkitError(
@@ -105,13 +105,13 @@ def _wait(client: Any, address: str) -> int:
         if time.monotonic() > end:
             raise FomkitError(
                 f"--scheduler {address}",
-                f"has no worker, and none came within {WITHOUT_WORKERS_S:g} s. Start one: dask worker {address}.",
+                f"has no worker; none connected within {WITHOUT_WORKERS_S:g} s. Start one: dask worker {address}.",
             )
         time.sleep(0.2)
 
 
 def _lost_scheduler(address: str) -> FomkitError:
-    return FomkitError(f"--scheduler {address}", "went away during the sweep. Start it, and the sweep, again.")
+    return FomkitError(f"--scheduler {address}", "was lost during the sweep. Restart it and the sweep.")
 
 
 def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
@@ -130,8 +130,8 @@ def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
         except KilledWorker as error:
             raise FomkitError(
                 f"--scheduler {address}",
-                "workers died again and again over the same stretch of points. Look at their memory limit and "
-                "their logs, or leave --scheduler out.",
+                "workers died repeatedly at the same points. Check their memory limit and logs, or leave "
+                "--scheduler out.",
             ) from error
         else:
             return found

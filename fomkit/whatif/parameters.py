@@ -207,14 +207,14 @@ TOP = 10
 """Number of single ops that are listed."""
 OUT = "-o here.yaml"
 MEASUREMENTS_NOTE = (
-    "each is taken as known exactly at its predicted value, and everything rolled up again; that a timing also "
-    "tells of similar ops, differs from the prediction, or has a spread of its own, is left out"
+    "assumes that each is known exactly at its predicted value, and rolls up everything again; ignores that a "
+    "timing also improves similar ops, may differ from the prediction, and has its own spread"
 )
 
 
 def _exact_fact(fact: Fact | None) -> Fact:
     if fact is None:
-        raise FomkitError("measurement", "is of a fact that nobody states. State it first.")
+        raise FomkitError("measurement", "is of a fact that is not stated. State it first.")
     return replace(fact, low=fact.value, high=fact.value)
 
 
@@ -244,7 +244,7 @@ def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: s
     return as_content(Measurable, {of: then}, kind=kind, what=what, shrinks=shrinks(now, then), command=command)
 
 
-def ranked(found: Iterable[Measurable], without: Sequence[str] | None = None) -> ToMeasure:
+def rank_measurements(found: Iterable[Measurable], without: Sequence[str] | None = None) -> ToMeasure:
     """Return measurements, best first, the facts ``without`` a spread where known, and the note on all."""
     best = sorted(found, key=lambda entry: -entry["shrinks"])
     return as_content(ToMeasure, measurements=best, no_spread_stated=without, measurements_say=MEASUREMENTS_NOTE)
@@ -308,4 +308,4 @@ def measurements(estimated: Estimate, options: Options, parameters: tuple[Parame
         *_per_fact(estimated, options, parameters),
     ]
     without = [one.name for one in parameters if one.of == "machine" and not one.has_interval]
-    return ranked(found, without)
+    return rank_measurements(found, without)

@@ -15,7 +15,7 @@ from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.whatif.cases import Figures, Outcome, Point, Title, main_figure
 from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter, ToMeasure
-from fomkit.whatif.subjects import Subject
+from fomkit.whatif.subjects import AnySubject
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,7 +103,7 @@ def _central(
     return next((slope for slope in tried if slope is not None), None)
 
 
-def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
+def effect_of(subject: AnySubject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
     """Compute the effect of one parameter on a subject's figures.
 
     `parameter`: with a value above 0; `here`: the current figures; `figure`: the main one of them. Returns None
@@ -148,7 +148,7 @@ def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str
 SCHEMA = "fomkit/sensitivity/1"
 ASSUMED = (
     "one parameter at a time; every op keeps its utilisation on a changed machine",
-    "an elasticity is that of the estimate; how well utilisation carries over nobody has measured",
+    "an elasticity is that of the estimate; how well utilisation transfers has not been measured",
 )
 
 
@@ -238,13 +238,13 @@ def _effect(effect: Effect) -> EffectContent:
     )
 
 
-def sensitivity(subject: Subject) -> Sensitivity:
+def sensitivity(subject: AnySubject) -> Sensitivity:
     """Compute the sensitivity of a subject's figures to its parameters.
 
     Elasticities are central differences over 1 % of each parameter, compared with half of it; whole numbers are
     evaluated at their neighbours. The swing is between the bounds of a parameter's own interval, else ±10 %.
     """
-    here = subject.again({})
+    here = subject.figures_at({})
     figure = main_figure(here)
     effects, not_varied = [], subject.not_varied()
     for parameter in subject.parameters():
@@ -252,13 +252,13 @@ def sensitivity(subject: Subject) -> Sensitivity:
         if not parameter.value > 0:
             not_varied.append((parameter.name, "it is 0, which has no logarithm"))
         elif effect is None:
-            not_varied.append((parameter.name, "no value beside it can be estimated"))
+            not_varied.append((parameter.name, "no other value near it can be estimated"))
         elif not effect.moves:
-            not_varied.append((parameter.name, "no figure moves with it"))
+            not_varied.append((parameter.name, "no figure depends on it"))
         else:
             effects.append(effect)
     if not effects:
-        raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
+        raise FomkitError("sensitivity", "no parameter changes a figure. State rates in the machine's profile.")
     # Machine parameters come before those of the work: less work does not make the machine faster.
     ranked = sorted(effects, key=lambda one: (
         one.parameter.of == "model", -one.swing, -abs(one.elasticity[figure]), one.parameter.name,

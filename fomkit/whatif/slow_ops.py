@@ -29,17 +29,17 @@ from fomkit.prediction.exact import row_major
 from fomkit.whatif.advice_case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
 
 REMEDIES: Mapping[str, str] = {
-    "conv": "let the library search its algorithms (torch.backends.cudnn.benchmark = True), store images "
+    "conv": "let the library search for algorithms (torch.backends.cudnn.benchmark = True), store images "
     "channels last",
-    "gemm": "make small products larger (a larger batch, several products as one), keep sizes multiples of 64",
+    "gemm": "make small products larger (a larger batch, several in one), use sizes that are multiples of 64",
     "rnn": "use the library's whole layer (torch.nn.LSTM) and a larger batch",
-    "attention": "see that a fused kernel runs (torch.nn.functional.scaled_dot_product_attention; flash attention "
-    "needs a 16-bit format)",
-    "norm": "let a compiler join it with its neighbours (torch.compile, XLA)",
-    "pointwise": "let a compiler join ops into one (torch.compile, XLA)",
-    "copy": "avoid copies (contiguous, transposes, casts); let a compiler join the rest",
-    "reduction": "let a compiler join it with its neighbours (torch.compile, XLA)",
-    "softmax": "compute loss and softmax in one (cross_entropy in the products' format) or in pieces",
+    "attention": "check that a fused kernel runs (torch.nn.functional.scaled_dot_product_attention; flash "
+    "attention needs a 16-bit format)",
+    "norm": "let a compiler fuse it with its neighbours (torch.compile, XLA)",
+    "pointwise": "let a compiler fuse ops (torch.compile, XLA)",
+    "copy": "avoid copies (contiguous, transposes, casts); let a compiler fuse the rest",
+    "reduction": "let a compiler fuse it with its neighbours (torch.compile, XLA)",
+    "softmax": "compute loss and softmax in one op (cross_entropy in the products' format) or in pieces",
     "pool": "store images channels last, or replace pooling by strides",
     "embedding": "use sparse gradients, or a fused embedding bag",
 }
@@ -121,7 +121,7 @@ LOW_USE = 0.5
 LONG_ENOUGH = 0.01
 """Share of the device's time from which an op of low use is considered; shorter ones are not worth advice."""
 
-_NO_FLOOR = "the machine states no rates from which a least time follows"
+_NO_FLOOR = "the machine states no rates, so the least time is unknown"
 
 
 def _device_shares(case: Case) -> pd.Series[float]:
@@ -142,7 +142,7 @@ def _floor_finding(case: Case, rows: pd.Series[bool], says: str) -> Finding:
         says=says,
         do=("; ".join(remedies[:2]) or "measure them alone on the machine first") + ".",
         sure="An upper bound for the same algorithm: no library reaches the stated rates, and some of these ops "
-        "may be as fast as they can be.",
+        "may already be as fast as possible.",
         saving=saving(case.before, after),
         at_most=True,
         column="time_s against floor_s, the longer of flop / peak and byte / bandwidth",
@@ -158,13 +158,13 @@ def expensive_ops(case: Case) -> list[Finding]:
     rows = shares >= EXPENSIVE
     if not rows.any():
         return does_not_apply(
-            f"no op takes {EXPENSIVE:.0%} of the device's time, all its executions together; the longest "
-            f"takes {shares.max():.1%}"
+            f"no op takes {EXPENSIVE:.0%} of the device's time with all its executions; the longest takes "
+            f"{shares.max():.1%}"
         )
     count = identities(case.ops)[rows].nunique()
     taken = case.ops.loc[rows, "seconds"].sum() / case.device_s
     what = "One op takes" if count == 1 else f"{count} ops take"
-    return [_floor_finding(case, rows, f"{what} {taken:.0%} of the device's time, all executions together.")]
+    return [_floor_finding(case, rows, f"{what} {taken:.0%} of the device's time with all executions.")]
 
 
 def low_use(case: Case) -> list[Finding]:
@@ -186,8 +186,8 @@ def low_use(case: Case) -> list[Finding]:
         _floor_finding(
             case,
             rows,
-            f"{what} at {share} of what the machine's rates allow and take {taken / case.device_s:.0%} of the "
-            f"device's time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
+            f"{what} at {share} of the machine's rates and take {taken / case.device_s:.0%} of the device's "
+            f"time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
         )
     ]
 
@@ -197,8 +197,8 @@ LOAD_BYTE = 16.0
 requirements to use tensor cores: sizes in multiples of 16 bytes)."""
 
 _DO = (
-    "Pad them: hidden sizes, classes or the vocabulary up to the next multiple, in the model's definition. What "
-    "else grows with a padded size (a softmax over the vocabulary) is not counted."
+    "Pad them: hidden sizes, classes or the vocabulary up to the next multiple, in the model's definition. "
+    "Other ops that grow with a padded size (a softmax over the vocabulary) are not counted."
 )
 
 
@@ -275,7 +275,7 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     after_s = _seconds_after(case, after)
     count = int(rows.sum())
     what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
-    says = f"{what} rows of numbers that are no multiple of {LOAD_BYTE:.0f} bytes."
+    says = f"{what} rows whose length is not a multiple of {LOAD_BYTE:.0f} bytes."
     timed_text = (
         f"The machine's table has {timed:,} such timings" if timed else "The machine's table has no such timing"
     )
@@ -294,11 +294,11 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     if longer_s > WORTH * case.before.step.value:
         more = format_quantity(longer_s, "time_s", 3)
         yield Finding(
-            says=f"{says} Where the library cannot feed the matrix engine with them, a step takes up to {more} "
-            "more than estimated.",
+            says=f"{says} If the library cannot run them on the matrix engine, a step takes up to {more} more "
+            "than estimated.",
             do=_DO,
-            sure="Nobody knows: the machine's table has no such timing, so they are estimated as if they were "
-            "aligned. The bound sets them on the vector engine, as cuBLAS did before version 11; newer ones lose "
+            sure="Unknown: the machine's table has no such timing, so they are estimated as if they were "
+            "aligned. The bound assumes the vector engine, as in cuBLAS before version 11; newer versions lose "
             "less. Time one of them.",
             column=found.column,
             rows=found.rows,
@@ -338,7 +338,7 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     try:
         choose_formats(name, case.model.traced_with.get("framework", ""), case.machine)
     except FomkitError:
-        return does_not_apply(f"nothing is known of {name} on {case.machine.name}")
+        return does_not_apply(f"{case.machine.name} has no peak or timing in {name}")
     after = case.again(precision=name)
     if case.lacks_times(after):
         return does_not_apply(f"in {name} part of the step has no time")
@@ -350,8 +350,8 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     has = "" if (rate := _fastest_rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
     found = Finding(
         says=f"The products run in {' and '.join(runs_in)}; --precision {name} has an engine{has} here.",
-        do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and ask again with "
-        f"--precision {name}: the other findings change with it.",
+        do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and run this again with "
+        f"--precision {name}: the other findings change.",
         sure=f"The whole step was estimated again: {after.formats.message}.",
         saving=saving(case.before, after.ops),
         column="dtype, engine",
@@ -370,7 +370,7 @@ def faster_engine(case: Case) -> list[Finding]:
     """Find a narrower number format in which the step is faster."""
     ops = case.ops
     if case.options.precision not in (None, "fp32"):
-        return does_not_apply(f"the step was asked for in {case.options.precision}")
+        return does_not_apply(f"--precision {case.options.precision} is given")
     wide = (ops["dtype"] == "fp32") & ops["kind"].isin(MATRIX_KINDS)
     share = case.share_of_products(wide)
     if share < MOSTLY and not case.before.formats.name.startswith("fp32"):
@@ -415,9 +415,9 @@ def unfused_update(case: Case) -> list[Finding]:
         Finding(
             says=f"The update ({rules}) runs as {words.get(impl, impl)} and takes {took:.1%} of the device's "
             "time; one fused kernel reads and writes less.",
-            do=f"Ask for it: torch.optim with fused=True. The trace's '{impl}' may be the default of the trace "
-            "and not what your training does; check first.",
-            sure="The update was estimated again as one kernel, by the bytes it has to move.",
+            do=f"Use torch.optim with fused=True. '{impl}' may be a default of the trace that differs from your "
+            "training; check first.",
+            sure="The update was estimated again as one kernel, from the bytes that it must move.",
             saving=saving(case.before, after.ops),
             column="impl",
             rows=evidence(case, rows, seconds_of(after.ops)[: len(case.ops)]),

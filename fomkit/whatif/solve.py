@@ -17,7 +17,7 @@ from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
-from fomkit.whatif.subjects import Subject
+from fomkit.whatif.subjects import AnySubject
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
 """Number of parts that a direction is divided into, by the number of parameters; all directions are tried."""
@@ -64,12 +64,12 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
     for given in names:
         parts = [name for name in by_name if name.startswith(f"{given}/")]
         if len(parts) > 1:
-            raise FomkitError(given, f"is several here: {', '.join(parts)}. Name one of them.")
+            raise FomkitError(given, f"matches several: {', '.join(parts)}. Name one of them.")
         name = parts[0] if parts else given
         if name not in by_name:
-            raise FomkitError(name, f"is no parameter here. {nearest_names(name, by_name)}")
+            raise FomkitError(name, f"is not a parameter here. {nearest_names(name, by_name)}")
         if by_name[name] in found:
-            raise FomkitError(name, "stands twice. Name it once.")
+            raise FomkitError(name, "is given twice. Give it once.")
         if not by_name[name].value > 0:
             raise FomkitError(name, "is 0, so no factor changes it. Leave it out.")
         found.append(by_name[name])
@@ -165,7 +165,7 @@ def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, fl
 def _front_combination(
     evaluator: Evaluator, parameters: Sequence[Parameter], values: dict[str, float]
 ) -> Combination:
-    found = evaluator.subject.again(values)
+    found = evaluator.subject.figures_at(values)
     factors = {parameter.name: values[parameter.name] / parameter.value for parameter in parameters}
     total = math.fsum(abs(math.log(factor)) for factor in factors.values())
     return Combination(values, factors, total, evaluator.goal.span(found), evaluator.goal.reached(found))
@@ -200,10 +200,11 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     """
     names = tuple(parameter.name for parameter in parameters)
     if len(parameters) < 2:
-        raise FomkitError("frontier", "is over two parameters or more. Name another one, or ask for a change.")
+        raise FomkitError("frontier", "needs at least two parameters. Name another one, or use --change.")
     if unclear := [parameter.name for parameter in parameters if not parameter.better]:
         raise FomkitError(
-            "frontier", f"cannot hold {', '.join(unclear)}: more of it may be faster or slower. Ask for it alone."
+            "frontier",
+            f"cannot include {', '.join(unclear)}: more of it may be faster or slower. Use --change for it.",
         )
     real = [parameter for parameter in parameters if not parameter.grain]
     wholes = [parameter for parameter in parameters if parameter.grain]
@@ -226,20 +227,20 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     far = {one.name: one.value * evaluator.most**one.better for one in real}
     far |= {whole.name: whole.value * WHOLE_FACTORS[-1] for whole in wholes if whole.better > 0}
     waits = evaluator.subject.binding(far)
-    return Frontier(names, (), f"even with all of them {evaluator.most:g} times as good, steps wait for {waits}")
+    return Frontier(names, (), f"even if all are {evaluator.most:g} times as good, steps wait for {waits}")
 
 
 SCHEMA = "fomkit/solve/1"
 ASSUMED = (
-    "every op keeps its utilisation on a changed machine; nobody builds a rate alone, without the rest",
-    "the probability is that of the interval, its logarithm taken as normal on each side",
+    "every op keeps its utilisation on a changed machine; in real machines rates do not change alone",
+    "the probability is that of the interval, with a normal distribution of the logarithm on each side",
 )
-OF_TRIED = "of sizes and nodes only some values are tried, and another may do"
+OF_TRIED = "only some sizes and numbers of nodes are tried; another one may be enough"
 OF_BATCH = (
-    "where a partial last batch is dropped, a batch that does not divide an epoch's samples leaves some out, and "
-    "its run is so much less work"
+    "where a partial last batch is dropped, a batch that does not divide an epoch's samples drops some, and its "
+    "run has that much less work"
 )
-UNUSED = "nothing here runs at it"
+UNUSED = "nothing here uses it"
 
 
 GoalContent = TypedDict("GoalContent", {"asked": float, "at_most": bool, "probability": float})
@@ -342,7 +343,9 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _choose_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def _choose_alone(
+    subject: AnySubject, names: Sequence[str], known: tuple[Parameter, ...]
+) -> tuple[Parameter, ...]:
     """Return the parameters to change alone: the named ones, else all; of a suite all but those of models."""
     if names:
         return choose_parameters(known, names)
@@ -350,7 +353,7 @@ def _choose_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter
     return tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
 
 
-def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
+def solve(subject: AnySubject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
     Each change is searched up to a factor of 1000 and estimated again where it is found. Sizes and nodes are whole
@@ -360,7 +363,7 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
     more to change together, for a frontier; none by default.
     """
-    here = subject.again({})
+    here = subject.figures_at({})
     known = subject.parameters()
     evaluator, tried = Evaluator(subject, goal), _choose_alone(subject, changes, known)
     combined = choose_parameters(known, together)

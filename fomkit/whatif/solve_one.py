@@ -14,7 +14,7 @@ from fomkit.core.interval import Span
 from fomkit.profiles.metrics import title_of
 from fomkit.whatif.cases import Figures, Goal, Point
 from fomkit.whatif.parameters import Parameter
-from fomkit.whatif.subjects import Subject
+from fomkit.whatif.subjects import AnySubject
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
 """Function from values to margins, of which 0 or more is enough; None where there is no estimate."""
@@ -26,7 +26,7 @@ DEAD = 16
 """Number of consecutive values without an estimate that ends the search on their side."""
 
 
-def away(value: float, now: float) -> float:
+def log_change(value: float, now: float) -> float:
     """Return the size of a change: |ln(value / now)|."""
     return abs(math.log(value / now))
 
@@ -55,7 +55,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     near = _nearest_values(now, grain, most, round(count * NEAR_SHARE))
     edges = (min([*near, now]), max([*near, now]))
     ends = (max(float(grain), now / most), now * most)
-    ways = [away(end, edge) for end, edge in zip(ends, edges, strict=True)]
+    ways = [log_change(end, edge) for end, edge in zip(ends, edges, strict=True)]
     far: set[float] = set()
     for edge, end, way in zip(edges, ends, ways, strict=True):
         if way > 0:
@@ -63,7 +63,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
             apart = (edge * (end / edge) ** (place / parts) for place in range(1, parts + 1))
             far |= {now + grain * round((value - now) / grain) for value in apart}
     kept = {value for value in far if value >= grain} - {*near, now}
-    return [*near, *sorted(kept, key=lambda value: away(value, now))]
+    return [*near, *sorted(kept, key=lambda value: log_change(value, now))]
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Search:
     def reached(self) -> float | None:
         """The nearest value that is enough; None where none is known."""
         enough = [value for value, margin in self.estimated.items() if margin >= 0]
-        return min(enough, key=lambda value: away(value, self.now), default=None)
+        return min(enough, key=lambda value: log_change(value, self.now), default=None)
 
     def is_dead(self, tried: Sequence[float], sign: int) -> bool:
         """Check whether a side has no more estimates."""
@@ -171,7 +171,7 @@ class Change:
 class Evaluator:
     """A subject and a goal; every point is evaluated once."""
 
-    subject: Subject
+    subject: AnySubject
     goal: Goal
     most: float = MOST
     _known: dict[tuple[tuple[str, float], ...], Figures | FomkitError] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Evaluator:
 
     def change(self, parameter: Parameter, value: float, why: str = "") -> Change:
         """Return the change of a parameter to a value, with the figures there."""
-        found = self.subject.again({parameter.name: value})
+        found = self.subject.figures_at({parameter.name: value})
         span, probability = self.goal.span(found), self.goal.reached(found)
         proved = not parameter.grain or (parameter.of == "model" and parameter.better != 0)
         unfit = "" if proved else self.subject.unfit({parameter.name: value})
@@ -285,17 +285,17 @@ def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
         raise FomkitError(parameter.name, f"cannot be changed by {evaluator.most:g} times.")
     best = max(known, key=lambda end: known[end])
     if known[best] >= 0:
-        away = math.log(best / parameter.value)
+        change = math.log(best / parameter.value)
         way = root(
-            evaluator, {parameter.name: parameter.value}, {parameter.name: math.copysign(1.0, away)}, abs(away)
+            evaluator, {parameter.name: parameter.value}, {parameter.name: math.copysign(1.0, change)}, abs(change)
         )
-        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, away)))
+        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, change)))
     return _out_of_reach(evaluator, parameter, list(known), best)
 
 
 def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[float], best: float) -> Change:
     if evaluator.still(parameter, tried):
-        return evaluator.change(parameter, best, f"{title_of(evaluator.goal.figure)} does not move with it")
+        return evaluator.change(parameter, best, f"{title_of(evaluator.goal.figure)} does not depend on it")
     return evaluator.limit(parameter, best)
 
 

@@ -26,8 +26,8 @@ from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Title
-from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, ranked
+from fomkit.whatif.cases import Figures, OneModel, Outcome, Point, Subject, Title
+from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, rank_measurements
 
 _OF_MODEL = {"samples": "train_samples"}
 """Conditions of a line that have another name among a model's parameters."""
@@ -54,7 +54,7 @@ def _channel(line: SuiteLine) -> str:
 
 
 @dataclass(frozen=True)
-class OfSuite(OnMachine):
+class OfSuite(Subject):
     """A suite on a target and a baseline. Given times change with gains, and their rates with nodes too."""
 
     suite: Suite
@@ -225,7 +225,7 @@ class OfSuite(OnMachine):
         return found
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Return the figures at each point; the numbers equal those of `again`."""
+        """Return the figures at each point; the numbers equal those of `figures_at`."""
         split, rates = [self._split(point) for point in points], dict[str, dict[Key, Span | FomkitError]]()
         for one in self.result.target:
             name = one.line.name
@@ -255,7 +255,7 @@ class OfSuite(OnMachine):
         merit = merit_of(replace(self.result, target=tuple(target)))
         return {} if merit is None else {"fom": merit.value}
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figure of merit at a point."""
         merit = self.result_at(point).merit
         return {} if merit is None else {"fom": merit.value}
@@ -295,11 +295,11 @@ class OfSuite(OnMachine):
                         options = replace(self.options, sizes=behind.sizes, batch=None)
                         command = measure_command(behind.model, behind.machine, options)
                     found.append(measurement("line", what, merit.value, again.value, command, of="fom"))
-        return ranked(found)
+        return rank_measurements(found)
 
 
 @dataclass(frozen=True)
-class OnNodes(OnMachine):
+class OnNodes(Subject):
     """A job of so many nodes; the batch of the options is that of one replica."""
 
     model: ModelProfile
@@ -354,7 +354,7 @@ class OnNodes(OnMachine):
         job = NodesJob(model, machine, self.layout, options)
         return job, *job.at(round(point.get("nodes", self.nodes)))
 
-    def again(self, point: Point) -> Figures:
+    def figures_at(self, point: Point) -> Figures:
         """Return the figures of a step of all nodes at a point."""
         job, step, run = self._step(point)
         found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
@@ -379,7 +379,7 @@ class OnNodes(OnMachine):
         """Rank a step on one device and the collectives by how much the step's interval would shrink."""
         step = self._step({})[1]
         if self.model.transformer is not None:
-            return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
+            return {"measurements": [], "measurements_say": "not computed for a transformer given by its sizes"}
         compute, exposed = step.compute_s, step.exposed_s
         of_device = measure_command(self.model, self.machine, self.options)
         parts = (
@@ -387,26 +387,26 @@ class OnNodes(OnMachine):
             ("the collectives between the devices", [compute, Span.exact(exposed.value, self.level)],
              f"fomkit measure --network {OUT}"),
         )  # fmt: skip
-        return ranked(
+        return rank_measurements(
             measurement("part of the step", what, step.wall_s, add_independent(terms), command)
             for what, terms, command in parts
         )
 
 
-Subject = OneModel | OnNodes | OfSuite
+AnySubject = OneModel | OnNodes | OfSuite
 
 
 def subject_of_model(
     model: ModelProfile, target: Machine, options: Options, nodes: int | None = None, layout: Layout | None = None
-) -> Subject:
+) -> AnySubject:
     """Make the subject of a model on the scope of the options, or of its training spread over nodes."""
     if nodes is None:
         if layout is not None:
-            raise FomkitError("layout", "says how a training is spread over nodes. Add --nodes.")
+            raise FomkitError("layout", "describes how a training is spread over nodes. Add --nodes.")
         return OneModel(model, target, options)
     check_nodes(nodes)
     if options.scope is not None:
-        raise FomkitError("scope", "and nodes say two things. Nodes are those of one job; leave the scope out.")
+        raise FomkitError("scope", "and nodes contradict each other. Nodes are of one job; leave the scope out.")
     return OnNodes(model, target, options, check_layout(layout or Layout()), nodes)
 
 
@@ -417,7 +417,7 @@ def subject_of_suite(
     options: Options,
     load: Load,
     measured: MeasuredRuns = NOTHING_MEASURED,
-) -> Subject:
+) -> AnySubject:
     """Make the subject of a suite, which fixes batch, sizes, precision and scope; ``measured`` checks lines."""
     if options.wanted_sizes or options.precision is not None or options.scope is not None:
         raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")

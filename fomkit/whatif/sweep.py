@@ -22,8 +22,8 @@ from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
-from fomkit.plan.scaling import with_links
-from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, in_order, prepare_study
+from fomkit.plan.scaling import with_user_links
+from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, join_results, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import one_thread
 from fomkit.profiles.evidence import with_fits
@@ -43,10 +43,12 @@ def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -
     if lacking:
         raise FomkitError(
             machine.name,
-            f"states no link of tier 'system', so both its figures are needed. Add --vary {lacking[0]}=…",
+            f"states no link of tier 'system', so its rate and latency are both needed. Add --vary {lacking[0]}=…",
         )
     alpha_s, byte_per_s, source = wanted[LINK_ALPHA], wanted[LINK_RATE], "given by the user"
-    return with_links(machine, [Link("system", alpha_s, byte_per_s, "each", source, channel, basis="assumed")])
+    return with_user_links(
+        machine, [Link("system", alpha_s, byte_per_s, "each", source, channel, basis="assumed")]
+    )
 
 
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
@@ -55,14 +57,13 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
         return False
     if NODES not in names:
         raise FomkitError(
-            "sweep", "varies a link between nodes, but says of no nodes. Add, say, --vary nodes=1,8,64."
+            "sweep", "varies a link between nodes, but no nodes are given. Add, for example, --vary nodes=1,8,64."
         )
     if points > MOST_WITH_NODES:
         raise FomkitError(
             "sweep",
-            f"asks for {points:,} points with nodes, which are worked out one after the other, about "
-            f"a hundred a second; {MOST_WITH_NODES:,} is the most. Take fewer steps, or sample: "
-            "--way sobol --points 4096.",
+            f"asks for {points:,} points with nodes, which are computed one by one, about a hundred per second; "
+            f"at most {MOST_WITH_NODES:,} are possible. Give fewer steps, or sample: --way sobol --points 4096.",
         )
     _ = Network(machine).node_devices  # raises where it is not stated
     return True
@@ -116,8 +117,8 @@ def estimate_on_nodes(
 CHUNK = 16_384
 """Points of a stretch, which are estimated, sent and written at once; it bounds the memory."""
 CHUNK_OF_NODES = 64
-NO_RUN = "the profile does not say what a run is: samples, epochs or batch"
-NO_BATCH = "the profile does not say its batch"
+NO_RUN = "the profile does not define a run: samples, epochs or batch"
+NO_BATCH = "the profile states no batch"
 NO_POWER = "no power: add, for example, --vary 'power_w=300 W'"
 _MEAN_POWER = "give a mean power: --vary 'power_w=300 W'"
 
@@ -127,12 +128,12 @@ def _why_no_energy(energy: Energy | None) -> str:
     if energy is None:
         return NO_POWER
     if energy.per_flop or energy.byte_j is not None:
-        what = "the energy that the machine states is of single ops, which a sweep does not keep"
-        return f"{what}; fomkit estimate has it at one point, or {_MEAN_POWER}"
+        what = "the machine states the energy of single ops, which a sweep does not store"
+        return f"{what}; use fomkit estimate for one point, or {_MEAN_POWER}"
     if energy.average:
-        return f"mean powers that the machine states are each of one workload; {_MEAN_POWER}"
-    limit = "the limit of a chip's power, which is no average" if energy.limit_w else "idle power"
-    return f"of energy the machine states no more than {limit}; {_MEAN_POWER}"
+        return f"each mean power of the machine is of one workload; {_MEAN_POWER}"
+    limit = "the power limit of a chip, which is not a mean" if energy.limit_w else "idle power"
+    return f"the machine states only {limit}; {_MEAN_POWER}"
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ class Sweep:
             if self.on_nodes:
                 found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted, self._jobs)
             else:
-                found = in_order(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
+                found = join_results(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
                 found = found.assign(devices=self.model.run.devices_per_run, jobs=self._study.at_once)
                 found = figures.add_memory(found, points, self.memory)
         capacity = self.machine.device.capacity_byte
@@ -302,7 +303,7 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
         "unit_per_day": NO_RUN,
         figures.COST: why_no_cost,
         figures.ENERGY: _why_no_energy(sweep.machine.energy),
-        figures.PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
+        figures.PEAK_BYTE: sweep.memory.why_not or "the memory of this step is unknown",
     }
     absent = {name: reason for name, reason in why.items() if name not in known}
     objectives = figures.objectives_of(known, figures.per_of(known), "" if bill is None else bill.price.currency)
@@ -344,14 +345,14 @@ def make_sweep(
     vary, currency = figures.with_prices(vary, machine.price)
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:
-            raise FomkitError(name, "is varied and given as one value too. Give it once.")
+            raise FomkitError(name, "is both varied and given as one value. Give it once.")
     plan = axes.make_plan(
         [axes.make_axis(name, given, kinds[name]) for name, given in vary.items()], way, points, seed
     )
     on_nodes = check_nodes(tuple(axis.name for axis in plan.axes), machine, plan.points)
     if layout not in (None, Layout()) and not on_nodes:
         raise FomkitError(
-            "layout", "is of a training on nodes, and none are varied. Add, say, --vary nodes=1,8,64."
+            "layout", "is for a training on nodes, but no nodes are varied. Add, for example, --vary nodes=1,8,64."
         )
     memory = figures.Memory() if on_nodes else figures.follow_memory(model, machine, plan.axes, options)
     return _with_probe(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)

@@ -131,19 +131,19 @@ def _range_axis(name: str, kind: Kind, text: str, rest: Sequence[str], where: st
     low_text, _, high_text = text.partition("..")
     low, high = (_parsed_value(end, kind, where, name) for end in (low_text, high_text))
     if not low < high:
-        raise FomkitError(where, f"the range of {name} does not rise. Give LOW..HIGH.")
+        raise FomkitError(where, f"the range of {name} is not ascending. Give LOW..HIGH.")
     words = [word.strip() for word in rest]
     spacing = words.pop() if words and words[-1] in SPACINGS else SPACINGS[0]
     if len(words) > 1 or not all(word.isascii() and word.isdigit() and len(word) < 16 for word in words):
         raise FomkitError(
-            where, f"{':'.join(rest)!r} is no number of steps. Write LOW..HIGH:8 or LOW..HIGH:8:log."
+            where, f"{':'.join(rest)!r} is not a number of steps. Write LOW..HIGH:8 or LOW..HIGH:8:log."
         )
     steps = int(words[0]) if words else None
     if steps is not None and steps < 2:
-        raise FomkitError(where, f"a range of {steps} steps has not both its ends. Give 2 or more.")
+        raise FomkitError(where, f"a range of {steps} steps does not include both bounds. Give 2 or more.")
     if spacing == "log" and low <= 0:
         raise FomkitError(
-            where, f"{name} begins at {low:g}, which has no logarithm. Begin above 0, or take linear."
+            where, f"{name} begins at {low:g}, which has no logarithm. Begin above 0, or use linear."
         )
     return Axis(name, kind, (), low, high, steps, spacing == "log")
 
@@ -158,9 +158,9 @@ def read_vary(texts: str | Sequence[str]) -> dict[str, str]:
     for text in [texts] if isinstance(texts, str) else texts:
         name, _, values = (part.strip() for part in str(text).partition("="))
         if not name or not values:
-            raise FomkitError(f"vary {text}", "is no NAME=VALUES. Write, for example, --vary batch=16,32,64.")
+            raise FomkitError(f"vary {text}", "is not NAME=VALUES. Write, for example, --vary batch=16,32,64.")
         if name in found:
-            raise FomkitError(f"vary {text}", f"{name} stands twice. Put all its values into one.")
+            raise FomkitError(f"vary {text}", f"{name} is given twice. Put all its values into one.")
         found[name] = values
     return found
 
@@ -227,7 +227,7 @@ def check_names(names: Iterable[str], kinds: Iterable[str], where: str) -> None:
     known = list(kinds)
     for name in names:
         if name not in known:
-            raise FomkitError(where, f"{name!r} is no parameter of it. {nearest_parameter(name, known)}")
+            raise FomkitError(where, f"{name!r} is not a parameter of it. {nearest_parameter(name, known)}")
 
 
 Way = Literal["grid", "random", "sobol"]
@@ -294,7 +294,7 @@ def _check_count(points: int, way: Way, axes: Sequence[Axis]) -> None:
     of = "" if way != "grid" else f" ({' × '.join(f'{axis.count:,} {axis.name}' for axis in axes)})"
     raise FomkitError(
         "sweep",
-        f"asks for {points:,} points{of}; {MOST_POINTS:,} is the most. Take fewer steps, or sample: "
+        f"asks for {points:,} points{of}; at most {MOST_POINTS:,} are possible. Give fewer steps, or sample: "
         "--way sobol --points 100000.",
     )
 
@@ -321,7 +321,7 @@ def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None
     ordered = tuple(sorted(axes, key=lambda axis: not axis.kind.whole))
     if way == "grid":
         if points is not None:
-            raise FomkitError("--points", "is for --way random or sobol; a grid has those of its values.")
+            raise FomkitError("--points", "is for --way random or sobol; the values of a grid define its points.")
         counts = [axis.count if axis.count is not None else len(axis.grid()) for axis in ordered]
         _check_count(math.prod(counts), way, ordered)
         # Rounding to whole numbers may make some steps of a range equal.

@@ -80,8 +80,8 @@ def _largest(
     rest = [axis for axis in axes if axis.name != BATCH]
     if len(rest) == len(axes) or _how_many(rest) > MOST_SEARCHED:
         return {}, (
-            f"{_how_many(axes):,} sizes are too many to follow each; list {MOST_FOLLOWED} or fewer, or vary the "
-            f"batch with at most {MOST_SEARCHED} combinations of other sizes"
+            f"{_how_many(axes):,} sizes are too many to compute the memory of each; list {MOST_FOLLOWED} or "
+            f"fewer, or vary the batch with at most {MOST_SEARCHED} combinations of other sizes"
         )
     found, why = {}, ""
     for values, sizes in _combinations(rest):
@@ -104,15 +104,15 @@ def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], o
     base, capacity = choose_sizes(model, options.wanted_sizes), machine.device.capacity_byte
     followed = in_formats(model, base, formats)
     if followed is None:
-        why = f"the order of ops is of the traced formats, not of {formats.name}"
-        why = why if model.order is not None else "the profile has no order of its ops"
+        why = f"the op order is for the traced formats, not for {formats.name}"
+        why = why if model.order is not None else "the profile has no op order"
         return Memory(names, {}, why, {}, why)
     model = followed
     if _how_many(own) <= MOST_FOLLOWED:
         peaks, why = _followed_peaks(model, base, own)
         known = peaks if any(not math.isnan(peak) for peak in peaks.values()) else {}
         return Memory(names, known, why, {}, NO_CAPACITY if capacity is None else why)
-    why = f"{_how_many(own):,} sizes would each be followed op by op; list {MOST_FOLLOWED} or fewer to have it"
+    why = f"{_how_many(own):,} sizes would each be followed op by op; list {MOST_FOLLOWED} or fewer"
     if capacity is None:
         return Memory(names, {}, why, {}, NO_CAPACITY)
     return Memory(names, {}, why, *_largest(model, base, own, capacity.value))

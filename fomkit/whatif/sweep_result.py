@@ -157,20 +157,20 @@ class Tally:
 
 
 SCHEMA = "fomkit/sweep/1"
-UNCHECKED = "nobody knows the memory of this step"
+UNCHECKED = "the memory of this step is unknown"
 FRONT_LISTED = 200
 """Number of points of the front that are listed; the table of the sweep has them all."""
 _UNITS = {"byte_per_s": "byte/s", "flop_per_s": "flop/s", "time_s": "s", "power_w": "W"}
 ASSUMED = {
-    "machine": "on a machine with other rates every op keeps the utilisation that it has on the machine as built; "
-    "intervals keep their relative width, though nothing measured says how far that carries",
-    PRICE: "a device costs its price for every hour of the day, whether the machine is up or not; nobody said of "
-    "which day the price is",
-    POWER: "a device takes this power all the time that it works, and nothing beside it is counted",
+    "machine": "on a machine with other rates every op keeps its utilisation on the machine as built; intervals "
+    "keep their relative width, but how far this holds has not been measured",
+    PRICE: "a device costs its price in every hour, whether the machine is up or not; the date of the price is "
+    "not stated",
+    POWER: "a device uses this power all the time that it works, and nothing else is counted",
     "nodes": "each copy of the model has the batch of the point (weak scaling), as in fomkit scaling",
-    "best": "values are compared, not intervals: points whose intervals overlap may change places",
-    "sizes": "a run has the same number of samples at any size, though each is another",
-    FITS: "a point whose step the device's memory does not hold is neither best nor on the front",
+    "best": "values are compared, not intervals: points whose intervals overlap may swap ranks",
+    "sizes": "a run has the same number of samples at any size, although the samples differ in size",
+    FITS: "a point whose step does not fit the device's memory is neither best nor on the front",
 }
 
 

@@ -347,7 +347,7 @@ EIGHT, QUICK = (8.0, 8.0), "fft fft_tiled winograd_2 winograd_4 winograd_4_fused
         (same(1.0, EIGHT, 9.0, 3.0, dilation_w=2.0), QUICK, "dilation above 1"),
         (same(1.0, EIGHT, 8.0, 1.0), QUICK, "kernel of 1"),
         (same(1.0, EIGHT, 8.0, 3.0, transposed=1.0), QUICK, "transposed"),
-        (same(1.0, EIGHT, 8.0, 5.0), "winograd_2 winograd_2_fused", "no transforms for its kernel"),
+        (same(1.0, EIGHT, 8.0, 5.0), "winograd_2 winograd_2_fused", "no transforms for this kernel"),
         (same(1.0, EIGHT, 80.0, 33.0), "fft_tiled", "kernel longer than the tile of 32"),
     ],
 )

@@ -203,7 +203,7 @@ def _doubted(machine: Machine, changed: Callable[[pd.DataFrame], pd.DataFrame], 
     """Return the messages for a table of wrong timings."""
     table = add_costs(changed(machine.timings.reset_index(drop=True)))
     found = refused(lambda: check_timings(table, machine, kind))
-    return found if isinstance(found, str) else [list(found.why.values()), list(found.suspicions)]
+    return found if isinstance(found, str) else [list(found.impossible.values()), list(found.suspicions)]
 
 
 def plausible() -> Answers:

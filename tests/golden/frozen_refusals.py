@@ -28,8 +28,8 @@ from fomkit.plan.job import Service, parse_service, run_on_nodes
 from fomkit.plan.options import Options, check_options, choose_scope, choose_sizes
 from fomkit.plan.run import roll_up_run, stated_run, steps_per_epoch
 from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout, stepper_of
-from fomkit.prediction.donors import factor
-from fomkit.prediction.estimates import middle
+from fomkit.prediction.donors import time_ratio
+from fomkit.prediction.estimates import weighted_median
 from fomkit.prediction.links import bus_factor, ingress_byte
 from fomkit.prediction.rates import starts_within
 from fomkit.prediction.tiles import mix, thinness
@@ -204,14 +204,14 @@ def _edges() -> Iterator[Asked]:
     for starts in (0.0, 1.0, 10.0):
         yield f"starts within {starts}", lambda of=starts: starts_within(time, np.full(7, of)).tolist()
     floors = np.array([2.0, np.nan, 0.1, 4.0, 4.0, 4.0, 80.0])
-    yield "factor", lambda: factor(time, np.full(7, 2.0), floors, floors[::-1], 0.3).tolist()
+    yield "factor", lambda: time_ratio(time, np.full(7, 2.0), floors, floors[::-1], 0.3).tolist()
     both = np.log(np.array([[1.0, 5.0], [0.5, 4.0], [2.0, 9.0]]))
     yield "mix", lambda: mix(both, both[:, ::-1], np.array([0.2, 1.0]), 0.9).tolist()
     yield "widen", lambda: widen(np.exp(both), 1.5, np.array([1.0, 3.0])).tolist()
     yield "spread", lambda: spread_at(np.array([-3.0, -0.1, 0.0, 0.4])).tolist()
     surfaces, weight = np.array([[1.0, 2.0], [4.0, 2.0], [3.0, 9.0]]), np.array([0.2, 0.5, 0.3])
-    yield "middle", lambda: middle(surfaces, weight).tolist()
-    yield "middle of one", lambda: middle(surfaces[:1], np.ones(1)).tolist()
+    yield "middle", lambda: weighted_median(surfaces, weight).tolist()
+    yield "middle of one", lambda: weighted_median(surfaces[:1], np.ones(1)).tolist()
     thin = pd.DataFrame({"m": [1.0, 2.0, 7.0, 8.0, 9.0], "n": [64.0, 1.0, 64.0, 64.0, 64.0]})
     yield "thinness", lambda: thinness(thin).tolist()
     measured, device, target = Span(3.0, 2.5, 3.5), Span(1.0, 0.5, 2.0), Span(0.2, 0.1, 0.3)

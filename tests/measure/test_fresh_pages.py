@@ -64,7 +64,7 @@ def test_only_large_results_cost_pages_and_a_timing_is_whole_again_after_both_st
     timed = add_costs(as_table([LARGE, SMALL])).assign(time_s=own_s, low_s=own_s, high_s=own_s, evidence="a row")
     again = with_fresh(timed, DEVICE)
     assert again["time_s"].tolist() == pytest.approx([0.1, 0.1])
-    assert "fresh pages of its result" in again["evidence"].iloc[0]
+    assert "fresh memory pages of its result" in again["evidence"].iloc[0]
     assert again["evidence"].iloc[1] == "a row"
 
 

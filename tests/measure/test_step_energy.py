@@ -56,7 +56,7 @@ def test_power_is_summed_where_there_is_no_counter() -> None:
 @pytest.mark.parametrize(
     ("joule", "moments", "said"),
     [((0, 10), [0.0, 5.0], "was read 1 times while steps ran"), ((7, 7, 7), [0.0, 0.1, 0.2], "did not move"),
-     ((0, 2e5, 2e5 + 1), [0.0, 0.1, 0.2], "Nothing is made of it")],
+     ((0, 2e5, 2e5 + 1), [0.0, 0.1, 0.2], "The reading is not used")],
 )  # fmt: skip
 def test_what_tells_nothing_is_no_energy(joule: tuple[float, ...], moments: list[float], said: str) -> None:
     with pytest.raises((CannotReadError, FomkitError), match=said):

@@ -123,7 +123,7 @@ def test_a_dip_that_timings_show_stays_and_is_said() -> None:
     more = at[16].step.value / at[30].step.value - 1
     assert more > 0.04
     assert slower("candle/p1b3", "p100", 30) == [
-        f"a step of batch 16 takes {more:.1%} longer than one of 30: timings near its products show it"
+        f"a step of batch 16 takes {more:.1%} longer than one of 30: shown by timings of similar products"
     ]
     assert slower("candle/p1b3", "p100", 16) == []
 

@@ -110,8 +110,8 @@ def test_without_processors_a_convolution_goes_by_what_is_usual(board: Machine) 
     blind = replace(board, device=replace(board.device, units=None))
     costed = add_costs(pd.DataFrame([conv()]))
     known, usual = (prior.utilisation_of(costed, one, 0.8) for one in (board, blind))
-    assert "in tiles as a product" in known.source[0]
-    assert "usual for conv/matrix/forward" in usual.source[0]
+    assert "tile model of a product" in known.source[0]
+    assert "typical of conv/matrix/forward" in usual.source[0]
 
 
 def test_a_gradient_over_any_depth_is_priced_as_one_over_a_power_of_two(board: Machine) -> None:
@@ -149,7 +149,7 @@ def test_a_format_that_a_library_may_take_is_no_slower_than_the_one_it_may_keep(
     assert tf32.index.tolist() == fp32.index.tolist() == costed.index.tolist()
     assert (tf32.time_s <= fp32.time_s * 1.0001).all()
     same = np.isclose(tf32.time_s, fp32.time_s)
-    assert [tf32.evidence(place).startswith("sooner in fp32: ") for place in range(len(rows))] == same.tolist()
+    assert [tf32.evidence(place).startswith("faster in fp32: ") for place in range(len(rows))] == same.tolist()
     # Whose vector units nobody stated has no other choice.
     peaks = tuple(peak for peak in board.device.peaks if peak.dtype != "fp32")
     alone = prior.estimate(costed, replace(board, device=replace(board.device, peaks=peaks)), 0.8)

@@ -67,7 +67,7 @@ def test_a_sparse_product_is_not_turned_around():
 def test_sparse_products_without_a_table_take_what_is_usual_for_sparse_products():
     known = machine(device(bandwidth=fact(1e12), fp32_vector=1e13))
     found = timed(known, sparse(7680, 1500, 2560, 0.05), sparse(7680, 1500, 2560, 0.05, engine="matrix"))
-    assert found["evidence"].str.contains("usual for sparse_gemm/vector").all()
+    assert found["evidence"].str.contains("typical of sparse_gemm/vector").all()
     # Libraries reach a hundredth of the peak there, far from what dense products do.
     assert (found["flop"] / found["time_s"] < 0.05 * 1e13).all()
 
@@ -189,7 +189,7 @@ def test_a_collective_has_one_price_in_op_tables_and_in_scaling(links, collectiv
         assert found[column].tolist() == pytest.approx([getattr(one, name) for one in same], rel=1e-12)
     ways = {text.split(" ranks ")[1].split(",")[0] for text in found["evidence"]}
     staged = {"in stages"} if collective in ("all_reduce", "all_gather", "reduce_scatter") else set()
-    own = {"all_reduce": {"in two trees"}, "all_to_all": {"between nodes and inside them at once"}}
+    own = {"all_reduce": {"in two trees"}, "all_to_all": {"between and inside nodes at the same time"}}
     assert ways == {"around a ring", *staged, *own.get(collective, ())}
 
 
@@ -207,7 +207,7 @@ def test_the_gradients_of_two_nodes_cost_in_a_table_what_they_cost_in_scaling(ro
     assert found["time_s"] == pytest.approx(between + sum(inside))
     assert found["time_s"] < 2e-3
     assert (found["time_source"], found["bound"]) == ("alpha_beta", "network")
-    assert "inside a node by its table" in found["evidence"]
+    assert "inside a node from its table" in found["evidence"]
 
 
 def test_too_few_timings_for_a_fit_tell_a_row_what_they_tell_scaling():

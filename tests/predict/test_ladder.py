@@ -120,7 +120,8 @@ def test_fits_of_other_timings_are_refused(v100, change):
     fewer, slower = v100.timings.iloc[10:], v100.timings.assign(time_s=2 * v100.timings["time_s"])
     other = replace(v100, timings=fewer if change == "fewer rows" else slower)
     said = (
-        "its fit of gemm/fp32/vector is of 160 ops, which are not the 1[56]0 that its timings have. Fit them anew"
+        "its fit of gemm/fp32/vector was made from 160 ops, not from the 1[56]0 ops of its timings. Fit the "
+        "timings again"
     )
     with pytest.raises(FomkitError, match=said):
         add_times(add_costs(table(gemm(1001, 100, 1000))), other)
@@ -134,10 +135,10 @@ def test_a_row_runs_on_the_engine_that_the_machine_has(p100):
     timed = add_times(add_costs(table(*rows)), p100)
     assert timed["time_s"].notna().all()
     assert timed.at[0, "evidence"].startswith(
-        "fp16 on the matrix engine is unknown here, taken as fp16 on vector; "
+        "no peak or timing for fp16 on the matrix engine; using fp16 on vector; "
     )
     assert timed.at[1, "evidence"].startswith(
-        "tf32 on the matrix engine is unknown here, taken as fp32 on vector; "
+        "no peak or timing for tf32 on the matrix engine; using fp32 on vector; "
     )
     assert timed["engine"].tolist() == ["matrix", "matrix"]
 
@@ -149,14 +150,14 @@ def test_a_time_below_the_floor_says_why():
     assert timed.at[0, "evidence"].endswith("95% of the compute floor: boost clocks")
     # No clock doubles: what its reason cannot give is not explained away.
     assert timed.at[1, "evidence"].endswith(
-        "50% of the compute floor: no reason known here gives so much (boost clocks: up to 1.1 times)"
+        "50% of the compute floor: no known reason explains this much (boost clocks: up to 1.1 times)"
     )
 
 
 @pytest.mark.parametrize(
     ("share", "least", "said"),
     [
-        (0.5, 1 / 1.2 / prior.BOOST, "; lifted to the compute floor less 10%; 76% of the compute floor: "),
+        (0.5, 1 / 1.2 / prior.BOOST, "; raised to the compute floor minus 10%; 76% of the compute floor: "),
         (1.1, 0.9, ""),  # what only its low end is below needs no reason
     ],
 )
@@ -183,9 +184,9 @@ def test_a_matrix_may_lie_in_a_cache_of_256_mib_and_in_no_larger_one(k, kept):
     found = prior.name_bounds(as_rows(rows), times, known)
     assert found.time_s == pytest.approx([floor_s * (0.5 if kept else 1 / prior.BOOST)])
     assert found.evidence(0).startswith(
-        "from a table; " + ("50% of" if kept else "lifted to") + " the memory floor"
+        "from a table; " + ("50% of" if kept else "raised to") + " the memory floor"
     )
-    assert ("no cache holds so much" in found.evidence(0)) is not kept
+    assert ("the data exceed every cache" in found.evidence(0)) is not kept
 
 
 def test_a_machine_that_nobody_timed_reaches_no_more_of_its_bandwidth_than_others() -> None:
@@ -194,7 +195,7 @@ def test_a_machine_that_nobody_timed_reaches_no_more_of_its_bandwidth_than_other
     times = as_answers({0: Timed(*(floor_s * half for half in (0.9, 0.7, 0.95)), "roofline", "", "as others")})
     found = prior.name_bounds(as_rows(rows), times, known)
     assert found.times[:, 0] / floor_s == pytest.approx([1 / prior.REACHED, 1.0, 1 / prior.REACHED])
-    assert found.evidence(0) == "as others; lifted to the memory floor over 95%"
+    assert found.evidence(0) == "as others; raised to the memory floor divided by 95%"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_what_longer_kernels_tell_of_a_short_one_is_a_start_at_least(source, uni
     told = as_answers({0: Timed(time_s, time_s / 2, time_s * 2, source, "", "from a table")})
     found = prior.name_bounds(as_rows(rows), told, known)
     assert found.times[:, 0] == pytest.approx(times)
-    assert ("; lifted to the start of a kernel" in found.evidence(0)) is (times[0] != time_s)
+    assert ("; raised to the launch time of a kernel" in found.evidence(0)) is (times[0] != time_s)
 
 
 @pytest.mark.parametrize(("causal", "times"), [(0.0, 1.0), (1.0, 0.5)])
@@ -243,7 +244,7 @@ def test_a_row_is_the_sum_of_its_parts_where_nothing_times_it():
     expected = alone[["time_s", "low_s", "high_s"]].mul(alone["count"], axis=0).sum()
     assert timed.loc[1, ["time_s", "low_s", "high_s"]].tolist() == pytest.approx(expected.tolist())
     assert timed.at[1, "time_source"] == "roofline"
-    assert timed.at[1, "evidence"].startswith("sum of 3 parts; the longest, op: ")
+    assert timed.at[1, "evidence"].startswith("sum of 3 parts; longest part op: ")
 
 
 def test_a_row_of_one_part_takes_what_that_takes():

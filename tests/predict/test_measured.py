@@ -77,7 +77,7 @@ def test_the_source_of_a_timing_is_told():
     source = {"source_file": "x.xlsx", "source_sheet": "FP32", "source_row": 7, "harness_s": 4e-6}
     answer = look_up(gemm(4, 5, 6), {**GEMM, "time_s": 1e-5, **source})
     assert answer.time_s == pytest.approx(6e-6)
-    assert answer.evidence == "x.xlsx FP32 row 7, less 4.000 µs of the harness"
+    assert answer.evidence == "x.xlsx FP32 row 7, less 4.000 µs of harness overhead"
 
 
 def test_quartiles_make_the_interval():

@@ -103,8 +103,8 @@ def test_the_best_is_the_lowest_and_the_first_of_equal_ones():
     assert best_methods(nothing, "floor_s").tolist() == ["", ""]
 
 
-LESS = "Winograd or FFT need less arithmetic, down to"
-MORE = "more than boost clocks explain, also by the cheapest algorithm known here,"
+LESS = "Winograd or FFT needs less arithmetic, down to"
+MORE = "more than boost clocks explain, even with the cheapest known algorithm,"
 
 
 @pytest.mark.parametrize(

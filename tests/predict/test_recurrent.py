@@ -56,7 +56,7 @@ def test_a_timed_recurrence_is_used_with_the_products_of_its_input(v100):
     assert alone["time_s"].iloc[0] == 1.095e-3
     assert timed.at[0, "time_s"] == pytest.approx(alone["time_s"].sum())
     assert timed.at[0, "time_source"] == alone["time_source"].iloc[1]
-    assert timed.at[0, "evidence"].startswith("sum of 2 parts; the longest, op: DeepBench_NV_V100.xlsx")
+    assert timed.at[0, "evidence"].startswith("sum of 2 parts; longest part op: DeepBench_NV_V100.xlsx")
 
 
 def test_the_backward_pass_is_both_gradients(v100):

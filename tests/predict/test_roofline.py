@@ -13,7 +13,7 @@ from predict.machines import device, fact, machine, typical_at
 from fomkit.core.machine import Energy
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
-from fomkit.prediction.rates import binding, held, rates, starts_within
+from fomkit.prediction.rates import binding, rates, starts_within, throttled
 from fomkit.prediction.typical import typical_utilisation
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine
@@ -46,12 +46,12 @@ def test_a_limit_of_power_holds_an_fp32_peak_down_by_hand():
     lower = machine(device(None, fact(320e9), fp32_vector=5.11e12))
     answer, plain = estimate(PRODUCT, t4), estimate(PRODUCT, lower)
     assert answer.time_s == pytest.approx(plain.time_s)
-    assert answer.evidence.startswith("5.110 TFLOP/s held by 70.00 W of 8.100 TFLOP/s, 320.0 GB/s")
+    assert answer.evidence.startswith("5.110 TFLOP/s limited by 70.00 W (peak 8.100 TFLOP/s), 320.0 GB/s")
     slower, sure = (math.log(one.high_s / one.time_s) for one in (answer, plain))
     assert slower == pytest.approx(math.hypot(sure, math.log(1.25)))
-    assert held(t4).device.peak("fp16", "matrix").rate.value == 65e12
+    assert throttled(t4).device.peak("fp16", "matrix").rate.value == 65e12
     older = replace(t4, energy=replace(t4.energy, process_m=16e-9))
-    assert held(older).device.peak("fp32", "vector").rate.value == pytest.approx(5.11e12 * 0.75**1.5)
+    assert throttled(older).device.peak("fp32", "vector").rate.value == pytest.approx(5.11e12 * 0.75**1.5)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_limit_of_power_holds_an_fp32_peak_down_by_hand():
 )
 def test_a_peak_stays_where_power_is_enough_or_not_stated(energy):
     known = machine(device(None, fact(320e9), fp32_vector=8.1e12), energy=energy)
-    assert held(known) is known
+    assert throttled(known) is known
 
 
 def test_the_spread_of_the_rate_that_binds_widens_the_interval():
@@ -81,7 +81,7 @@ def test_the_spread_of_the_rate_that_binds_widens_the_interval():
     assert math.log(unsure.high_s / unsure.time_s) == pytest.approx(math.hypot(width, math.log(2)))
     assert unsure.low_s < sure.low_s
     assert "no peak known, traffic only" in sure.evidence
-    assert "launch cost unknown, left out" in sure.evidence
+    assert "launch cost unknown, excluded" in sure.evidence
 
 
 def test_many_launches_bind_and_their_spread_counts():

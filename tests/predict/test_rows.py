@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fomkit.ops.columns import Words, words_of
-from fomkit.prediction.estimates import are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import as_rows, is_in, item_bytes, numbers, same_texts
 
 
 @pytest.fixture(params=["str", "object", "category"])
@@ -23,14 +23,14 @@ def test_columns_are_read_as_they_stand(table: pd.DataFrame) -> None:
     assert rows.text("absent").cells().tolist() == [""] * 4
     assert numbers(rows, "m", 7.0).tolist() == [1.0, 7.0, 3.0, 4.0]
     assert np.isnan(numbers(table, "absent")).all()
-    assert are(table, "kind", "conv", "").tolist() == [False, True, True, False]
+    assert is_in(table, "kind", "conv", "").tolist() == [False, True, True, False]
     assert (rows.has("kind"), rows.has("absent")) == (True, False)
 
 
 def test_chosen_rows_keep_what_was_assigned(table: pd.DataFrame) -> None:
     rows = as_rows(table).take(np.array([3, 0, 2])).assign(m=np.array([1.0, 2.0, 3.0]), b=5.0, op="x")
     rows = rows.assign(kind=Words(np.array([0, 1, 0]), ("pool", "norm")))
-    assert rows.are("kind", "norm", "gemm").tolist() == [False, True, False]  # no longer what the table says
+    assert rows.is_in("kind", "norm", "gemm").tolist() == [False, True, False]  # no longer what the table says
     some = rows.take(np.array([False, True, True]))
     assert some.index.tolist() == [3, 8]
     assert some.number("m").tolist() == [2.0, 3.0]

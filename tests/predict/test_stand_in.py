@@ -49,7 +49,7 @@ def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_w
     spread = NormalDist().inv_cdf(0.9) * ORDER_SPREAD
     assert math.log(other["high_s"] / other["time_s"]) == pytest.approx(spread)
     assert math.log(other["time_s"] / other["low_s"]) == pytest.approx(spread)
-    said = f"as stored with trans_a {trans_a:g}, trans_b {trans_b:g}, its own order is not in the table"
+    said = f"timed with trans_a {trans_a:g}, trans_b {trans_b:g}; its own storage order is not in the table"
     assert said in other["evidence"]
 
 
@@ -224,7 +224,7 @@ def test_packed_weights_take_less_time_where_their_reading_decides():
     assert timed["time_s"].tolist() == pytest.approx([1e-4, 1e-4 * ratio, 2e-3, 2e-3])
     assert timed["low_s"].iloc[1] < 1e-4 * byte[1] / byte[0]
     assert timed["high_s"].iloc[1] > 1e-4
-    assert "0.47 × as with whole weights (measured" in timed["evidence"].iloc[1]
+    assert "0.47 × with unpacked weights (measured" in timed["evidence"].iloc[1]
 
 
 def test_the_nearest_timings_are_those_of_the_format_that_was_timed():

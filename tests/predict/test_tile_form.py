@@ -17,7 +17,7 @@ from fomkit.prediction import calibration, families, prior
 from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
-from fomkit.prediction.interpolate import as_fit, see
+from fomkit.prediction.interpolate import as_fit, features_of
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.tiles import (
     JOIN_S,
@@ -215,7 +215,7 @@ def test_a_machine_left_out_is_told_by_the_others(name: str, dtype: str, alone: 
     error = np.abs(answers.time_s / rows["time_s"].to_numpy() - 1)
     assert len(answers) == len(rows)
     assert 100 * np.median(error) < LEFT_OUT[name, dtype][alone]
-    assert "in tiles on" in answers.evidence(0)
+    assert "tile model on" in answers.evidence(0)
     assert "launch" not in answers.evidence(0)
 
 
@@ -231,7 +231,7 @@ def test_vector_units_run_products_in_tiles_whatever_their_rows_fill(name: str, 
     rows = add_costs(timed[timed[["m", "n"]].min(axis=1) >= 8].iloc[::9].reset_index(drop=True))
     answers = prior.estimate(as_rows(rows), bare, 0.8)
     assert 100 * np.median(np.abs(answers.time_s / op_seconds(rows) - 1)) < most
-    assert "in tiles on" in answers.evidence(0)
+    assert "tile model on" in answers.evidence(0)
     odd = products((4096, 1024, 30520), (4096, 1024, 30522), dtype="fp32").assign(engine="vector")
     even_s, odd_s = prior.estimate(as_rows(odd), bare, 0.8).time_s
     assert odd_s == pytest.approx(even_s, rel=0.02)
@@ -240,8 +240,8 @@ def test_vector_units_run_products_in_tiles_whatever_their_rows_fill(name: str, 
 def test_a_matrix_engine_that_multiplies_fp32_is_told_by_those_who_timed_fp32() -> None:
     machine = with_fits(load_machine(shipped_folder("machine_profiles") / "mi210.yaml"))
     found = prior.estimate(as_rows(products((4096, 1024, 30522), dtype="fp32")), machine, 0.8)
-    assert "in tiles on 104 processors" in found.evidence(0)
-    assert "usual on mi25 and the like" in found.evidence(0) or "usual on vega-fe" in found.evidence(0)
+    assert "tile model on 104 processors" in found.evidence(0)
+    assert "typical of mi25 and similar machines" in found.evidence(0) or "typical of vega-fe" in found.evidence(0)
     assert 0.4 < 2 * 4096 * 1024 * 30522 / 45.3e12 / found.time_s[0] < 0.9
 
 
@@ -273,7 +273,7 @@ def test_a_large_table_of_products_is_fitted_around_the_form(monkeypatch: pytest
     fit = as_fit(fits["gemm/bf16/matrix"])
     assert fit.form[:4].tolist() == [*CHIP]
     assert fit.form[4] == pytest.approx(6e-6, rel=0.1)
-    assert len(fit.hyper.length) == see(fit, rows, "gemm", len(rows)).shape[1]
+    assert len(fit.hyper.length) == features_of(fit, rows, "gemm", len(rows)).shape[1]
 
 
 def of_attention(count: int) -> pd.DataFrame:
@@ -296,7 +296,7 @@ def test_a_large_table_of_attention_is_told_what_the_last_wave_wastes(monkeypatc
     fits = fit_timings(rows, chips={"bf16/matrix": CHIP})
     fit = as_fit(fits["attention/bf16/matrix/forward/full"])
     assert fit.form.tolist() == [*CHIP]  # of the form that is of products there is nothing
-    assert len(fit.hyper.length) == see(fit, rows, "attention", len(rows)).shape[1]
+    assert len(fit.hyper.length) == features_of(fit, rows, "attention", len(rows)).shape[1]
     one_query = rows.iloc[:1].assign(q_len=1.0)
     assert attention_waves(one_query, CHIP.units).tolist() == [[0.0]]
     # 4 × 40 heads of one tile each on 108 units are two waves, of which 56 places stay empty.

@@ -16,8 +16,8 @@ from fomkit.core.interval import of_few
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
-from fomkit.prediction.estimates import middle
-from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
+from fomkit.prediction.estimates import weighted_median
+from fomkit.prediction.gp import side_by_side, surface_rows, surface_values, surfaces, weights_of
 from fomkit.prediction.tiles import weighed_by_rows
 from fomkit.prediction.typical import (
     AGREED_SPREAD,
@@ -64,16 +64,16 @@ def test_a_surface_runs_through_what_was_timed():
     found = side_by_side(
         np.array([2.0]), [Surface("m", "A B C", "fp32", 4.0, 0.0, (), surface_rows(features, weight))]
     )
-    assert heights(found, features)[0] == pytest.approx(reached, abs=0.1)
+    assert surface_values(found, features)[0] == pytest.approx(reached, abs=0.1)
     # Far from every timed op the machine's mean remains.
-    assert heights(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
+    assert surface_values(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_weighted_median_lies_with_the_heavier_half():
     said = np.array([[0.0, 5.0], [1.0, 1.0], [9.0, 0.0]])
-    assert middle(said, np.array([0.1, 0.8, 0.1])).tolist() == [1.0, 1.0]
-    assert middle(said, np.array([0.0, 0.0, 1.0])) == pytest.approx([9.0, 0.0])
-    assert middle(said[:1], np.array([1.0])).tolist() == [0.0, 5.0]
+    assert weighted_median(said, np.array([0.1, 0.8, 0.1])).tolist() == [1.0, 1.0]
+    assert weighted_median(said, np.array([0.0, 0.0, 1.0])) == pytest.approx([9.0, 0.0])
+    assert weighted_median(said[:1], np.array([1.0])).tolist() == [0.0, 5.0]
 
 
 def test_like_machines_weigh_more():
@@ -123,7 +123,7 @@ def test_of_two_machines_it_counts_little_how_far_they_lie_apart():
         known = [made_up(f"{at}", f"X O {at}", 0.3 if at % 2 else 1.0) for at in range(count)]
         found, weight = side_by_side(np.array([1.0]), known), np.full(count, 1 / count)
         value, spread = median_and_spread(found, query, weight)
-        apart = (weight[:, None] * (heights(found, query) - value) ** 2).sum(0)
+        apart = (weight[:, None] * (surface_values(found, query) - value) ** 2).sum(0)
         assert spread**2 - spread_at(value) ** 2 == pytest.approx(share * apart)
 
 
@@ -205,7 +205,7 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
     ],
 )
 def test_the_closest_table_serves(row, source):
-    assert typical(row).source.startswith(f"usual for {source} on ")
+    assert typical(row).source.startswith(f"typical of {source} on ")
 
 
 def test_short_ops_reach_less_and_wider_intervals_are_wider():
@@ -254,7 +254,7 @@ def test_work_that_nobody_timed_has_no_surfaces():
 
 
 def test_a_machine_that_was_not_told_of_others_is_refused():
-    with pytest.raises(FomkitError, match=r"test: was not told what others reach\. Prepare it by"):
+    with pytest.raises(FomkitError, match=r"test: has no typical utilisations\. Call"):
         typical(PRODUCT, replace(known(), typical=None))
 
 

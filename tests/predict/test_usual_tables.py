@@ -63,7 +63,7 @@ def test_what_is_read_is_what_stands_there(folder: Path) -> None:
         ("architecture,year\nX Y,2020\n", ":1: expected the columns"),
         ("architecture,year,source\nX Y,2020,a\nX,2020,b\n", ":3: expected vendor and generation"),
         ("architecture,year,source\nX Y,soon,a\n", ":2: expected vendor and generation, a year"),
-        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor and generation, a year, and who says so"),
+        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor and generation, a year, and a source"),
     ],
 )
 def test_generations_are_read_or_refused_by_line(folder: Path, text: str, what: str) -> None:
@@ -93,9 +93,9 @@ COUNT, MEAN, LENGTH, WEIGHT = ROW[6], ROW[8], ROW[9].split(" ")[0], f"\n1,{OP[1]
 DAMAGE = [
     (SURFACES, "1,attention", "2,attention", f"{SURFACES}:2: expected surface 1 of a work"),
     (SURFACES, LENGTH, f"{LENGTH}1", f"{SURFACES}:3: expected surface 2 of a work, its lengths as above"),
-    (SURFACES, LENGTH, "-1", f"{SURFACES}:2: expected a mean, lengths above 0"),
+    (SURFACES, LENGTH, "-1", f"{SURFACES}:2: expected finite numbers: mean, lengths above 0"),
     (SURFACES, LENGTH, "many", f"{SURFACES}:2: could not convert string to float: 'many'"),
-    (SURFACES, MEAN, "nan", f"{SURFACES}:2: expected a mean"),
+    (SURFACES, MEAN, "nan", f"{SURFACES}:2: expected finite numbers: mean"),
     (
         SURFACES,
         "bf16",
@@ -106,14 +106,14 @@ DAMAGE = [
     (SURFACES, f"{LENGTH} ", "", f"{SURFACES}:2: expected {COUNT} ops in {OPS}, with a feature for each length"),
     (SURFACES, "surface,work", "surface,works", f"{SURFACES}:1: expected the columns surface, work, "),
     (SURFACES, "bf16,", "bf16,,", f"{SURFACES}:2: has 13 cells where the header has 12"),
-    (SURFACES, "4.46e-06 ", "", f"{SURFACES}:148: expected no constants of a form, or 8 above 0"),
-    (OPS, WEIGHT, "\n1,3.5,", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, WEIGHT, "\n1,1e12,", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, WEIGHT, "\n1,,", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, ",700,", ",,", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, "\n1,", "\n2,", f"{OPS}:2: expected a surface, those in order"),
+    (SURFACES, "4.46e-06 ", "", f"{SURFACES}:148: expected either no constants of a form or 8 above 0"),
+    (OPS, WEIGHT, "\n1,3.5,", f"{OPS}:2: expected whole numbers: surface"),
+    (OPS, WEIGHT, "\n1,1e12,", f"{OPS}:2: expected whole numbers: surface"),
+    (OPS, WEIGHT, "\n1,,", f"{OPS}:2: expected whole numbers: surface"),
+    (OPS, ",700,", ",,", f"{OPS}:2: expected whole numbers: surface"),
+    (OPS, "\n1,", "\n2,", f"{OPS}:2: expected whole numbers: surface"),
     (OPS, WEIGHT, "\n1,x,", f"{OPS}: is not a table of numbers"),
-    (OPS, "weight", "wait", f"{OPS}:1: expected the columns surface, weight, "),
+    (OPS, "weight", "wait", f"{OPS}:1: expected rows with the columns surface, weight, "),
 ]
 
 
@@ -146,7 +146,7 @@ def test_they_are_found_in_an_installation_and_an_absent_one_says_what_to_do(
     assert shipped_typical_tables.__wrapped__() == shipped_typical_tables()
     (installed / evidence.FOLDER / OPS).unlink()
     with pytest.raises(
-        FomkitError, match=r"ops\.csv: cannot be read .* It comes with fomkit: install that again\."
+        FomkitError, match=r"ops\.csv: cannot be read .* The file is part of fomkit: reinstall it\."
     ):
         shipped_typical_tables.__wrapped__()
 

@@ -109,7 +109,7 @@ def test_its_figures_are_those_of_the_estimate(outline, resnet50) -> None:
     rate = resnet50.unit_per_day
     assert f"{rate.value:.3g}" in text
     assert f"80% between {rate.low:.3g} and {rate.high:.3g}" in text
-    assert "Units/day are upper bounds, nobody stated: input, validation, start-up." in text
+    assert "Units/day are upper bounds; not stated: input, validation, start-up." in text
     assert "Nobody's measurement of resnet50 on v100" in text
     assert "d9e65eb7157fdafa3bb8acd6689bb0ac5845d55c33346bd9427ed02ac2d6c2d8" in text
 

@@ -59,7 +59,10 @@ def named(target: str) -> SheetModel:
     }
     others = " and ".join(secret(name) for name in NAMES if name != target)
     lines = (
-        op("gemm", evidence=f"20 TFLOP/s; utilisation 0.5, usual for gemm/vector on {others} and the like"),
+        op(
+            "gemm",
+            evidence=f"20 TFLOP/s; utilisation 0.5, typical of gemm/vector on {others} and similar machines",
+        ),
         op("conv", time_source="transferred", evidence=f"as 3 other tables, mostly {others}, follow 9"),
         op("norm", time_source="transferred", utilisation=None, time_s=1e-4, evidence=f"as {others}"),
         op("softmax", time_source="measured", utilisation=None, time_s=1e-4, evidence="NV_V100 a.xlsx, row 4"),

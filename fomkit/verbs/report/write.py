@@ -32,7 +32,7 @@ from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import ScalingSpec, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
 from fomkit.readers.measurements import every_table
 from fomkit.verbs.answer import checked
 from fomkit.verbs.compare import Comparison, merit_blocks
@@ -90,7 +90,7 @@ def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine
     between = any(link.tier == "system" for link in machine.links)
     most = min(machine.system_nodes or MOST_NODES, MOST_NODES) if between else 1
     parts = [part for part in charts.doubled(machine.node_devices or 1) if part < (machine.node_devices or 1)]
-    return [*((with_links(machine, (), part), [1]) for part in parts), (machine, charts.doubled(most))]
+    return [*((with_user_links(machine, (), part), [1]) for part in parts), (machine, charts.doubled(most))]
 
 
 def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:

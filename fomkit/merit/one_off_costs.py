@@ -92,7 +92,7 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
         if not name or not equals or name in found:
             raise FomkitError(
                 where,
-                "is no new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
+                "is not a new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
                 "--once 'compile=40 s'.",
             )
         found[name] = _parse_amount(name, amount, where)
@@ -228,8 +228,8 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Return each overhead of a run with the length that makes it 1 %.
 
-    `estimate`: on a machine with all overheads (`fomkit.merit.stack.with_once`); `paid`: those that the user
-    stated. A share is left out where the profile defines no run, because the total is then unknown.
+    `estimate`: on a machine with all overheads (`with_once`); `paid`: those that the user stated. A share is left
+    out where the profile defines no run, because the total is then unknown.
     """
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
     work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None
@@ -282,7 +282,7 @@ def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
 
 
 FORWARD = "forward"
-OF_TRAINING = "the forward pass of a training step: dropout and statistics of the batch are in it"
+OF_TRAINING = "the forward pass of a training step: it includes dropout and batch statistics"
 
 
 def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
@@ -293,7 +293,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     """
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):
-        raise FomkitError(estimate.model.name, "has no forward pass, so nothing is known of its inference.")
+        raise FomkitError(estimate.model.name, "has no forward pass, so its inference is unknown.")
     # Overheads of an epoch (a checkpoint) and the input pipeline of a training batch are no part of inference.
     training = [(INPUT, "step"), *((each.name, "epoch") for each in estimate.machine.overheads)]
     other_overheads = tuple(each for each in estimate.machine.overheads if (each.name, each.per) not in training)
