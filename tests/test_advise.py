@@ -356,7 +356,7 @@ def test_no_cap_is_stated_where_ops_beat_their_floors() -> None:
     assert "Winograd and FFT convolutions do fewer operations than direct ones" in text
     listed = [row for one in advice.content["findings"] for row in one["ops"] if row["after_s"] is None]
     below = [row for row in listed if row["floor_s"] is not None and row["floor_s"] > row["step_time_s"]]
-    assert text.count("of the stated rates;") == len(below)
+    assert text.count("by the stated rates;") == len(below)
 
 
 def test_a_cap_is_stated_where_every_op_keeps_to_its_floor() -> None:

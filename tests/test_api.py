@@ -253,7 +253,7 @@ def test_a_page_of_an_answer_is_text() -> None:
         (lambda: fomkit.show("p1b3", by="size"), "by: is 'size'. Give one of kind, op"),
         (lambda: fomkit.show("p1b3", measure="power"), "measure: is 'power'"),
         (lambda: fomkit.show("p1b3", top=95), "top: is 95. Give a share"),
-        (lambda: fomkit.show("p1b3", precision="fp16"), "precision: depends on what a machine has"),
+        (lambda: fomkit.show("p1b3", precision="fp16"), "precision: depends on the machine"),
         (lambda: fomkit.explain("p1b3", 5), "machine: is of type int"),
         (lambda: fomkit.machine(5), "machine: is of type int"),
         (lambda: fomkit.save("p1b3", "x.yaml"), "what: is of type str"),
@@ -551,7 +551,7 @@ def test_a_file_that_is_read_is_never_written(words: str, tmp_path: Path, monkey
     Path("mine.csv").write_text("of my own\n", encoding="utf-8")
     done = CliRunner().invoke(app, words.split())
     assert isinstance(done.exception, fomkit.FomkitError)
-    assert "is the file to be read. Name another with -o." in str(done.exception)
+    assert "is an input. Name another output with -o." in str(done.exception)
     assert Path("mine.csv").read_text(encoding="utf-8") == "of my own\n"
 
 

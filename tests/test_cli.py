@@ -156,7 +156,7 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--scope", "system"], "Add system.nodes"),
         (["fom", "lecture", "--target", "v100"], "does not state the scope 'system'"),
         (["estimate", "p1b3", "--target", "v100", "--baseline", "v100"], "is the baseline and a target"),
-        (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "stands twice among the machines"),
+        (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "is given twice among the machines"),
         (
             ["fom", "lecture", "-t", "a", "--target", "titan"],
             "--target: is given twice, and takes one value. Give",

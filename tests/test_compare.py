@@ -307,7 +307,7 @@ def test_the_default_is_one_screen_and_all_has_every_cell() -> None:
     assert "--all shows all 49 cells: times" in short
     assert "tc1             5–65%   1.73× | 1.59×" in short
     whole = found.summary(cells=True)
-    assert whole.count("what the time waits for") == 1
+    assert whole.count("what limits the time") == 1
     assert sum(line.startswith("tc1 ") for line in whole.splitlines()) == 4
     assert run("--all").stdout == whole
 

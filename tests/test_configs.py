@@ -663,5 +663,5 @@ def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkey
     assert [load_model(f"{name}.yaml").name for name in ("one", "two", "three")] == ["one", "two", "mine"]
     assert CliRunner().invoke(app, ["estimate", "one.yaml", "two.yaml", "-t", "h100-sxm"]).exit_code == 0
     said = str(CliRunner().invoke(app, ["estimate", "one.yaml", "one.yaml", "-t", "h100-sxm"]).exception)
-    assert "one: stands twice among the models. Name each once; give another" in said
+    assert "one: is given twice among the models. Name each model once; give different" in said
     assert "'fomkit profile --name'" in said

@@ -206,7 +206,7 @@ def test_without_a_run_a_time_has_steps_and_a_share_is_refused(machine) -> None:
         for term in one.once
     )
     assert one.content["money"]["run"] is None
-    assert "does not say what a run is" in one.summary()
+    assert "does not define a run" in one.summary()
     with pytest.raises(FomkitError, match=r"--once scheduler: is a share of a job, and p3b2 does not say"):
         of(model, machine, once=parse_once(["scheduler=10 %"]))
 

@@ -346,4 +346,4 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
 
 def test_the_command_needs_a_baseline(root: Path, tmp_path: Path) -> None:
     told = fail("estimate", "resnet50", "--target", "v100", "--from", str(tmp_path / "m.csv"), cwd=root)
-    assert "needs the machine they were taken on. Add, for example, '--baseline p100'." in told
+    assert "need the machine that was measured. Add, for example, '--baseline p100'." in told

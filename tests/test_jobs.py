@@ -625,7 +625,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "lots"], "nodes: 'lots' is no number of nodes. Give a whole number, 1 to 1e+15, or fill"),
      (["--nodes", "0"], "nodes: 0 is no number of nodes"),
      (["--nodes", "fill"], "does not say how many nodes it has"),
-     ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
+     ([], "--link: are for runs on several devices, and a run of small uses one. Add --nodes"),
      (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_one_message(small: Path, more: list[str], why: str) -> None:

@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path) -> None:
     bare = run(app, ["memory", "p1b3-lecture", "--target", "titan"]).output
     assert "114.78" in bare
     assert "unknown: activations and the peak" in bare
-    assert "may fit in 6,144.00 MiB; what stands at any batch fits, the peak is unknown" in bare
+    assert "may fit in 6,144.00 MiB; memory independent of the batch fits, the peak is unknown" in bare
     assert "%" not in bare
     room = json.loads(run(app, ["memory", "p1b3-lecture", "--target", "titan", "--json"]).output)["target"]
     assert (room["fits"], room["share"]) == (None, None)

@@ -290,7 +290,7 @@ def test_a_fom_hangs_on_the_estimated_lines_only(of_suite: OfSuite) -> None:
     assert names[PEAK] == pytest.approx(slope * times[0] / sum(times), rel=1e-3)
     kinds = {one["what"] for one in found.to_measure["measurements"]}
     assert {"TWO on p100", "TWO on v100"} <= kinds
-    assert "lines without an estimate on v100, which no rate moves: GIVEN" in found.summary()
+    assert "lines without an estimate on v100, which rates do not affect: GIVEN" in found.summary()
     # A given time is a part of the target's sum as it stands; its stated gains move it as a whole.
     for gain in ("utilisation_gain", "precision_gain"):
         assert names[f"GIVEN.{gain}"] == pytest.approx(times[1] / sum(times), rel=1e-3)

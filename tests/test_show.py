@@ -291,7 +291,7 @@ def test_a_peak_that_power_does_not_let_hold_has_the_rate_that_it_does(root: Pat
     assert held["value"] == pytest.approx(73e9 * 72 * (12 / process_nm) ** 1.5)
     assert held["value"] < held["high"] <= peaks["fp32", "vector"]["flop_per_s"]["value"] == 30.3e12
     assert peaks["bf16", "matrix"]["held_flop_per_s"] is None
-    assert "of it held for long, fp32" in text("l4", cwd=root)
+    assert "peak, sustained, fp32" in text("l4", cwd=root)
     assert all(one["held_flop_per_s"] is None for one in content("v100", cwd=root)["facts"]["peaks"])
 
 
@@ -299,7 +299,7 @@ def test_machine_without_facts(root: Path) -> None:
     told = text("x86-lecture", cwd=root)
     for fact in ("peak", "memory bandwidth", "memory", "launch of a kernel"):
         assert any(line.split("  ")[0] == fact and "unknown" in line for line in told.splitlines()), fact
-    assert "of these, 13 rows stand for the op that they name only" in told
+    assert "of these, 13 rows are for the op that they name only" in told
     families = content("x86-lecture", cwd=root)["coverage"]["families"]
     assert [(one["kind"], one["ops"]) for one in families] == [("gemm", 14)]
 
@@ -374,10 +374,10 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["p1b3-lecture", "--batch", "7"], "fixed at batch 100"),
         (["p1b3-lecture", "--by", "code"], "has no lines of code. Profile the program anew with 'fomkit profile"),
         (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
-        (["alexnet", "--precision", "mixed"], "depends on what a machine has. Add, for example, --target v100"),
+        (["alexnet", "--precision", "mixed"], "depends on the machine. Add, for example, --target v100"),
         (["--by", "op"], "its options are for a model, and none is named"),
-        (["gpt2", "--formula", "--by", "op"], "--formula: is a view of its own, without --by. Leave that out."),
-        (["gpt2", "--formula", "-t", "v100"], "--formula: is a view of its own, without --target"),
+        (["gpt2", "--formula", "--by", "op"], "--formula: cannot be combined with --by. Leave that out."),
+        (["gpt2", "--formula", "-t", "v100"], "--formula: cannot be combined with --target"),
         (["v100", "--formula"], "is a machine, and --formula is for models"),
         (["alexnet", "--formula", "--set", "seq=2"], "'seq' is not a size of it"),
         (["p1b3-lecture", "--formula", "--batch", "7"], "fixed at batch 100"),
@@ -426,7 +426,7 @@ def test_work_of_a_step_as_formulas_by_hand(tmp_path: Path) -> None:
     assert chosen["rows"][-1]["flop"]["formula"] == f"{256 * 4}*seq + {128 * 4 + 64 * 2 + 20}"
     told = text("small.yaml", "--formula", cwd=tmp_path)
     assert f"  byte = 48*{half} + 128  (176.0 B)" in told
-    assert "missing: 7 executions have no flop and are in no formula" in told
+    assert "missing: 7 executions have no flop and are excluded from the formulas" in told
     text("small.yaml", "--formula", "-o", "out.csv", cwd=tmp_path)
     table = package.show(tmp_path / "small.yaml", formula=True).table
     with (tmp_path / "out.csv").open(encoding="utf-8") as file:
@@ -475,6 +475,6 @@ def test_totals_of_a_profile_that_lacks_ops_are_at_least() -> None:
         text = format_model_view(content)
         total = next(line for line in text.splitlines() if line.startswith("total"))
         assert ("≥" in total) == least
-        assert ("totals are at least what it holds" in text) == least
+        assert ("totals are lower bounds" in text) == least
         work = next(line for line in told(model).summary().splitlines() if line.startswith("work: "))
         assert work.startswith("work: at least ") == least

@@ -407,7 +407,7 @@ def test_a_suite_from_measured_steps_of_its_baseline_stands_beside_the_projected
     assert {one["line"] for one in found["left_out"]} == {"P3B2", "P3B3"}
     assert found["fom"]["low"] < found["measured_fom"]["value"] < found["fom"]["high"]
     assert found["measured_fom"]["value"] < found["fom"]["value"] < found["projected_fom"]["value"]
-    assert "8 of 9 lines measured on v100 lie in their interval" in format_suite(content)
+    assert "8 of 9 lines measured on v100 are in their interval" in format_suite(content)
 
 
 def test_a_rest_is_never_below_nothing_and_too_long_a_prediction_is_scaled() -> None:

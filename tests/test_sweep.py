@@ -594,7 +594,7 @@ def test_there_is_nothing_to_go_on_with(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["sweep", "p1b3", "-t", "titan", "--vary", "batch=8,16", "--resume"]
     for more, why in (([], r"--resume: goes on with the points of a file. Name it: -o points\.csv"),
-                      (["-o", "a.csv"], "--resume: finds nothing to go on with beside a.csv")):  # fmt: skip
+                      (["-o", "a.csv"], "--resume: finds no interrupted sweep beside a.csv")):  # fmt: skip
         with pytest.raises(FomkitError, match=why):
             CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
     Path("a.csv.stretches").mkdir()

@@ -123,7 +123,7 @@ def test_columns_go_from_the_right_and_are_named() -> None:
     assert text.splitlines()[0].split() == ["model", "interval", "words", "more"]
     assert "9,876,543.2" in text
     assert "12.34 … 56.78 ms" in text
-    assert "not shown at 60 columns: rate; widen the terminal, or take --json or -o" in " ".join(text.split())
+    assert "not shown at 60 columns: rate; use a wider terminal, --json or -o" in " ".join(text.split())
 
 
 def test_a_pipe_takes_all_of_a_table() -> None:

@@ -99,7 +99,7 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
 
 
 def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
-    fits = "Exit code 1 where a device's memory does not hold a step (--allow-oversize)."
+    fits = "Exit code 1 where a step does not fit the device's memory (--allow-oversize)."
     description = docs.about.replace("`", "")
     about = (
         f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
@@ -127,7 +127,7 @@ def _endings(command: Command) -> list[str]:
 def _check_file(path: Path | None, verb: str, command: Command, only: str | None) -> None:
     """Raise before the work when -o names a file that the verb cannot write."""
     if only is not None and (path is None or path.suffix != ".xlsx"):
-        raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
+        raise FomkitError(f"--for {only}", "needs a workbook. Add, for example, '-o vendor.xlsx'.")
     if path is None:
         return
     *others, last = _endings(command)
@@ -169,7 +169,7 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
     shown = write_workbook(sheet_model_of(result), path, only)
     if only is None:
         return
-    typer.echo(f"free texts that go along in {path}; read them before you send it:", err=True)
+    typer.echo(f"free texts that {path} contains; read them before you send it:", err=True)
     for sort, texts in free_texts(shown).items():
         more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
         typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
@@ -205,7 +205,7 @@ def _input_names(
 def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
     """Raise where the output file is also an input, which would be lost."""
     if path is not None and path.resolve() in [Path(one).resolve() for one in inputs]:
-        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
+        raise FomkitError(str(path), "is an input. Name another output with -o.")
 
 
 class _Delivery(NamedTuple):
@@ -259,9 +259,9 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
     if not command.plain:
         json = choices.option("Print everything as JSON instead of text.", "--json")
         yield _parameter("as_json", Annotated[bool, json], False)
-    computes = {".xlsx": "a workbook that computes (.xlsx)"} if command.workbook else {}
+    computes = {".xlsx": "a workbook with formulas (.xlsx)"} if command.workbook else {}
     *others, last = (computes.get(ending, ending) for ending in _endings(command))
-    written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well."
+    written = command.kept.text if command.kept else f"Also write {', '.join(others)} or {last}."
     yield _parameter("output", Annotated[Path | None, choices.option(written, "--output", "-o")], None)
     yield _parameter("force", choices.Force, False)
     yield _parameter("quiet", choices.Quiet, False)

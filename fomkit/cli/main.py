@@ -100,7 +100,7 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
         return FomkitError(_name(option), f"is {shown!r}. {hint}")
     if _python_type(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
-    return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' says what it takes.")
+    return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' describes the option.")
 
 
 def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
@@ -131,11 +131,11 @@ def _without_value(verb: Any, name: str) -> str:
     words = _literals(option) or value.strip("<>").split("|")
     if all(word.isidentifier() and word.islower() for word in words):
         listed = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        return f"has no value. It takes {listed}. Write, for example, '{name} {words[0]}'."
+        return f"has no value. Expected {listed}. Write, for example, '{name} {words[0]}'."
     if not value:
-        hint = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
+        hint = f"'fomkit {getattr(verb, 'name', '')} -h' describes it."
         return f"has no value. Write it after the option; {hint}"
-    return f"has no value. It takes {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
+    return f"has no value. Expected {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
 
 
 _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
@@ -161,8 +161,8 @@ def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
             raise FomkitError(where, f"has no option {option}. {nearest_names(str(option), known)}") from None
         text = str(error.format_message()).rstrip(".")
         if many := _EXTRA.match(text):
-            text = f"{many[1]!r} is more than it takes"
-        raise FomkitError(where, f"{text}. 'fomkit {name} -h' says what it takes.") from None
+            text = f"{many[1]!r} is an unexpected argument"
+        raise FomkitError(where, f"{text}. 'fomkit {name} -h' lists the options.") from None
 
 
 class Taking:
@@ -198,7 +198,7 @@ class Taking:
             for one in found[2]:  # in the order of the command line
                 takes_one = one.param_type_name == "option" and not one.multiple and not one.is_flag
                 if takes_one and id(one) in seen:
-                    raise FomkitError(_name(one), "is given twice, and takes one value. Give it once.")
+                    raise FomkitError(_name(one), "is given twice. Give it once.")
                 seen.add(id(one))
             return found
 
@@ -257,7 +257,7 @@ class Verbs(Taking, TyperGroup):
         if args and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, cutoff=0.6)
             hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."
-            raise FomkitError(args[0], f"is no verb. {hint}")
+            raise FomkitError(args[0], f"is not a verb. {hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -211,10 +211,10 @@ class KeptStretches:
 
     def begin(self, *, resume: bool) -> None:
         """Find the stretches that an earlier run stored, or begin anew."""
-        anew = "Leave --resume out to begin anew."
+        anew = "Leave --resume out to start again."
         if resume:
             if not self._note.is_file():
-                raise FomkitError("--resume", f"finds nothing to go on with beside {self._output}. {anew}")
+                raise FomkitError("--resume", f"finds no interrupted sweep beside {self._output}. {anew}")
             if self._note.read_bytes() != self._key.encode():
                 raise FomkitError(
                     "--resume", f"the sweep begun in {self._folder} has other points, another model or another "
@@ -226,7 +226,7 @@ class KeptStretches:
         if self._note.is_file():
             self.remove()
         if self._folder.exists():
-            raise FomkitError(str(self._folder), "is no folder of a sweep, and is in the way. Choose another -o.")
+            raise FomkitError(str(self._folder), "exists and is not the folder of a sweep. Choose another -o.")
         self._folder.mkdir()
         write_whole(self._note, self._key)
 
@@ -251,7 +251,7 @@ class KeptStretches:
                 reason = ""
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
                 raise FomkitError(
-                    str(path), f"is not what the sweep wrote{reason}. Leave --resume out to begin anew."
+                    str(path), f"is not what the sweep wrote{reason}. Leave --resume out to start again."
                 )
             yield found
         for block in blocks:

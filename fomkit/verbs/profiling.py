@@ -188,9 +188,9 @@ def _profile_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> Mo
     if not isinstance(source, Workload):
         source = Workload(source, inputs, loss, args.optimizer)
     elif inputs is not None or loss is not None or args.optimizer is not None:
-        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+        raise FomkitError("profile", "inputs, loss and optimizer are for a module. Leave them out.")
     if args.measure is not None or args.threads is not None or args.precision:
-        raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
+        raise FomkitError("profile", "only a model.py can be timed, in a separate process. Give its path.")
     if args.script or args.arguments is not None:
         raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
     return profile_workload(source, mode=_code_mode(args), batch=args.batch, sizes=args.sizes, name=args.name)
@@ -209,7 +209,7 @@ def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], 
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
     if not is_bare or not isinstance(args.optimizer, str | None):
-        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+        raise FomkitError("profile", "inputs, loss and optimizer are for a module. Leave them out.")
     args = args._replace(script=args.script or is_trainer_program(path))
     is_onnx = _is_onnx(path, args)
     _check_use(path, args)
@@ -252,7 +252,7 @@ def _profile_of_sizes(path: Path, args: _Arguments) -> ModelProfile:
 
     if args.sizes or args.mode != "train":
         raise FomkitError(
-            str(path), "holds the sizes of a transformer, which is trained. Only `batch`, `name` and -o apply."
+            str(path), "holds the sizes of a transformer for training. Only `batch`, `name` and -o apply."
         )
     found = load_recipe(path)
     used = {**found.sizes, **({"batch": args.batch} if args.batch is not None else {})}
@@ -273,7 +273,7 @@ def _is_onnx(path: Path, args: _Arguments) -> bool:
 def _check_use(path: Path, args: _Arguments) -> None:
     """Refuse a folder, invalid limits, and options that do not apply to this kind of file."""
     if args.fusion != "vendor" and path.suffix != ".json":
-        what = f"fusion {args.fusion} is of a config.json, whose ops follow from its sizes"
+        what = f"fusion {args.fusion} is for a config.json, whose ops follow from its sizes"
         raise FomkitError(str(path), f"{what}. Leave it out: code is traced as it runs.")
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Give the Python file, or the ONNX file, in it.")
@@ -291,7 +291,7 @@ def _check_use(path: Path, args: _Arguments) -> None:
         given = next(option for option, is_given in options.items() if is_given)
         raise FomkitError(
             str(path),
-            f"{given} is not for a training program, which runs as it is. Give it arguments of its own after "
+            f"{given} is not for a training program, which runs unchanged. Give the program's own arguments after "
             f"'--', for example: fomkit profile --script {path} -- --batch-size 32",
         )
 
@@ -309,11 +309,11 @@ def _check_measuring(path: Path, args: _Arguments, *, is_onnx: bool) -> None:
     if is_onnx:
         raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
     if path.suffix == ".json":
-        raise FomkitError(str(path), "holds sizes, and nothing runs. Give a model.py to time it.")
+        raise FomkitError(str(path), "holds sizes only and cannot run. Give a model.py to time it.")
     if args.script:
         raise FomkitError(
             str(path),
-            "`measure` is not for a training program, whose step cannot be run again alone. Give its model as a "
+            "`measure` is not for a training program, whose step cannot be repeated alone. Give its model as a "
             "model.py: model, inputs, loss_fn and optimizer.",
         )
     from fomkit.bench.model_steps import check_timed
@@ -330,7 +330,7 @@ def _missing_run_notes(model: ModelProfile) -> list[str]:
     made_by_code = model.traced_with.get("device") in _WITHOUT_DATA.keys() - {_OF_FILE}
     place = "file" if made_by_code else "profile's data and run"
     given = " and ".join(f"--{name.removeprefix('train_')}" for name in lacking)
-    note = f"no run and no units per day without {' and '.join(lacking)}; the {place} may give them"
+    note = f"no run and no units per day without {' and '.join(lacking)}; the {place} may state them"
     return [f"note: {note}, or {given} of an estimate"]
 
 

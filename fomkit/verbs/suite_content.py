@@ -122,8 +122,8 @@ def _campaigns(result: SuiteResult) -> list[CampaignDays]:
 
 
 CARRIED_SAYS = (
-    "the device's part as predicted; the rest of the baseline's measured step is carried over: as long within a "
-    "factor of two, for nobody states the two hosts, and down to half of what the device's part shrinks to"
+    "the device's part as predicted; the rest of the baseline's measured step is assumed equal within a factor of "
+    "two, because the hosts are not stated, and down to half of what the device's part shrinks to"
 )
 
 

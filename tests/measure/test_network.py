@@ -251,10 +251,10 @@ def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--ranks", "4"), "--ranks: says something of a network"),
-        (("--network", "--for", "p1b3"), "--for: says something of ops, and the network is measured"),
+        (("--network", "--for", "p1b3"), "--for: is for ops, and the network is measured"),
         (("--network", "--threads", "4"), "--threads: says something of ops"),
         (("--network", "--batch", "4"), "--batch: says something of ops"),
-        (("--input", "x.py", "--precision", "fp32"), "--precision: says something of ops, and an input pipeline"),
+        (("--input", "x.py", "--precision", "fp32"), "--precision: is for ops, and an input pipeline"),
         (("--network", "--nodes", "2"), "--nodes: says something of a job script"),
         (("--workers", "2"), "--workers: says something of an input pipeline"),
         (("--add",), "--add: goes with --network or --input"),

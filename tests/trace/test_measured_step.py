@@ -501,7 +501,7 @@ def test_limits_are_told_with_what_to_do(file_of: Callable[[str], Path]) -> None
         (["model.py", "--measure", "ops", "--precision", "bf16"], "--precision bf16 is for the plain step"),
         (
             ["model.py", "--measure"],
-            "fomkit: --measure: has no value. It takes step or ops. Write, for example, '--measure step'.",
+            "fomkit: --measure: has no value. Expected step or ops. Write, for example, '--measure step'.",
         ),
         (["model.py", "--batch"], "--batch: has no value. Write it after the option; 'fomkit profile -h' says"),
     ],

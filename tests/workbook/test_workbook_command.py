@@ -51,7 +51,7 @@ def test_fom_writes_a_workbook_for_one_vendor(tmp_path: Path) -> None:
 def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "vendor.xlsx"
     result = CliRunner().invoke(app, ["fom", "lecture", "--for", "a", "-o", str(path)])
-    assert f"free texts that go along in {path}; read them before you send it:" in result.stderr
+    assert f"free texts that {path} contains; read them before you send it:" in result.stderr
     for line in ("  line names: P1; P2; P3", "  title of the study: Suite lecture, version 1"):
         assert line in result.stderr.splitlines()
     assert "  titles of machines: " in result.stderr
