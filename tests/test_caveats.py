@@ -447,7 +447,7 @@ def test_workbook_and_report_mark_it(tmp_path: Path) -> None:
     texts = [
         str(cell) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(values_only=True) for cell in row
     ]
-    assert any(text.startswith("caveat: nobody can have this rate: vgg16 does not fit") for text in texts)
+    assert any(text.startswith("caveat: this rate is not possible: vgg16 does not fit") for text in texts)
     assert any(text.startswith("does not fit the memory, ") for text in texts)
     assert "† does not fit the memory" in made._repr_html_()
     from fomkit.verbs.report.words import claim_of

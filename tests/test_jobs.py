@@ -353,7 +353,7 @@ def test_a_suites_workbook_says_what_a_job_leaves_out_and_that_no_device_holds_i
     said = {(row[0], row[1]): str(row[12]) for row in rows if row[0] == "LARGE" and row[2] == "given"}
     assert said["LARGE", "old"].startswith("does not fit the memory, ")
     assert "start_up" in said["LARGE", "new"]
-    assert any("nobody can have this rate: LARGE does not fit" in str(row[0]) for row in rows)
+    assert any("this rate is not possible: LARGE does not fit" in str(row[0]) for row in rows)
 
 
 def test_a_suites_workbook_rates_a_job_by_the_terms_of_its_step(own: Path) -> None:

@@ -202,7 +202,7 @@ INPUT_FILE = Program(
     "fomkit.bench.input_rate",
     slow="Its first batch comes too late, or one batch takes minutes; give it less to do before.",
     large="Give it smaller batches or fewer workers.",
-    gone="Take that out of the file.",
+    gone="Remove that from the file.",
     environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
 )
 

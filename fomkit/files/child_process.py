@@ -159,9 +159,9 @@ _ON_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 _ON_TORCH = {"TORCHDYNAMO_DISABLE": "1", "KERAS_BACKEND": "torch"}
 MODEL_FILE = Program(
     "fomkit.frontends.torch.profile",
-    slow="Only the model, its inputs and its loss belong in the file; or raise --time-limit.",
-    large="Tensors made by torch take none here; do not load data or weights in the file.",
-    gone="Take that out of the file.",
+    slow="Keep only the model, its inputs and its loss in the file, or raise --time-limit.",
+    large="Tensors made by torch need no memory here; do not load data or weights in the file.",
+    gone="Remove that from the file.",
 )
 SCRIPT = Program(
     "fomkit.frontends.script.torch_draft",
@@ -179,15 +179,15 @@ KERAS_SCRIPT = replace(
 KERAS_FILE = Program(
     "fomkit.frontends.keras.profile",
     slow=MODEL_FILE.slow,
-    large="Weights that Keras makes take none here; do not load data or weights in the file.",
+    large="Weights made by Keras need no memory here; do not load data or weights in the file.",
     gone=MODEL_FILE.gone,
     # The graph of a step is the same on every device; what a device compiles into one op shows no single ops.
     environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR},
 )
 ONNX_FILE = Program(
     "fomkit.frontends.onnx.profile",
-    slow="It is a very large graph; raise --time-limit of 'fomkit profile' if you trust it.",
-    large="Its weights are not needed: export it with its weights in files beside it.",
+    slow="The graph is very large; raise --time-limit of 'fomkit profile' if you trust it.",
+    large="The weights are not needed: export the model with its weights in separate files.",
     gone="It is damaged, or shows a fault of the onnx package. Check it with onnx.checker.",
 )
 MEASURED = Program(
@@ -198,7 +198,7 @@ MEASURED = Program(
 )
 KERAS_TORCH_FILE = replace(
     KERAS_FILE,
-    large="Weights are made for real: do not load data in the file, or raise --memory-limit.",
+    large="Weights are allocated here: do not load data in the file, or raise --memory-limit.",
     environment={**_ON_TORCH, **_NO_ACCELERATOR},
 )
 KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCELERATOR})

@@ -45,7 +45,7 @@ def _check_header(
         if not name:
             raise FomkitError(where, f"column {place} has no name. Name it, or delete it.")
         if name in met:
-            raise FomkitError(where, f"the column {shown(name)} stands twice in the header. Keep one of them.")
+            raise FomkitError(where, f"the column {shown(name)} is given twice in the header. Keep one.")
         met.add(name)
         if name in known or (keep is not None and name in keep):
             continue
@@ -54,7 +54,9 @@ def _check_header(
         if not advice and (keep is None or (meant and meant[0] not in header)):
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
         if advice:
-            own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
+            own = (
+                "Rename or delete it." if keep is None else f"Or keep it as your own column with --keep '{name}'."
+            )
             wrong = f"the column {shown(name)} is not a column of a table of {TITLES[table]}"
             raise FomkitError(where, f"{wrong}. {advice} {own}")
 

@@ -275,20 +275,20 @@ def _idle_reason(row: FactRow, sheet_model: SheetModel) -> str:
     """Return why no headline of a sheet model's workbook depends on a fact.
 
     >>> _idle_reason(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
-    'no time follows from the size of the memory'
+    'no time depends on the size of the memory'
     """
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
     if row.name == "memory capacity":
-        return "no time follows from the size of the memory"
+        return "no time depends on the size of the memory"
     if row.name in _COUNTS and sheet_model.scope not in _COUNTS[row.name]:
-        return f"rates count one {sheet_model.scope}"
+        return f"rates are for one {sheet_model.scope}"
     if not cases:
-        return "the times of all lines are given (sheet Workloads) and do not follow from it"
+        return "the times of all lines are given (sheet Workloads) and do not depend on it"
     if row.name == "peak":
-        return f"no op's time follows from {row.what} on the {row.where} engine"
+        return f"no op's time depends on {row.what} on the {row.where} engine"
     if row.name in ("memory bandwidth", "launch cost"):
-        return "no op's time follows from it (sheet Ops, how the time is made)"
-    return "no line says how often it happens"
+        return "no op's time depends on it (sheet Ops, how the time is made)"
+    return "no line states how often it occurs"
 
 
 def _reasons(
@@ -299,10 +299,10 @@ def _reasons(
     for number, row in enumerate(machines.rows, start=machines.placed.first):
         why = _idle_reason(row, sheet_model)
         if (FACTS.sheet, number, FACTS.position("value")) in moving:
-            why = "only the value counts; its ends keep their ratio to it"
+            why = "only the value counts; its bounds keep their ratio to it"
             if row.name in ("peak", "memory bandwidth"):
-                why = "each op has ends of its own (sheet Ops); these keep their ratio to the value"
-        notes |= {(number, key): f"Moves nothing here: {why}." for key in ("value", "low", "high")}
+                why = "each op has its own bounds (sheet Ops); these keep their ratio to the value"
+        notes |= {(number, key): f"No effect here: {why}." for key in ("value", "low", "high")}
     return notes
 
 

@@ -98,7 +98,7 @@ def test_it_has_landmarks_headings_in_order_and_words_for_every_figure(outline) 
 def test_it_answers_every_question_or_says_why_not(report) -> None:
     titles = re.findall(r"<h2[^>]*>(.*?)</h2>", report.read_text(encoding="utf-8"))
     assert titles == [
-        "What the time rests on", "Roofline", "Where the time goes", "Every op", "Projected against measured",
+        "What the time is based on", "Roofline", "Where the time goes", "Every op", "Projected against measured",
         "More devices", "Memory over the step", "What the result depends on", "Where the numbers come from",
         "What it assumes and leaves out",
     ]  # fmt: skip

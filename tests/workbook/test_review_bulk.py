@@ -106,7 +106,7 @@ def test_words_without_figures_are_one_line_too(issued: Path, tmp_path: Path) ->
 def test_different_things_to_say_of_one_column_stay_apart(issued: Path, tmp_path: Path) -> None:
     found = content(issued, returned(issued, tmp_path, every_op(narrow, "low", "high"), op("low", 1.5, "conv")))
     lines = [line for line in format_review(found).splitlines() if line.startswith("to discuss: ")]
-    assert any("(range)" in line and "does not hold the value 1" in line for line in lines)
+    assert any("(range)" in line and "does not contain the value 1" in line for line in lines)
     assert any("(basis)" in line and "more cells of this column" in line for line in lines)
 
 

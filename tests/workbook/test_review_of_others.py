@@ -46,7 +46,7 @@ def test_a_change_of_the_labs_own_machine_is_a_deviation_and_left_out(
     found = content(issued, returned(issued, tmp_path, EDITS[case], fact(1700)))
     said = [one["said"] for one in found["findings"] if one["kind"] == "condition"]
     assert said
-    assert all("set for everybody; a change is a deviation; it is left out" in one for one in said)
+    assert all("fixed for all vendors; a change is a deviation; it is ignored" in one for one in said)
     alone = content(issued, returned(issued, tmp_path, fact(1700)))
     assert found["together"] == alone["together"] != []
 

@@ -107,7 +107,7 @@ SILENT: dict[str, tuple[Edit, str, str]] = {
         "Ops: the sheet is hidden",
     ),
     "beside the tables": (put("Machines", "Z5", "17 TFLOP/s"), "label", "Machines!Z5: nothing was issued here"),
-    "formula beside": (put("Machines", "Z6", "=1+1"), "formula", "Machines!Z6: a formula, =1+1, stands"),
+    "formula beside": (put("Machines", "Z6", "=1+1"), "formula", "Machines!Z6: a formula, =1+1, is in"),
     "below the tables": (put("Machines", "A60", "Note: 20"), "label", "Machines!A60: nothing was issued here"),
     "hidden row": (hide, "hidden", "Ops: 6: the row is hidden"),
     "hidden column": (hide, "hidden", "Machines: I: the column is hidden"),
@@ -123,7 +123,7 @@ SILENT: dict[str, tuple[Edit, str, str]] = {
     "formula for words": (
         lambda book: setattr(find(book, FACTS, "source", **ACME, fact="peak"), "value", '="annex"&2'),
         "formula",
-        "stands in a cell for words",
+        "is in a cell for text",
     ),
 }
 

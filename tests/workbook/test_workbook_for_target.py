@@ -123,9 +123,9 @@ def test_its_own_words_stand_and_no_others_do(tmp_path: Path, target: str) -> No
 def test_a_source_that_may_be_others_is_said_from_its_own_figures() -> None:
     lines = for_target(named("titan"), "titan").cases[0].ops
     assert [line.evidence for line in lines] == [
-        "rates of this machine; utilisation 0.5, usual for gemm/vector on timed machines",
-        "carried over from timed ops; comes to a utilisation of 0.5 here",
-        "carried over by the lab from what timed machines take for norm/vector",
+        "rates of this machine; utilisation 0.5, typical of gemm/vector on timed machines",
+        "predicted from timed ops; equals a utilisation of 0.5 here",
+        "predicted by the lab from times of norm/vector on timed machines",
         "NV_V100 a.xlsx, row 4",
     ]
 
