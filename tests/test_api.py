@@ -217,7 +217,7 @@ def test_python_writes_the_points_of_a_sweep_as_the_command_line_does(tmp_path) 
     assert (tmp_path / "called.csv").read_bytes() == (tmp_path / "typed.csv").read_bytes()
     assert len(found.table) == 0
     assert found.best["batch"] == 100
-    with pytest.raises(fomkit.FomkitError, match="resume: goes on with the points of a file"):
+    with pytest.raises(fomkit.FomkitError, match="resume: continues a file of points"):
         fomkit.sweep("p1b3", "v100", ["batch=50,100"], resume=True)
 
 
@@ -228,7 +228,7 @@ def test_python_freezes_a_suite(tmp_path, root: Path) -> None:
     assert found.content["lines"]
     again = fomkit.fom(path, "v100", allow_excluded=True)
     assert again.suite.frozen
-    with pytest.raises(fomkit.FomkitError, match=r"nothing else\. Leave `target` out"):
+    with pytest.raises(fomkit.FomkitError, match=r"own baseline only\. Leave `target` out"):
         fomkit.fom("candle", "v100", freeze=path)
 
 
@@ -264,11 +264,11 @@ def test_a_page_of_an_answer_is_text() -> None:
         (lambda: fomkit.scenarios("p1b3", "v100", {"byte_per_s": ["1 TB/s"]}), "dict of columns, of numbers."),
         (lambda: fomkit.save(fomkit.machine("titan"), "x.json"), "a profile is a YAML file"),
         (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Give quick"),
-        (lambda: fomkit.measure_machine("here.json"), "has not the ending of a machine profile"),
+        (lambda: fomkit.measure_machine("here.json"), "has the wrong ending for a machine profile"),
         (lambda: fomkit.measure_network("here.yaml", ranks=1), "ranks: is 1. Give 2 or more"),
         (lambda: fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0), "latency: is 0"),
-        (lambda: fomkit.write_workbook(None, "x.csv"), "has an ending that no workbook has"),
-        (lambda: fomkit.pack(["alexnet"], "v100", Path()), "is there already"),
+        (lambda: fomkit.write_workbook(None, "x.csv"), "has the wrong ending for a workbook"),
+        (lambda: fomkit.pack(["alexnet"], "v100", Path()), "exists already"),
     ],
 )
 def test_a_slip_is_one_message(call, said: str, tmp_path, monkeypatch) -> None:
@@ -306,7 +306,7 @@ def test_measurements_of_a_record_and_back(tmp_path) -> None:
     assert found.table.loc[0, ["model", "machine", "quantity", "value"]].tolist() == [
         "resnet50", "v100", "sample_per_s", 321.0
     ]  # fmt: skip
-    with pytest.raises(fomkit.FomkitError, match="cut a meter's log"):
+    with pytest.raises(fomkit.FomkitError, match="are for a meter's log"):
         fomkit.import_measurements(record, start="1")
     (table,) = fomkit.save(found, tmp_path / "measured.csv")
     (back,) = fomkit.export(table, tmp_path / "back.json").content["files"]
@@ -340,7 +340,7 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
         0.15 * both.estimates[0].step.value / both.baseline[0].step.value
     )
     assert "measured baseline × predicted ratio" in both.summary()
-    with pytest.raises(fomkit.FomkitError, match="needs the machine they were taken on"):
+    with pytest.raises(fomkit.FomkitError, match="need the machine that was measured"):
         fomkit.estimate_all(["resnet50"], ["v100"], measurements=table)
 
 
@@ -357,7 +357,7 @@ def test_a_round_with_a_vendor(tmp_path) -> None:
     assert back.summary()
     written = fomkit.pack(["alexnet"], "v100", tmp_path / "asked")
     assert {Path(path).name for path in written.table["file"]} == {"cases.csv", "time_ops.py", "README.txt"}
-    assert written.summary().startswith("alexnet: cases.csv carries")
+    assert written.summary().startswith("alexnet: cases.csv covers")
 
 
 def test_rates_within_a_latency() -> None:
@@ -478,7 +478,7 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
         verb(**given)
     assert told == ["halving"]  # a file that is there is told before the work
     verb(**given | {"force": True})
-    with pytest.raises(fomkit.FomkitError, match="is the file to be read"):
+    with pytest.raises(fomkit.FomkitError, match="is an input"):
         verb(**given | {"source": "titan.yaml"})
     with pytest.raises(fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
         verb(**given | {"limit": 3, "force": True})
@@ -572,7 +572,7 @@ def test_a_table_that_is_read_of_a_profile_is_never_written(
     before = Path(lost).read_bytes()
     for _ in range(2):  # fresh, and from the cache
         done = CliRunner().invoke(app, [*words.split(), "-o", lost, "--force"])
-        assert f"{lost}: was read for this answer, and would be lost" in str(done.exception)
+        assert f"{lost}: is an input, and would be overwritten" in str(done.exception)
         assert Path(lost).read_bytes() == before
     fomkit.save(fomkit.model("cnn.yaml"), "cnn.yaml", force=True)  # who says so in Python may
 

@@ -277,7 +277,7 @@ def test_a_sum_says_what_carries_no_spread() -> None:
     text = run("candle-example", "-t", "titan").stdout
     days = "days in all: 7967 (no interval: no spread is stated for a million P1 models, 1.68% of it)"
     assert f"{days}, a lower bound" in text
-    assert "money: no price; give --price" in text
+    assert "money: no price; add --price" in text
     assert "energy in all: unknown; the line is frozen" in text
     assert not any(word in text for word in ("7967 (6", "10^   money", "energy\n"))
 

@@ -159,9 +159,9 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "is given twice among the machines"),
         (
             ["fom", "lecture", "-t", "a", "--target", "titan"],
-            "--target: is given twice, and takes one value. Give",
+            "--target: is given twice. Give",
         ),
-        (["memory", "alexnet", "--batch", "2", "--batch", "2"], "--batch: is given twice, and takes one value."),
+        (["memory", "alexnet", "--batch", "2", "--batch", "2"], "--batch: is given twice. Give it once."),
         (["fom", "nothing"], "no such file, and no suite of this name"),
     ],
 )

@@ -195,8 +195,8 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
         (("--measured", path, "--baseline", "nope"), "no row of the machine 'nope'"),
         (("--measured", path, "-o", "x.png"), "ending"),
         (("--measured", path, "--grid", "--latency", "7"), "no unit"),
-        (("--measured", path, "--latency", "7 ms"), "--latency: limits inference, which only --grid rates"),
-        (("--measured", path, "--precision", "bf16"), "is for --grid"),
+        (("--measured", path, "--latency", "7 ms"), "--latency: limits inference, which needs --grid"),
+        (("--measured", path, "--precision", "bf16"), "needs --grid"),
         (("--measured", "absent.csv"), "or a name. Known names: 'candle-lecture', 'candle-readmes'."),
     ):  # fmt: skip
         error = run(*arguments).exception

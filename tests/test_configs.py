@@ -536,7 +536,7 @@ def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -
     by_file = fomkit.estimate(config, "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
     assert by_name.step == by_file.step
     for name, mode, message in (
-        ("gpt2", "decode", r"gpt2: no config\.json beside it says what mode decode would take"),
+        ("gpt2", "decode", r"gpt2: it has no config\.json beside it, which mode decode needs"),
         ("vit-b16", "prefill", "makes no words one by one"),
         ("llama3-8b-decode", "train", "what mode train would take"),
     ):

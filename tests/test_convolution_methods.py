@@ -132,7 +132,7 @@ def test_rates_of_a_table_serve_and_what_is_unknown_is_said(tmp_path: Path) -> N
         "time_sources": {},
         "without_time": 14,
     }
-    assert any("states no rate" in said for said in bare["deviations"])
+    assert any("has no rate" in said for said in bare["deviations"])
     assert "unknown" in format_convolutions(bare)
     assert "missing" in format_convolutions(bare)
 
@@ -161,7 +161,7 @@ VIEW = ("alexnet", "--convolutions")
         (("alexnet", "--workspace", "1 GiB"), "--workspace: limits the methods of convolutions. Add --conv"),
         ((*VIEW, "--precision", "mixed"), "--precision: depends on the machine"),
         (("v100", "--convolutions"), "is a machine, and --convolutions is for models"),
-        (("--convolutions",), "show: its options are for a model, and none is named"),
+        (("--convolutions",), "show: these options need a model"),
     ],
 )
 def test_mistakes_are_told(words, message) -> None:

@@ -96,7 +96,7 @@ def test_fp16_is_answered_by_what_it_is_called() -> None:
 
 
 def test_no_interval_is_said_to_be_certain() -> None:
-    assert "\nintervals: 99.9%, of " in fomkit.estimate("p1b3", "v100", interval=0.999).summary()
+    assert "\nintervals: 99.9%, for " in fomkit.estimate("p1b3", "v100", interval=0.999).summary()
 
 
 def test_a_step_of_no_ops_is_refused() -> None:

@@ -228,7 +228,7 @@ def test_a_start_up_that_the_target_states_is_told_to_count_twice() -> None:
     found = from_measurements(replace(result, estimates=(target,)), [row(12.0, "run_s")], "m.csv")
     assert found.ways[0].counted_twice == ("start_up",)
     assert found.ways[0].scaled.run_time.run_s == Span.exact(11.0)
-    assert "added once more: start_up" in format_from_measurements(measured_content(found, "m.csv"))
+    assert "added again: start_up" in format_from_measurements(measured_content(found, "m.csv"))
 
 
 @pytest.mark.parametrize(

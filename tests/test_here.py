@@ -130,7 +130,7 @@ def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.Mon
     assert len(narrow.models) == 1
     (content,) = content_of(found)["ratios"]
     assert (content["precision"], content["error"]) == ("bf16", pytest.approx(ratio.projected / 1.5 - 1))
-    assert "over another way" in format_proof(content_of(found))
+    assert "relative to another way" in format_proof(content_of(found))
 
 
 def test_a_format_that_cannot_be_measured_costs_its_ratio_only(of_one_core: Proof) -> None:

@@ -588,7 +588,7 @@ def test_a_job_has_one_price_wherever_it_is_asked(a100: Machine, small: Path, na
     )
     assert fomkit.cost(model, "a100-sxm", **spread).estimate.step == found.step
     assert "16 devices (2 nodes), microbatch 2" in found.summary()
-    assert "communication that nothing hides" in run("cost", *words)[1]
+    assert "exposed communication" in run("cost", *words)[1]
 
 
 def test_a_model_whose_run_takes_several_devices_is_priced_with_what_they_send(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_the_content_decides_and_one_says_what_is_meant(tmp_path: Path) -> None:
     assert choose_import(path, "measurements", None) == ("benchmarker", "measurements")
     assert "a profile" not in fail("import", str(path), "-o", str(tmp_path / "x.yaml"), cwd=tmp_path)
     told = fail("import", str(path), "-o", str(tmp_path / "x.csv"), "--epochs", "3", cwd=tmp_path)
-    assert "--epochs: says nothing of a record of a run" in told
+    assert "--epochs: is not for a record of a run" in told
     assert not (tmp_path / "x.csv").exists()
     broken = write(tmp_path / "z.json", json.dumps(RECORD)[:-1])
     assert "z.json: is not valid JSON" in fail("import", str(broken), "-o", "x.csv", cwd=tmp_path)

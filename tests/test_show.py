@@ -44,7 +44,7 @@ def content(*arguments: str, cwd: Path) -> dict[str, Any]:
 
 def test_the_lectures_cut(root: Path) -> None:
     told = text("p1b3-lecture", "--by", "op", "--top", "95%", cwd=root)
-    assert "4 groups reach 95.01% of the time; asked: 95%" in told
+    assert "4 groups reach 95.01% of the time; requested: 95%" in told
     assert "missing" not in told
     found = content("p1b3-lecture", "--by", "op", "--top", "95%", cwd=root)
     assert [row["group"] for row in found["rows"]] == ["MatMul", "Assign", "Mul", "Add"]
@@ -372,10 +372,10 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["alexnet", "--measure", "time"], "no op has a time. Name a machine: --target v100."),
         (["alexnet", "--target", "v10"], "The nearest names are 'v100'"),
         (["p1b3-lecture", "--batch", "7"], "fixed at batch 100"),
-        (["p1b3-lecture", "--by", "code"], "has no lines of code. Profile the program anew with 'fomkit profile"),
+        (["p1b3-lecture", "--by", "code"], "has no lines of code. Profile the program again with 'fomkit profile"),
         (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
         (["alexnet", "--precision", "mixed"], "depends on the machine. Add, for example, --target v100"),
-        (["--by", "op"], "its options are for a model, and none is named"),
+        (["--by", "op"], "these options need a model"),
         (["gpt2", "--formula", "--by", "op"], "--formula: cannot be combined with --by. Leave that out."),
         (["gpt2", "--formula", "-t", "v100"], "--formula: cannot be combined with --target"),
         (["v100", "--formula"], "is a machine, and --formula is for models"),

@@ -26,7 +26,9 @@ from fomkit.readers.profilers.kineto_stream import TraceReader
 def test_devices_and_pipes_are_refused_by_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.csv")
     for path in (Path("/dev/zero"), tmp_path / "x.csv"):
-        with pytest.raises(FomkitError, match=f"^{path}: is a (device|pipe), which may never end. Write what it"):
+        with pytest.raises(
+            FomkitError, match=f"^{path}: is a (device|pipe), which may never end. Write its output"
+        ):
             read_table(path, "OPS")
 
 

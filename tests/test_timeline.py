@@ -212,9 +212,9 @@ def test_several_ids_of_one_execution_are_one() -> None:
     ("arguments", "words"),
     [
         (["gpt2", "--timeline", "out.json"], "--timeline: needs times on a machine. Add, for example, --target"),
-        (["gpt2", "-t", "v100", "--timeline", "out.txt"], "out.txt: has an ending that a timeline cannot have"),
+        (["gpt2", "-t", "v100", "--timeline", "out.txt"], "out.txt: has the wrong ending for a timeline"),
         (["v100", "--timeline", "out.json"], "is a machine, and --timeline is for models"),
-        (["--timeline", "out.json"], "its options are for a model, and none is named"),
+        (["--timeline", "out.json"], "these options need a model"),
     ],
 )
 def test_mistakes_are_told(

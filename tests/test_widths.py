@@ -108,7 +108,7 @@ def test_a_profile_ends_with_the_ops_and_the_sizes_that_carry_its_work(model: st
     _check({width: answer.write(dict(answer.content), Screen(width)) for width in WIDTHS})
     assert sum(one["share"] for one in answer.content["ops"]) >= CARRIED
     text = answer.summary().splitlines()
-    heading = next(place for place, line in enumerate(text) if line.startswith("sizes of the products"))
+    heading = next(place for place, line in enumerate(text) if line.startswith("sizes of their products"))
     first = text[heading + 3]
     if model == "p1b3":  # a layer of 29,532 to 1,000: 2 · 100 · 29,532 · 1,000 of 12.21 GFLOP
         assert first.split() == ["gemm", "100", "1,000", "29,532", "1", f"{5.9064 / 12.207:.1%}"]

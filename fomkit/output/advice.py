@@ -96,7 +96,7 @@ def _use(content: advise.AdviceContent) -> Iterator[str]:
         )
         yield _of_the_peak(use, use["peak_fraction"], step, named)
         if slower and fastest is not None and fastest["peak_fraction"] is not None:
-            fastest_text = f"Of the machine's fastest engine ({fastest['dtype']}, {_engine_rate(fastest)}) it uses"
+            fastest_text = f"Of the machine's fastest engine ({fastest['dtype']}, {_engine_rate(fastest)}) that is"
             yield f"{fastest_text} {_percents(fastest['peak_fraction'])}."
     shares = [
         f"{_percents(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005

@@ -157,7 +157,7 @@ def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, s
         yield "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
     yield ", ".join(f"{distance:.2f}" for distance in (family["spacing"] or ())[:spacings]) or "no fit"
     share = family["near_flop_share"]
-    yield f"{family['near']} of {family['reference']}" if family["reference"] else "none asked"
+    yield f"{family['near']} of {family['reference']}" if family["reference"] else "no such op"
     yield f"{share:.0%}" if family["reference"] and share is not None else ""
 
 

@@ -191,7 +191,7 @@ def test_too_many_are_refused_before_the_work_and_the_old_file_stays(tmp_path) -
         app, ["estimate", "candle", "--target", "v100", "--target", "p100", "-q", "--force", "-o", str(path)]
     )
     assert isinstance(done.exception, fomkit.FomkitError)
-    assert "a page holds 12" in str(done.exception)
+    assert "a page, which holds 12" in str(done.exception)
     assert path.read_text() == "old"
 
 

@@ -515,7 +515,7 @@ def test_what_cannot_be_timed_is_refused(words: list[str], told: str, small: Any
 
 
 def test_a_notebook_times_files_only() -> None:
-    with pytest.raises(FomkitError, match=r"only a model\.py is timed"):
+    with pytest.raises(FomkitError, match=r"only a model\.py can be timed"):
         fomkit.profile(MODELS["mlp"](), measure="step")
 
 

@@ -115,7 +115,7 @@ def test_different_things_to_say_of_one_column_stay_apart(issued: Path, tmp_path
     [
         (fact(1700, said=False), ""),
         (op("utilisation", 0.6, "conv", said=False), "and was modelled"),
-        (op("time", 2e-6, "norm", said=False), "and was issued so"),
+        (op("time", 2e-6, "norm", said=False), "labelled measured, as issued"),
     ],
 )
 def test_who_calls_a_changed_figure_measured_is_asked_for_evidence(

@@ -77,7 +77,7 @@ def test_nothing_is_kept_of_a_machine_that_is_no_target(issued: Path, tmp_path: 
     kept = tmp_path / "round2.yaml"
     code, said = keep(returned(issued, tmp_path, EDITS["bandwidth"]), issued, kept)
     assert code == 2
-    assert "changes oldlab-3, which is no target. Nothing is kept" in said
+    assert "changes oldlab-3, which is not a target. Nothing is stored" in said
     sent = tmp_path / "for.xlsx"
     write_workbook(sheet_model(), sent, "acme-1")
     edit: Edit = lambda book: setattr(  # noqa: E731
@@ -85,7 +85,7 @@ def test_nothing_is_kept_of_a_machine_that_is_no_target(issued: Path, tmp_path: 
     )
     code, said = keep(returned(sent, tmp_path, edit), sent, kept)
     assert code == 2
-    assert "changes baseline, which is no target" in said
+    assert "changes baseline, which is not a target" in said
     assert not kept.exists()
 
 

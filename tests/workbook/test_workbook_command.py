@@ -63,9 +63,9 @@ def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["estimate", "p1b3", "-t", "v100", "-o", "x.pdf"], "x.pdf: has an ending that estimate cannot write"),
-        (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: is about a workbook"),
+        (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: needs a workbook"),
         (["fom", "lecture", "-o", "x.pdf"], "x.pdf: has an ending that fom cannot write"),
-        (["fom", "lecture", "--for", "a", "-o", "x.csv"], "--for a: is about a workbook"),
+        (["fom", "lecture", "--for", "a", "-o", "x.csv"], "--for a: needs a workbook"),
     ],
 )
 def test_other_endings_are_refused_before_anything_is_estimated(words: list[str], said: str) -> None:

@@ -181,7 +181,7 @@ def test_a_target_cannot_be_called_as_copies_call_the_baseline() -> None:
     book = sheet_model()
     target = replace(book.machines[0], name="baseline")
     whole = replace(book, machines=(target, *book.machines[1:]), targets=("baseline",))
-    with pytest.raises(FomkitError, match="is what copies call the machine to compare with"):
+    with pytest.raises(FomkitError, match="is the baseline's name in copies"):
         for_target(whole, "baseline")
 
 

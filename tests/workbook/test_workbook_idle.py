@@ -235,4 +235,4 @@ def test_read_me_is_the_first_sheet_and_the_one_that_opens(lecture: Path) -> Non
     assert book.active is not None
     assert book.active.title == "Read me"
     texts = [str(cell.value) for row in book["Read me"] for cell in row]
-    assert any(text.startswith("idle: grey on white: moves nothing in this workbook") for text in texts)
+    assert any(text.startswith("idle: grey on white: no effect in this workbook") for text in texts)
