@@ -99,7 +99,7 @@ def looks_like_workbook(path: Path) -> bool:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def damage_reported(path: Path) -> Iterator[None]:
     """Convert errors of a damaged file to one message, and silence openpyxl's warnings about unused features."""
     try:
         with warnings.catch_warnings():
@@ -330,7 +330,7 @@ def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
 
 def read_workbook(path: Path) -> tuple[Sheet, ...]:
     """Read every sheet of a workbook as plain values, in the workbook's order."""
-    with told(path):
+    with damage_reported(path):
         content = unpacked_file(path)
         values, formulas = _sheet_values(path, content), _formulas(path, content)
     sheets = []
@@ -393,5 +393,5 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
-    with told(path):
+    with damage_reported(path):
         return _contents(path, unpacked_file(path))

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, fromstring, iterparse
 
 from openpyxl.utils.exceptions import InvalidFileException
 
-from fomkit.files.xlsx import MAX_COLUMNS, local, palette_of, told, unpacked_file
+from fomkit.files.xlsx import MAX_COLUMNS, damage_reported, local, palette_of, unpacked_file
 
 _INVISIBLE = 0.5
 """Row heights [points] and column widths [characters] below which cells are invisible."""
@@ -203,5 +203,5 @@ def _marks(content: bytes) -> Marks:
 
 def read_marks(path: Path) -> Marks:
     """Read what a workbook has besides cell values."""
-    with told(path):
+    with damage_reported(path):
         return _marks(unpacked_file(path))
