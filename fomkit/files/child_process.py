@@ -324,7 +324,7 @@ class Answer:
         unfinished.replace(self.path)
 
 
-def told_error(error: FomkitError) -> dict[str, object]:
+def error_content(error: FomkitError) -> dict[str, object]:
     """Convert an error to plain values for the result file; `error_in` reverses it."""
     errors = error.errors if isinstance(error, ManyFomkitError) else (error,)
     return {"errors": [[one.where, one.what] for one in errors]}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.child_process import Answer, take_request, told_error
+from fomkit.files.child_process import Answer, error_content, take_request
 from fomkit.frontends.model_file import explain_exception, is_user_file
 from fomkit.frontends.step import Draft
 
@@ -87,7 +87,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
 
 def _failure(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
     """Return the answer of a failed child; ``quotes``: whether to quote the program's output."""
-    return {**told_error(error), "quotes": quotes}
+    return {**error_content(error), "quotes": quotes}
 
 
 def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
