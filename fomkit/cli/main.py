@@ -142,7 +142,7 @@ _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
 
 
 @contextmanager
-def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
+def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
     """Rewrite the parser's errors about a verb's arguments as FomkitError."""
     try:
         yield
@@ -166,7 +166,7 @@ def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
 
 
 class Taking:
-    """A command whose option values go through `taken` and whose parser errors are rewritten by `slips_told`."""
+    """A command whose option values go through `taken` and whose parser errors are rewritten by `parser_errors_rewritten`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, including those that the parser adds."""
@@ -207,7 +207,7 @@ class Taking:
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line."""
-        with slips_told(self, ctx):
+        with parser_errors_rewritten(self, ctx):
             found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
             return found
 
