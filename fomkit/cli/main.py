@@ -165,7 +165,7 @@ def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
         raise FomkitError(where, f"{text}. 'fomkit {name} -h' lists the options.") from None
 
 
-class Taking:
+class CheckedCommand:
     """A command whose option values go through `taken` and whose parser errors are rewritten by `parser_errors_rewritten`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -212,7 +212,7 @@ class Taking:
             return found
 
 
-class Verb(Taking, TyperCommand):
+class Verb(CheckedCommand, TyperCommand):
     """One verb."""
 
 
@@ -233,7 +233,7 @@ def verb_command(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
-class Verbs(Taking, TyperGroup):
+class Verbs(CheckedCommand, TyperGroup):
     """The verbs of the command line; each command is made on use."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - required by the base class
