@@ -103,7 +103,7 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' describes the option.")
 
 
-def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+def checked_value(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
     """Return text, defaults and missing values unchecked; other values go to the parser, which loads pydantic."""
     kind = _python_type(option)
     words = value if kind == list[str] and value else (None,)
@@ -166,14 +166,14 @@ def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
 
 
 class CheckedCommand:
-    """A command whose option values go through `taken` and whose parser errors are rewritten by `parser_errors_rewritten`."""
+    """A command whose option values go through `checked_value` and whose parser errors are rewritten by `parser_errors_rewritten`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, including those that the parser adds."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             if "process_value" not in vars(one):
-                one.process_value = partial(taken, one, one.process_value)
+                one.process_value = partial(checked_value, one, one.process_value)
         return found
 
     def make_parser(self, ctx: Any) -> Any:
