@@ -99,7 +99,7 @@ def standard_output() -> Screen:
     return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error message on standard error; on a terminal it is wrapped without breaking words."""
     shown = f"fomkit: {message}"
     if sys.stderr.isatty():
@@ -247,7 +247,7 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
     found = list(dict.fromkeys(one.removesuffix(" (fomkit memory)") for one in unfit if one))
     if not found or allowed:
         return
-    complain(
+    print_error(
         f"{'; '.join(found)}. Such a step cannot run: use a smaller batch or a layout that fits, or pass "
         "--allow-oversize to accept the figures."
     )

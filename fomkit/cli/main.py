@@ -23,7 +23,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from fomkit.cli.choices import complain
+from fomkit.cli.choices import print_error
 from fomkit.core.errors import FomkitError, nearest_names
 
 
@@ -318,7 +318,7 @@ def main() -> None:
     except FomkitError as error:
         if _debug:
             raise
-        complain(str(error))
+        print_error(str(error))
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
@@ -327,5 +327,5 @@ def main() -> None:
         if _debug:
             raise
         where = error.filename or "the output"
-        complain(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
+        print_error(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
         os._exit(2)  # a normal exit would write the buffered text, fail again and print a traceback
