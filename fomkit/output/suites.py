@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fomkit.plan.content import MaybeEnds
     from fomkit.verbs import suite_content as view
     from fomkit.workbook.changes import Effect, Effects
-    from fomkit.workbook.review import Changed, Group, Move, ReviewContent, Talk
+    from fomkit.workbook.review import Changed, FindingContent, Group, Move, ReviewContent
 
 HEAVY = 0.8
 
@@ -337,7 +337,7 @@ def _group(page: Page, content: Group, threshold: float | None) -> None:
     _put_effects(page, "  together:", content, threshold)
 
 
-def _similarity_key(finding: Talk) -> tuple[str, ...]:
+def _similarity_key(finding: FindingContent) -> tuple[str, ...]:
     """Return what equal findings of one column share: everything but the row's name and numbers."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
@@ -345,8 +345,8 @@ def _similarity_key(finding: Talk) -> tuple[str, ...]:
     return finding["kind"], *place, _QUOTED.sub("", message.partition(": ")[2] or message)
 
 
-def _findings(page: Page, findings: Sequence[Talk]) -> None:
-    similar: dict[tuple[str, ...], list[Talk]] = {}
+def _findings(page: Page, findings: Sequence[FindingContent]) -> None:
+    similar: dict[tuple[str, ...], list[FindingContent]] = {}
     for finding in findings:
         similar.setdefault(_similarity_key(finding), []).append(finding)
     for some in similar.values():

@@ -220,11 +220,11 @@ Group = TypedDict("Group", {
     "factor_high": float | None, "basis": list[Move], "party": list[Move], "sources": list[str],
     "alone": Effects | None, "not_computed": str, "moves_nothing": bool,
 })  # fmt: skip
-Talk = TypedDict("Talk", {"where": str, "kind": str, "said": str})
+FindingContent = TypedDict("FindingContent", {"where": str, "kind": str, "said": str})
 ReviewContent = TypedDict("ReviewContent", {
     "schema": str, "fomkit": str, "workbook": str, "issued": str, "caveats": list[str], "threshold": float | None,
     "changes": list[Changed], "groups": list[Group], "together": Effects | None, "not_computed": str,
-    "findings": list[Talk],
+    "findings": list[FindingContent],
 })  # fmt: skip
 
 
@@ -281,5 +281,5 @@ def review_content(found: Review) -> ReviewContent:
         ReviewContent, found.before, schema="fomkit/review/1", fomkit=__version__, workbook=str(found.returned),
         issued=str(found.issued), caveats=[message for _, message in found.before.caveats], changes=entries,
         groups=[_group_content(some, effector) for some in changes.columns(figures)], together=together,
-        not_computed=why_not, findings=[as_content(Talk, one, said=one.message) for one in findings],
+        not_computed=why_not, findings=[as_content(FindingContent, one, said=one.message) for one in findings],
     )  # fmt: skip
