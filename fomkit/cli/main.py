@@ -166,7 +166,7 @@ def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
 
 
 class CheckedCommand:
-    """A command whose option values go through `checked_value` and whose parser errors are rewritten by `parser_errors_rewritten`."""
+    """A command that parses with `checked_value`, and whose parser errors `parser_errors_rewritten` rewrites."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, including those that the parser adds."""
