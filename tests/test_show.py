@@ -21,7 +21,7 @@ from fomkit.output.models import format_model_view
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile
 from fomkit.verbs.model_view import View, formulas_content, show_model
-from fomkit.verbs.profiling import told
+from fomkit.verbs.profiling import profile_summary
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
@@ -476,5 +476,5 @@ def test_totals_of_a_profile_that_lacks_ops_are_at_least() -> None:
         total = next(line for line in text.splitlines() if line.startswith("total"))
         assert ("≥" in total) == least
         assert ("totals are lower bounds" in text) == least
-        work = next(line for line in told(model).summary().splitlines() if line.startswith("work: "))
+        work = next(line for line in profile_summary(model).summary().splitlines() if line.startswith("work: "))
         assert work.startswith("work: at least ") == least

@@ -15,7 +15,7 @@ from terminal import in_this_process
 from fomkit.cli import choices
 from fomkit.output.screen import Page, Screen, new_table
 from fomkit.profiles.models import load_model
-from fomkit.verbs.profiling import CARRIED, told
+from fomkit.verbs.profiling import CARRIED, profile_summary
 
 WIDTHS = (80, 100, 140)
 COMMANDS = (
@@ -104,7 +104,7 @@ def _check(texts: Mapping[int, str]) -> None:
 
 @pytest.mark.parametrize("model", ["p1b3", "gpt2", "resnet50", "alexnet"])
 def test_a_profile_ends_with_the_ops_and_the_sizes_that_carry_its_work(model: str) -> None:
-    answer = told(load_model(model))
+    answer = profile_summary(load_model(model))
     _check({width: answer.write(dict(answer.content), Screen(width)) for width in WIDTHS})
     assert sum(one["share"] for one in answer.content["ops"]) >= CARRIED
     text = answer.summary().splitlines()

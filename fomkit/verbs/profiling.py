@@ -374,7 +374,7 @@ def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
     return [found[label] for label in fewest(shares, CARRIED).groups] if shares else []
 
 
-def told(model: ModelProfile) -> Answer:
+def profile_summary(model: ModelProfile) -> Answer:
     """Summarise a new profile: its work, the ops that account for most of it, the sizes of its products."""
     from fomkit.bench.measured_run import run_content
     from fomkit.ops.pricing import add_costs

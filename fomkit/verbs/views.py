@@ -105,9 +105,9 @@ def _cost(found: Cost) -> Answer:
 
 
 def _profiled(found: Any) -> Answer:
-    from fomkit.verbs.profiling import told
+    from fomkit.verbs.profiling import profile_summary
 
-    return told(found)
+    return profile_summary(found)
 
 
 def _reviewed(found: Review) -> Answer:
