@@ -15,7 +15,7 @@ from terminal import in_this_process
 from fomkit.cli import choices
 from fomkit.output.screen import Page, Screen, new_table
 from fomkit.profiles.models import load_model
-from fomkit.verbs.profiling import CARRIED, profile_summary
+from fomkit.verbs.profiling import MAIN_SHARE, profile_summary
 
 WIDTHS = (80, 100, 140)
 COMMANDS = (
@@ -106,7 +106,7 @@ def _check(texts: Mapping[int, str]) -> None:
 def test_a_profile_ends_with_the_ops_and_the_sizes_that_carry_its_work(model: str) -> None:
     answer = profile_summary(load_model(model))
     _check({width: answer.write(dict(answer.content), Screen(width)) for width in WIDTHS})
-    assert sum(one["share"] for one in answer.content["ops"]) >= CARRIED
+    assert sum(one["share"] for one in answer.content["ops"]) >= MAIN_SHARE
     text = answer.summary().splitlines()
     heading = next(place for place, line in enumerate(text) if line.startswith("sizes of their products"))
     first = text[heading + 3]

@@ -64,7 +64,7 @@ Mode = Literal["train", "infer", "prefill", "decode"]
 """Steps of a model: training, forward pass only, a prompt, one token after a cache."""
 Fusion = Literal["eager", "compiled", "vendor"]
 """Which ops run as one kernel: none, chains that a compiler joins, those that the vendor's libraries join."""
-CARRIED = 0.95
+MAIN_SHARE = 0.95
 """Share of a step's flop that the listed ops reach together."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
@@ -344,18 +344,18 @@ Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": flo
 
 
 def _main_ops(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
-    """Return the ops that reach `CARRIED` of a step's flop, by the framework's names, the largest first."""
+    """Return the ops that reach `MAIN_SHARE` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
     sums = ops[["work", "count"]].groupby(ops["op"].astype("str")).sum()
-    names = fewest({str(name): float(work) for name, work in sums["work"].items()}, CARRIED).groups
+    names = fewest({str(name): float(work) for name, work in sums["work"].items()}, MAIN_SHARE).groups
     listed = sums.loc[list(names)]
     rows = zip(names, listed["work"].tolist(), listed["count"].tolist(), strict=True)
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
 def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
-    """Return the sizes of the products that reach `CARRIED` of the flop of all passes, the largest first."""
+    """Return the sizes of the products that reach `MAIN_SHARE` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
 
@@ -371,7 +371,7 @@ def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
         )
         one["count"], one["share"] = one["count"] + row["count"], one["share"] + row["work"] / total
     shares = {label: one["share"] for label, one in found.items() if one["share"] > 0}
-    return [found[label] for label in fewest(shares, CARRIED).groups] if shares else []
+    return [found[label] for label in fewest(shares, MAIN_SHARE).groups] if shares else []
 
 
 def profile_summary(model: ModelProfile) -> Answer:
