@@ -334,16 +334,16 @@ def _missing_run_notes(model: ModelProfile) -> list[str]:
     return [f"note: {note}, or {given} of an estimate"]
 
 
-CarryingOp = TypedDict("CarryingOp", {"op": str, "count": float, "share": float})
+MainOp = TypedDict("MainOp", {"op": str, "count": float, "share": float})
 CarryingProduct = TypedDict("CarryingProduct", {
     "product": str, "b": NotRequired[float], "m": NotRequired[float], "n": NotRequired[float],
     "k": NotRequired[float], "count": float, "share": float,
 })  # fmt: skip
 Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": float, "at_least": bool,
-                                  "ops": list[CarryingOp], "products": list[CarryingProduct]})  # fmt: skip
+                                  "ops": list[MainOp], "products": list[CarryingProduct]})  # fmt: skip
 
 
-def _main_ops(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
+def _main_ops(ops: pd.DataFrame, total: float) -> list[MainOp]:
     """Return the ops that reach `MAIN_SHARE` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
