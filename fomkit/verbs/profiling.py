@@ -335,12 +335,12 @@ def _missing_run_notes(model: ModelProfile) -> list[str]:
 
 
 MainOp = TypedDict("MainOp", {"op": str, "count": float, "share": float})
-CarryingProduct = TypedDict("CarryingProduct", {
+MainProduct = TypedDict("MainProduct", {
     "product": str, "b": NotRequired[float], "m": NotRequired[float], "n": NotRequired[float],
     "k": NotRequired[float], "count": float, "share": float,
 })  # fmt: skip
 Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": float, "at_least": bool,
-                                  "ops": list[MainOp], "products": list[CarryingProduct]})  # fmt: skip
+                                  "ops": list[MainOp], "products": list[MainProduct]})  # fmt: skip
 
 
 def _main_ops(ops: pd.DataFrame, total: float) -> list[MainOp]:
@@ -354,21 +354,19 @@ def _main_ops(ops: pd.DataFrame, total: float) -> list[MainOp]:
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
-def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
+def _main_products(ops: pd.DataFrame, total: float) -> list[MainProduct]:
     """Return the sizes of the products that reach `MAIN_SHARE` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
 
-    found: dict[str, CarryingProduct] = {}
+    found: dict[str, MainProduct] = {}
     rows = ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()].to_dict("records")
     for row in ({str(name): value for name, value in one.items()} for one in rows):
         label = shape_label({**row, "trans_a": 0.0, "trans_b": 0.0})
         sizes = {
             name: row[name] for name in "bmnk" if row.get(name) == row.get(name, "")
         }  # else NaN, or no column
-        one = found.setdefault(
-            label, cast("CarryingProduct", {"product": label, **sizes, "count": 0.0, "share": 0.0})
-        )
+        one = found.setdefault(label, cast("MainProduct", {"product": label, **sizes, "count": 0.0, "share": 0.0}))
         one["count"], one["share"] = one["count"] + row["count"], one["share"] + row["work"] / total
     shares = {label: one["share"] for label, one in found.items() if one["share"] > 0}
     return [found[label] for label in fewest(shares, MAIN_SHARE).groups] if shares else []
