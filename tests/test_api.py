@@ -453,7 +453,7 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
 
     @command(
         "starting", arguments={"source": "FILE"}, plain=True, alone={"loss": None},
-        kept=Kept("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
+        stores=Kept("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
     )  # fmt: skip
     def halved(source: str, *, limit: int = 9, loss=None, tell=told.append) -> object:
         """Halve a system."""

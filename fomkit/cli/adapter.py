@@ -179,14 +179,14 @@ def _profile_path(
     path: Path | None, command: Command, arguments: Mapping[str, Any], inputs: Sequence[str], force: bool
 ) -> Path | None:
     """Return the profile file that stores the result; raise before the work when it cannot be written."""
-    name = None if command.kept is None else command.kept.name(arguments)
+    name = None if command.stores is None else command.stores.name(arguments)
     path = Path(name) if path is None and name is not None else path
-    if command.kept is None or path is None:
+    if command.stores is None or path is None:
         return None
     from fomkit.verbs.profiles import check_save
 
     _check_no_input(path, inputs)
-    check_save(command.kept.what, path, force=force)
+    check_save(command.stores.what, path, force=force)
     return path
 
 
@@ -236,7 +236,7 @@ def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
     aside = bool(command.prints) and path is None and not delivery.as_json
     if aside:
         print(_file_content(result, answer, command, command.prints), end="")
-    for line in () if command.kept else answer.said:
+    for line in () if command.stores else answer.said:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, delivery.as_json)
@@ -261,7 +261,7 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter("as_json", Annotated[bool, json], False)
     computes = {".xlsx": "a workbook with formulas (.xlsx)"} if command.workbook else {}
     *others, last = (computes.get(ending, ending) for ending in _endings(command))
-    written = command.kept.text if command.kept else f"Also write {', '.join(others)} or {last}."
+    written = command.stores.text if command.stores else f"Also write {', '.join(others)} or {last}."
     yield _parameter("output", Annotated[Path | None, choices.option(written, "--output", "-o")], None)
     yield _parameter("force", choices.Force, False)
     yield _parameter("quiet", choices.Quiet, False)
@@ -295,16 +295,16 @@ class _Verb(NamedTuple):
         delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         inputs = _input_names(arguments, parameters, command)
         profile_path = _profile_path(output, command, arguments, inputs, force)
-        if command.kept and profile_path is not None and not arguments.get("name", "none"):
-            arguments["name"] = command.kept.called(arguments, profile_path)
-        if command.kept is None:
+        if command.stores and profile_path is not None and not arguments.get("name", "none"):
+            arguments["name"] = command.stores.called(arguments, profile_path)
+        if command.stores is None:
             _check_no_input(output or arguments.get("output"), inputs)
             _check_file(output, self.name, command, delivery.only)
             _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
         result = self._call(arguments, output, inputs, quiet=delivery.quiet)
-        answer = _deliver(result, command, delivery._replace(output=None) if command.kept else delivery)
+        answer = _deliver(result, command, delivery._replace(output=None) if command.stores else delivery)
         if profile_path is not None:
             _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
@@ -386,7 +386,7 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
     files = save(result, path, force=force)
     if told:
         print(f"Written: {', '.join(map(str, files))}")
-    if told and command.kept and (then := command.kept.then(result)):
+    if told and command.stores and (then := command.stores.then(result)):
         print(f"Next: {then.format(file=quote(str(path)))}")
     for line in answer.said:
         print(line, file=sys.stderr)

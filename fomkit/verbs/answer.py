@@ -122,7 +122,7 @@ class Command:
     `prints`: the ending of the format written to standard output where -o names no file; the text then goes to
       standard error. Where -o names a file, its name is printed.
     `files`: parameters that name further files to write.
-    `kept`: how -o stores the result itself.
+    `stores`: how -o stores the result itself.
     `plain`: true where the verb has a text only, no JSON.
     """
 
@@ -142,7 +142,7 @@ class Command:
     streams: tuple[str, ...] = ()
     prints: str = ""
     files: tuple[str, ...] = ()
-    kept: Kept | None = None
+    stores: Kept | None = None
     plain: bool = False
 
 

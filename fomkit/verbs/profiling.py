@@ -82,7 +82,7 @@ _WITHOUT_DATA = {
     spelled={"precision": ("--precision",)},
     metavar={"measure": "<step|ops>", "memory_limit": "GB", "optimizer": "RULE"},
     alone={"inputs": None, "loss": None},
-    kept=Kept(
+    stores=Kept(
         "model",
         "The profile to write; default: ./NAME.yaml.",
         lambda asked: (

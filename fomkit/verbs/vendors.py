@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @command(
     "reviewing",
     arguments={"workbook": "WORKBOOK"},
-    kept=Kept("machine", "Store the changed machine as a profile (.yaml) whose party is vendor."),
+    stores=Kept("machine", "Store the changed machine as a profile (.yaml) whose party is vendor."),
     unanswered=lambda content: bool(content["findings"]),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
