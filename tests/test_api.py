@@ -447,13 +447,13 @@ def test_the_help_of_verbs_loads_no_library_that_calculates() -> None:
 def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch, capsys) -> None:
     """A parameter ``tell`` is the progress line, a Python-only parameter is no option, -o is `fomkit.save`."""
     from fomkit.cli.adapter import command_line
-    from fomkit.verbs.answer import Kept, command
+    from fomkit.verbs.answer import StoredResult, command
 
     told: list[str] = []
 
     @command(
         "starting", arguments={"source": "FILE"}, plain=True, alone={"loss": None},
-        stores=Kept("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
+        stores=StoredResult("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
     )  # fmt: skip
     def halved(source: str, *, limit: int = 9, loss=None, tell=told.append) -> object:
         """Halve a system."""

@@ -84,7 +84,7 @@ _ENTRY = re.compile(r"^(\S[^\n]*(?:(?<=,)\n\S[^\n]*)*)((?:\n[ ]+[^\n]*|\n(?=\n[ 
 _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """How -o stores a verb's result as a profile, with `fomkit.save`.
 
     `what`: the type of the result.
@@ -142,7 +142,7 @@ class Command:
     streams: tuple[str, ...] = ()
     prints: str = ""
     files: tuple[str, ...] = ()
-    stores: Kept | None = None
+    stores: StoredResult | None = None
     plain: bool = False
 
 

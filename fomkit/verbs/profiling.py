@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.core.units import format_quantity
 from fomkit.plan.options import Options, check_counts
-from fomkit.verbs.answer import Answer, Kept, command
+from fomkit.verbs.answer import Answer, StoredResult, command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,7 @@ _WITHOUT_DATA = {
     spelled={"precision": ("--precision",)},
     metavar={"measure": "<step|ops>", "memory_limit": "GB", "optimizer": "RULE"},
     alone={"inputs": None, "loss": None},
-    stores=Kept(
+    stores=StoredResult(
         "model",
         "The profile to write; default: ./NAME.yaml.",
         lambda asked: (

@@ -14,7 +14,7 @@ from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import write_whole
 from fomkit.plan.options import Options, options_of
 from fomkit.profiles.locate import locate
-from fomkit.verbs.answer import Answer, Kept, command, parts, written
+from fomkit.verbs.answer import Answer, StoredResult, command, parts, written
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @command(
     "reviewing",
     arguments={"workbook": "WORKBOOK"},
-    stores=Kept("machine", "Store the changed machine as a profile (.yaml) whose party is vendor."),
+    stores=StoredResult("machine", "Store the changed machine as a profile (.yaml) whose party is vendor."),
     unanswered=lambda content: bool(content["findings"]),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
