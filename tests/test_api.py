@@ -413,7 +413,7 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
         *([command.excuse[0][2:].replace("-", "_")] if command.excuse else []),
         *(["only"] if command.workbook else []), "force",
     }  # fmt: skip
-    made = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    made = {"tell", *command.python_only, *(["output"] if command.streams else [])}
     assert set(asked) - (of_all - (takes - made)) == takes - made
     assert said.about
     assert LISTED[verb].examples
@@ -452,7 +452,7 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
     told: list[str] = []
 
     @command(
-        "starting", arguments={"source": "FILE"}, plain=True, alone={"loss": None},
+        "starting", arguments={"source": "FILE"}, plain=True, python_only={"loss": None},
         stores=StoredResult("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
     )  # fmt: skip
     def halved(source: str, *, limit: int = 9, loss=None, tell=told.append) -> object:

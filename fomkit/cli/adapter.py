@@ -321,7 +321,7 @@ class _Verb(NamedTuple):
         try:
             self.command.before(arguments, output)
             with _progress_shown(self.command.doing, tells, quiet) as tell:
-                return self.function(**arguments, **self.command.alone, **tell)
+                return self.function(**arguments, **self.command.python_only, **tell)
         except ManyFomkitError as error:
             raise ManyFomkitError(_with_flags(one, flags, inputs) for one in error.errors) from error
         except FomkitError as error:
@@ -331,7 +331,7 @@ class _Verb(NamedTuple):
 def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
     """Return the function whose signature is a verb's command line."""
     command, docs = command_of(function), help_of(function)
-    no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    no_options = {"tell", *command.python_only, *(["output"] if command.streams else [])}
     signature = inspect.signature(function).parameters
     parameters = {name: one for name, one in signature.items() if name not in no_options}
     names = _Names(vars(sys.modules[function.__module__]))

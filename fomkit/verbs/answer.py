@@ -113,7 +113,7 @@ class Command:
     `judges_fit`: true where the exit code is 1 if no device's memory holds a step.
     `unanswered`: returns whether a content lacks what was requested; the exit code is then 1.
     `excuse` (flag, help): an option that sets the exit code to 0 in that case.
-    `alone`: parameters that only Python has, and their values on the command line.
+    `python_only`: parameters that only Python has, and their values on the command line.
     `before`: checks the arguments and the output file before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
     `workbook`: true where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target.
@@ -134,7 +134,7 @@ class Command:
     judges_fit: bool = False
     unanswered: Callable[[Mapping[str, Any]], bool] = lambda _: False
     excuse: tuple[str, str] | None = None
-    alone: Mapping[str, Any] = field(default_factory=dict)
+    python_only: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None
     workbook: bool = False

@@ -286,7 +286,7 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
     "sweeping",
     judges_fit=True,
     metavar={"vary": "NAME=VALUES", "scheduler": "ADDRESS"},
-    alone={"keep": False},
+    python_only={"keep": False},
     streams=(".csv", ".parquet"),
 )
 def sweep(

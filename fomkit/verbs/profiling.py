@@ -81,7 +81,7 @@ _WITHOUT_DATA = {
     arguments={"source": "FILE", "arguments": "ARGUMENTS"},
     spelled={"precision": ("--precision",)},
     metavar={"measure": "<step|ops>", "memory_limit": "GB", "optimizer": "RULE"},
-    alone={"inputs": None, "loss": None},
+    python_only={"inputs": None, "loss": None},
     stores=StoredResult(
         "model",
         "The profile to write; default: ./NAME.yaml.",
