@@ -410,7 +410,7 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     command, takes = command_of(function), set(inspect.signature(function).parameters)
     of_all = {
         "as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else []),
-        *([command.excuse[0][2:].replace("-", "_")] if command.excuse else []),
+        *([command.override_option[0][2:].replace("-", "_")] if command.override_option else []),
         *(["only"] if command.workbook else []), "force",
     }  # fmt: skip
     made = {"tell", *command.python_only, *(["output"] if command.streams else [])}

@@ -251,8 +251,8 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter(name, Annotated[bool, choices.option(text, flag)], False)
     if command.judges_fit:
         yield _parameter("allow_oversize", choices.Oversize, False)
-    if command.excuse is not None:
-        flag, text = command.excuse
+    if command.override_option is not None:
+        flag, text = command.override_option
         yield _parameter(flag[2:].replace("-", "_"), Annotated[bool, choices.option(text, flag)], False)
     if command.workbook:
         yield _parameter("only", choices.Only, None)
@@ -308,8 +308,8 @@ class _Verb(NamedTuple):
         if profile_path is not None:
             _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
-        excuse = "" if command.excuse is None else command.excuse[0][2:].replace("-", "_")
-        if command.unanswered(answer.content) and not given.get(excuse):
+        override = "" if command.override_option is None else command.override_option[0][2:].replace("-", "_")
+        if command.unanswered(answer.content) and not given.get(override):
             raise typer.Exit(1)
 
     def _call(

@@ -112,7 +112,7 @@ class Command:
     `shows` (flag, help): options that only change the text, by the name of the writer's argument.
     `judges_fit`: true where the exit code is 1 if no device's memory holds a step.
     `unanswered`: returns whether a content lacks what was requested; the exit code is then 1.
-    `excuse` (flag, help): an option that sets the exit code to 0 in that case.
+    `override_option` (flag, help): an option that sets the exit code to 0 in that case.
     `python_only`: parameters that only Python has, and their values on the command line.
     `before`: checks the arguments and the output file before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
@@ -133,7 +133,7 @@ class Command:
     shows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     judges_fit: bool = False
     unanswered: Callable[[Mapping[str, Any]], bool] = lambda _: False
-    excuse: tuple[str, str] | None = None
+    override_option: tuple[str, str] | None = None
     python_only: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None

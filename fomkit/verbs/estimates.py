@@ -296,7 +296,7 @@ def _frame_of_ops(table: object) -> DataFrame:
     prints=".csv",
     unanswered=lambda content: bool(content["unpriced"]),
     metavar={"keep": "COLUMN"},
-    excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),
+    override_option=("--allow-uncovered", "Exit with 0 even where rows have no time."),
 )
 def predict(
     table: str | Path | DataFrame,
