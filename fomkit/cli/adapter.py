@@ -309,7 +309,7 @@ class _Verb(NamedTuple):
             _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
         override = "" if command.override_option is None else command.override_option[0][2:].replace("-", "_")
-        if command.unanswered(answer.content) and not given.get(override):
+        if command.is_incomplete(answer.content) and not given.get(override):
             raise typer.Exit(1)
 
     def _call(

@@ -111,7 +111,7 @@ class Command:
     `metavar`: the placeholder of an option's value in the help.
     `shows` (flag, help): options that only change the text, by the name of the writer's argument.
     `judges_fit`: true where the exit code is 1 if no device's memory holds a step.
-    `unanswered`: returns whether a content lacks what was requested; the exit code is then 1.
+    `is_incomplete`: returns whether a content lacks what was requested; the exit code is then 1.
     `override_option` (flag, help): an option that sets the exit code to 0 in that case.
     `python_only`: parameters that only Python has, and their values on the command line.
     `before`: checks the arguments and the output file before the work.
@@ -132,7 +132,7 @@ class Command:
     metavar: Mapping[str, str] = field(default_factory=dict)
     shows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     judges_fit: bool = False
-    unanswered: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    is_incomplete: Callable[[Mapping[str, Any]], bool] = lambda _: False
     override_option: tuple[str, str] | None = None
     python_only: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None

@@ -294,7 +294,7 @@ def _frame_of_ops(table: object) -> DataFrame:
     arguments={"table": "OPS.csv"},
     writes={".csv": lambda found: format_as_given(found.ops, "TIMED")},
     prints=".csv",
-    unanswered=lambda content: bool(content["unpriced"]),
+    is_incomplete=lambda content: bool(content["unpriced"]),
     metavar={"keep": "COLUMN"},
     override_option=("--allow-uncovered", "Exit with 0 even where rows have no time."),
 )

@@ -49,7 +49,7 @@ def _output(path: str | Path, plan: str, force: bool) -> Path:
     metavar={
         "output": "FILE", "models": "MODEL", "backends": "gloo|nccl|mpi", "slurm": "FILE", "input_file": "FILE.py"
     },
-    unanswered=lambda content: content.get("sufficient") is False,
+    is_incomplete=lambda content: content.get("sufficient") is False,
 )  # fmt: skip
 def measure(
     output: str | Path, *, quick: bool = False, full: bool = False, models: Sequence[str] = (),
@@ -374,7 +374,7 @@ def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
     arguments={},
     spelled={"sheets": ("--sheet",)},
     metavar={"data": "DIR", "sheets": "NAME"},
-    unanswered=lambda content: bool(content["regressed"]),
+    is_incomplete=lambda content: bool(content["regressed"]),
     before=_check_page,
     writes={".md": _page},
 )

@@ -117,7 +117,7 @@ def _without_verdict(content: Mapping[str, Any]) -> bool:
     spelled={"target": ("--target", "-t"), "proposals": ("--propose",), "measurements": ("--from",)},
     metavar={"proposals": "LINE.CONDITION=VALUE", "measurements": "CSV", "freeze": "FILE"},
     judges_fit=True,
-    unanswered=_without_verdict,
+    is_incomplete=_without_verdict,
     before=_check_freeze,
     files=("freeze",),
     workbook=True,
@@ -247,7 +247,7 @@ def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
     "computing the campaign",
     arguments={"campaign": "CAMPAIGN"},
     judges_fit=True,
-    unanswered=lambda content: any(machine["days"] is None for machine in content["machines"]),
+    is_incomplete=lambda content: any(machine["days"] is None for machine in content["machines"]),
 )
 def campaign(
     campaign: str | Path, machines: Sequence[str | Path | Machine], *, scope: Scope = "system",

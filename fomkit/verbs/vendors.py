@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "reviewing",
     arguments={"workbook": "WORKBOOK"},
     stores=StoredResult("machine", "Store the changed machine as a profile (.yaml) whose party is vendor."),
-    unanswered=lambda content: bool(content["findings"]),
+    is_incomplete=lambda content: bool(content["findings"]),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
     """Show what a vendor changed in a workbook, cell by cell, and how each change affects the results.
@@ -61,7 +61,7 @@ def review(workbook: str | Path, issued: str | Path) -> Review:
     "rating",
     arguments={"suite": "SUITE"},
     metavar={"committed": "MACHINE", "measured": "FILE.csv", "measured_on": "NAME"},
-    unanswered=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
+    is_incomplete=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
 )
 def accept(
     suite: str | Path,
