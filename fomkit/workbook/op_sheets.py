@@ -93,7 +93,7 @@ def _job_row(
     """Write the terms of a run on many devices: a step is their sum, a run is its steps plus the rest."""
     one, cell = sheet_model.workload(key[0]).jobs[key[1]], JOBS.row(number)
     # In the order of `JOB_KEYS`.
-    terms = (one.calculation_s, one.exposed_s, one.bubble_s, one.beside_s, one.rest_s, one.low, one.high)
+    terms = (one.calculation_s, one.exposed_s, one.bubble_s, one.other_s, one.rest_s, one.low, one.high)
     inputs = (one.devices, one.at_once, one.steps, *terms)
     yield from (*key, *inputs, one.basis, one.party, one.source)
     parts = "+".join(cell[name] for name in ("calculation", "exposed", "bubble", "beside"))

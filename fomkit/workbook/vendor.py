@@ -48,7 +48,7 @@ SEEN: Mapping[type, tuple[str, ...]] = {
         "name", "title", "batch", "data", "run", "unit", "weight", "required", "category", "basis", "party",
     ),
     JobTerms: (
-        "calculation_s", "exposed_s", "bubble_s", "beside_s", "steps", "rest_s", "low", "high", "devices",
+        "calculation_s", "exposed_s", "bubble_s", "other_s", "steps", "rest_s", "low", "high", "devices",
         "at_once", "basis", "party", "source", "excludes", "unfit",
     ),
     Case: ("workload", "machine", "precision", "excludes", "unfit", "deviations"),
