@@ -315,10 +315,10 @@ def rearm(text: str) -> str:
     return text[1:] if text[:1] == "'" and _HIDDEN.match(text) else text
 
 
-def disarm_stranger(text: str) -> str:
+def escape_foreign_formula(text: str) -> str:
     """Disarm a cell from a foreign table: numbers and text that is already harmless stay unchanged.
 
-    >>> disarm_stranger("-5.2"), disarm_stranger("-x"), disarm_stranger("'-x")
+    >>> escape_foreign_formula("-5.2"), escape_foreign_formula("-x"), escape_foreign_formula("'-x")
     ('-5.2', "'-x", "'-x")
     """
     return f"'{text}" if text[:1] in LIVE and not is_number(text) else text

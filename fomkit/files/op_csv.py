@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.csv import disarm, disarm_stranger, format_number, parse_number, read_rows, rearm, shown
+from fomkit.files.csv import disarm, escape_foreign_formula, format_number, parse_number, read_rows, rearm, shown
 from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
 
 if TYPE_CHECKING:
@@ -164,11 +164,11 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
     """
 
     def foreign(value: object) -> str:
-        return format_number(value) if isinstance(value, float) else disarm_stranger(str(value))
+        return format_number(value) if isinstance(value, float) else escape_foreign_formula(str(value))
 
     known = set(column_names(table))
     writers = [_cell_text if name in known else foreign for name in data.columns]
-    header = [disarm_stranger(str(name)) for name in data.columns]
+    header = [escape_foreign_formula(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
 
