@@ -301,17 +301,17 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
     raise FomkitError(where, f"{column} is {shown(text)}. Expected {expected}. {hint}")
 
 
-def disarm(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` removes it.
 
-    >>> disarm("=1+1"), disarm("'=1"), disarm("addmm")
+    >>> escape_formula("=1+1"), escape_formula("'=1"), escape_formula("addmm")
     ("'=1+1", "''=1", 'addmm')
     """
     return f"'{text}" if _HIDDEN.match(text) else text
 
 
 def rearm(text: str) -> str:
-    """Undo `disarm`."""
+    """Undo `escape_formula`."""
     return text[1:] if text[:1] == "'" and _HIDDEN.match(text) else text
 
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.csv import disarm, escape_foreign_formula, format_number, parse_number, read_rows, rearm, shown
+from fomkit.files.csv import (
+    escape_foreign_formula,
+    escape_formula,
+    format_number,
+    parse_number,
+    read_rows,
+    rearm,
+    shown,
+)
 from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
 
 if TYPE_CHECKING:
@@ -144,7 +152,11 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell_text(one: object) -> str:
-    return disarm(one) if isinstance(one, str) else format_number(one if type(one) is float else float(str(one)))
+    return (
+        escape_formula(one)
+        if isinstance(one, str)
+        else format_number(one if type(one) is float else float(str(one)))
+    )
 
 
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
