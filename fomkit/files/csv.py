@@ -302,7 +302,7 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
 
 
 def escape_formula(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` removes it.
+    """Put an apostrophe before text that a spreadsheet program would run as a formula; `unescape_formula` removes it.
 
     >>> escape_formula("=1+1"), escape_formula("'=1"), escape_formula("addmm")
     ("'=1+1", "''=1", 'addmm')
@@ -310,7 +310,7 @@ def escape_formula(text: str) -> str:
     return f"'{text}" if _HIDDEN.match(text) else text
 
 
-def rearm(text: str) -> str:
+def unescape_formula(text: str) -> str:
     """Undo `escape_formula`."""
     return text[1:] if text[:1] == "'" and _HIDDEN.match(text) else text
 

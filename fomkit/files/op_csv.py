@@ -21,8 +21,8 @@ from fomkit.files.csv import (
     format_number,
     parse_number,
     read_rows,
-    rearm,
     shown,
+    unescape_formula,
 )
 from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
 
@@ -80,7 +80,7 @@ def _number_cells(
     known: dict[str, float | str] = {}
     for text in dict.fromkeys(column):
         try:
-            known[text] = parse_number(rearm(text), "", name, expressions=expressions)
+            known[text] = parse_number(unescape_formula(text), "", name, expressions=expressions)
         except FomkitError as error:
             raise FomkitError(f"{path}:{lines[column.index(text)]}", error.what) from None
     return [known[text] for text in column]
@@ -122,7 +122,7 @@ def read_numbered_table(
         if name in numbers:
             values = _number_cells(path, lines, name, column, expressions=name in symbolic)
         elif name in known:
-            values = [*map(rearm, column)]
+            values = [*map(unescape_formula, column)]
         columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
     return pd.DataFrame(columns)
 
