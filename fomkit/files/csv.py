@@ -260,7 +260,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _EXPRESSION = re.compile(r"(?=.*([A-Za-z_]|\d\s*[-+*/]))[0-9A-Za-z_+\-*/() ]{1,200}")
 _NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "none", "null")
-LIVE = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """First characters that make a spreadsheet program read a typed text as a formula."""
 _HIDDEN = re.compile(r"'*[=+\-@\t\r]")
 SHOWN = 60
@@ -321,7 +321,7 @@ def escape_foreign_formula(text: str) -> str:
     >>> escape_foreign_formula("-5.2"), escape_foreign_formula("-x"), escape_foreign_formula("'-x")
     ('-5.2', "'-x", "'-x")
     """
-    return f"'{text}" if text[:1] in LIVE and not is_number(text) else text
+    return f"'{text}" if text[:1] in FORMULA_STARTS and not is_number(text) else text
 
 
 def format_number(value: float) -> str:

@@ -17,7 +17,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.worksheet import Worksheet
 
 from fomkit.core.errors import printable
-from fomkit.files.csv import LIVE
+from fomkit.files.csv import FORMULA_STARTS
 from fomkit.workbook.layout import (
     ANSWERS,
     AS_ISSUED,
@@ -263,7 +263,7 @@ class Page:
         elif isinstance(value, str):
             cell.value = text = cell_text(value)
             cell.data_type = "s"
-            if text.startswith(LIVE):
+            if text.startswith(FORMULA_STARTS):
                 cell.quotePrefix = True
         else:
             cell.value = value
