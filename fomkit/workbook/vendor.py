@@ -1,6 +1,6 @@
 """Restrict a workbook to what one vendor may see, and make the pack of ops that a vendor is asked to time.
 
-A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names: `SEEN`
+A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names: `VISIBLE_FIELDS`
 lists the fields of the target's records and of the work that are copied unchanged; all other fields are left out,
 or recomputed from figures of the target.
 """
@@ -39,7 +39,7 @@ from fomkit.workbook.records import (
 
 Record = TypeVar("Record")
 BASELINE = "baseline"
-SEEN: Mapping[type, tuple[str, ...]] = {
+VISIBLE_FIELDS: Mapping[type, tuple[str, ...]] = {
     SheetModel: ("title", "scope", "level", "mean", "threshold", "worst_basis"),
     Machine: (
         "name", "title", "party", "device", "timings", "node_devices", "system_nodes", "availability", "overheads",
@@ -65,7 +65,7 @@ _OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
 
 
 def _shown_copy(record: Record, **own: object) -> Record:
-    shown_fields = {name: getattr(record, name) for name in SEEN[type(record)]}
+    shown_fields = {name: getattr(record, name) for name in VISIBLE_FIELDS[type(record)]}
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 

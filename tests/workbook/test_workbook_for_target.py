@@ -20,7 +20,7 @@ from fomkit.workbook.layout import FACTS, GIVEN, JOBS, OPS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, own_use
-from fomkit.workbook.vendor import SEEN, for_target
+from fomkit.workbook.vendor import VISIBLE_FIELDS, for_target
 from fomkit.workbook.write import write_workbook
 
 NAMES = ("v100", "V100S", "tesla", "titan", "titan-x", "a", "datasheet")
@@ -160,9 +160,9 @@ KEPT_BACK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("record", SEEN)
+@pytest.mark.parametrize("record", VISIBLE_FIELDS)
 def test_whoever_adds_a_field_decides_whether_the_target_sees_it(record: type) -> None:
-    decided = [set(SEEN[record]), MADE_ANEW[record], KEPT_BACK[record]]
+    decided = [set(VISIBLE_FIELDS[record]), MADE_ANEW[record], KEPT_BACK[record]]
     assert set.union(*decided) == {one.name for one in fields(record)}
     assert sum(map(len, decided)) == len(fields(record))
 
