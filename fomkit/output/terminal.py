@@ -71,7 +71,7 @@ def _estimate_cells(one: Estimated) -> dict[str, str]:
 
 
 NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
-FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
+DROPPED_FIRST = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
 """Columns that a narrow terminal drops first (the step's interval before the rate's). The ratio is kept."""
 
 
@@ -83,7 +83,7 @@ def _add_table(page: Page, models: Sequence[Estimated]) -> None:
         (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
         for name in names
     ]
-    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=FIRST_OUT)
+    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=DROPPED_FIRST)
 
 
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
