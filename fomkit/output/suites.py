@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fomkit.workbook.changes import Effect, Effects
     from fomkit.workbook.review import Changed, FindingContent, Group, Move, ReviewContent
 
-HEAVY = 0.8
+DOMINANT_WEIGHT = 0.8
 
 
 def merit_caveats(merit: Merit) -> list[str]:
@@ -79,7 +79,7 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
     lines += [
         f"  note: {line} alone has {share:.0%} of the weight; the value depends little on the other lines"
         for line, share in merit["weights"].items()
-        if share > HEAVY and len(merit["weights"]) > 1
+        if share > DOMINANT_WEIGHT and len(merit["weights"]) > 1
     ]
     # If a machine completes less than one unit a day, its whole units are 0 and there is no ratio.
     if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
