@@ -342,4 +342,4 @@ def main() -> None:
         result = error_content(FomkitError(request["where"], f"{reason}."))
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
         result = error_content(explain_exception(error, request["where"], path))
-    answer.leave(result)
+    answer.write(result)

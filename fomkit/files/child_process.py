@@ -1,6 +1,6 @@
 """Run a user's code in a child process under a time limit and a memory limit, and read its result.
 
-The parent calls `run_child`. The child calls `take_request`, which returns the request and an `Answer`, the file
+The parent calls `run_child`. The child calls `take_request`, which returns the request and an `ResultFile`, the file
 for the result. The memory limit applies to the resident memory of the process and its descendants, as Linux
 reports it.
 """
@@ -311,13 +311,13 @@ def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ResultFile:
     """Where the result is written, and the parent's nonce, which the user's code never sees."""
 
     path: Path
     nonce: str
 
-    def leave(self, result: Mapping[str, Any]) -> None:
+    def write(self, result: Mapping[str, Any]) -> None:
         """Write the result, whole or not at all."""
         unfinished = self.path.with_suffix(".part")
         unfinished.write_text(json.dumps({"nonce": self.nonce, **result}), encoding="utf-8")
@@ -336,7 +336,7 @@ def error_in(result: Mapping[str, Any]) -> FomkitError:
     return errors[0] if len(errors) == 1 else ManyFomkitError(errors)
 
 
-def take_request() -> tuple[dict[str, Any], Answer]:
+def take_request() -> tuple[dict[str, Any], ResultFile]:
     """Read a request from standard input; standard output and error are left to the user's code."""
     request = json.loads(sys.stdin.readline())
-    return request, Answer(Path(request.pop("result")), request.pop("nonce"))
+    return request, ResultFile(Path(request.pop("result")), request.pop("nonce"))

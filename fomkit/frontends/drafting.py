@@ -304,5 +304,5 @@ def run_file_request(
         result = profile(path, request, **message)
     except BaseException as error:  # the file may raise anything, even SystemExit; the parent process reports it
         result = {**error_content(explain_exception(error, request.where, path)), "final": is_final(error)}
-    answer.leave(result)
+    answer.write(result)
     os._exit(0)
