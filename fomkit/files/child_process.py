@@ -1,6 +1,6 @@
 """Run a user's code in a child process under a time limit and a memory limit, and read its result.
 
-The parent calls `run_child`. The child calls `take_request`, which returns the request and an `ResultFile`, the file
+The parent calls `run_child`. The child calls `read_request`, which returns the request and an `ResultFile`, the file
 for the result. The memory limit applies to the resident memory of the process and its descendants, as Linux
 reports it.
 """
@@ -336,7 +336,7 @@ def error_in(result: Mapping[str, Any]) -> FomkitError:
     return errors[0] if len(errors) == 1 else ManyFomkitError(errors)
 
 
-def take_request() -> tuple[dict[str, Any], ResultFile]:
+def read_request() -> tuple[dict[str, Any], ResultFile]:
     """Read a request from standard input; standard output and error are left to the user's code."""
     request = json.loads(sys.stdin.readline())
     return request, ResultFile(Path(request.pop("result")), request.pop("nonce"))

@@ -17,7 +17,7 @@ from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, Workload
-from fomkit.files.child_process import error_content, take_request
+from fomkit.files.child_process import error_content, read_request
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines, explain_exception
@@ -295,7 +295,7 @@ def run_file_request(
     `profile`: called with the path, the request, and the message's further entries by name; returns the answer:
     the draft and whatever else was requested. `is_final`: whether an error stays whatever way tensors are made.
     """
-    message, answer = take_request()
+    message, answer = read_request()
     path = Path(message.pop("path"))
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.child_process import ResultFile, error_content, take_request
+from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.model_file import explain_exception, is_user_file
 from fomkit.frontends.step import Draft
 
@@ -169,7 +169,7 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
 
 def run_script(framework: FrameworkCapture[T]) -> None:
     """Run one request from standard input, then end the process at once."""
-    request, answer = take_request()
+    request, answer = read_request()
     sys.dont_write_bytecode = True
     watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
     result = _result(request, watch, framework)
