@@ -20,7 +20,7 @@ import fomkit
 from docs.generate import api_page
 from fomkit.cli.main import LISTED, VERBS, app, verb_function
 from fomkit.verbs import views
-from fomkit.verbs.answer import WATCHED, Answer
+from fomkit.verbs.answer import PROGRESS, Answer
 
 FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
@@ -234,11 +234,11 @@ def test_python_freezes_a_suite(tmp_path, root: Path) -> None:
 
 def test_work_tells_its_parts_to_who_watches() -> None:
     told = []
-    mark = WATCHED.set(lambda count=None: told.append(count))
+    mark = PROGRESS.set(lambda count=None: told.append(count))
     try:
         fomkit.estimate_all(["p1b3", "tc1"], ["v100"])
     finally:
-        WATCHED.reset(mark)
+        PROGRESS.reset(mark)
     assert told == [2, None, None]
 
 

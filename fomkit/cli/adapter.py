@@ -23,7 +23,7 @@ import typer
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.files.csv import READ
-from fomkit.verbs.answer import WATCHED, Answer, Command, Help, command_of, help_of
+from fomkit.verbs.answer import PROGRESS, Answer, Command, Help, command_of, help_of
 
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
@@ -373,11 +373,11 @@ def _progress_shown(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, 
             yield {"tell": tell}
         return
     with choices.progress(doing, quiet=quiet) as advance:
-        before = WATCHED.set(advance)
+        before = PROGRESS.set(advance)
         try:
             yield {}
         finally:
-            WATCHED.reset(before)
+            PROGRESS.reset(before)
 
 
 def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, force: bool, told: bool) -> None:

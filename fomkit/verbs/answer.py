@@ -67,13 +67,13 @@ def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (
 
 
 Advance = Callable[..., None]
-WATCHED: ContextVar[Advance] = ContextVar("WATCHED", default=lambda _=None: None)
+PROGRESS: ContextVar[Advance] = ContextVar("PROGRESS", default=lambda _=None: None)
 """Progress callback: called with a number it sets how many parts the work has; without one a part is done."""
 
 
 def parts(count: int) -> Callable[[], None]:
     """Set the number of parts of the work for the progress display; return the function to call after each."""
-    advance = WATCHED.get()
+    advance = PROGRESS.get()
     advance(count)
     return advance
 
