@@ -210,7 +210,7 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
 
 
 _RATES = {"peak": "compute", "memory bandwidth": "memory"}
-LITTLE = 0.001
+NEGLIGIBLE_SHARE = 0.001
 """Share of a step below which ops that do not follow a rate are not mentioned."""
 
 
@@ -233,7 +233,7 @@ def _unaffected_note(sheet_model: SheetModel, row: FactRow) -> str:
         return ""
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
     shares = {case.workload: measured_share(case, sheet_model.machine(case.machine), row) for case in cases}
-    listed = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > LITTLE)
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > NEGLIGIBLE_SHARE)
     if not listed:
         return ""
     return (
