@@ -61,7 +61,7 @@ class Spread:
         return time_job(model, machine, self.job, options)
 
 
-ALONE = Spread()
+AS_PROFILED = Spread()
 """Each run is spread as its model's profile states."""
 
 
@@ -232,7 +232,7 @@ def compare(
     skip_failures: bool = False,
     after_each: Callable[[], None] = lambda: None,
     measured: MeasuredRuns | None = None,
-    spread: Spread = ALONE,
+    spread: Spread = AS_PROFILED,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 

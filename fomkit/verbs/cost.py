@@ -32,7 +32,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
-from fomkit.verbs.compare import ALONE, Spread
+from fomkit.verbs.compare import AS_PROFILED, Spread
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _estimate_with_once(
 
 def cost(
     model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
-    spread: Spread = ALONE,
+    spread: Spread = AS_PROFILED,
 ) -> Cost:  # fmt: skip
     """Compute the cost of a model on a machine; ``spread``: how each run is spread over devices.
 
