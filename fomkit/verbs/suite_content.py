@@ -121,7 +121,7 @@ def _campaigns(result: SuiteResult) -> list[CampaignDays]:
     return found
 
 
-CARRIED_SAYS = (
+HOST_TIME_RULE = (
     "the device's part as predicted; the rest of the baseline's measured step is assumed equal within a factor of "
     "two, because the hosts are not stated, and down to half of what the device's part shrinks to"
 )
@@ -138,7 +138,7 @@ def _calibration(found: Calibration) -> Calibrated:
     return as_content(
         Calibrated, fom=found.merit and found.merit.value, projected_fom=found.projected and found.projected.value,
         measured_fom=found.measured and found.measured.value, measured_lines=count, inside=inside, lines=lines,
-        left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=CARRIED_SAYS,
+        left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=HOST_TIME_RULE,
     )  # fmt: skip
 
 
