@@ -57,10 +57,10 @@ StepLine = TypedDict("StepLine", {
     "name": str, "baseline_step_s": Ends, "rest_s": Ends, "step_s": Ends, "unit_per_day": Ends | None,
     "measured_step_s": Ends | None, "inside": bool | None,
 })  # fmt: skip
-WhyLeft = TypedDict("WhyLeft", {"line": str, "why": str})
+LeftOutLine = TypedDict("LeftOutLine", {"line": str, "why": str})
 Calibrated = TypedDict("Calibrated", {
     "fom": Ends | None, "projected_fom": Ends | None, "measured_fom": Ends | None, "measured_lines": int,
-    "inside": int, "lines": list[StepLine], "left_out": list[WhyLeft], "carried": str,
+    "inside": int, "lines": list[StepLine], "left_out": list[LeftOutLine], "carried": str,
 })  # fmt: skip
 Missing = TypedDict("Missing", {"line": str, "machine": str, "required": bool, "why": str})
 Deviation = TypedDict("Deviation", {"line": str, "machine": str, "deviation": str})
