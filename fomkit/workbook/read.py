@@ -110,7 +110,7 @@ def _is_state(place: Place, formulas: Mapping[Place, str]) -> bool:
     return f'"{CHANGED}"' in text
 
 
-def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
+def cells_affecting_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
     """Return every cell on which a value of Summary depends, through any number of formulas.
 
     Cells that state whether something was changed are no headlines: they depend on every input, including those
@@ -185,7 +185,7 @@ class Book:
     @cached_property
     def moving(self) -> frozenset[Place]:
         """Every cell on which a headline depends."""
-        return behind_headlines({
+        return cells_affecting_headlines({
             (sheet, *place): cell.formula
             for sheet, cells in self.sheets.items()
             for place, cell in cells.items()
@@ -309,7 +309,7 @@ def _reasons(
 def mark_idle(pages: Mapping[str, Page], sheet_model: SheetModel, machines: MachineCells) -> None:
     """Mark every input cell on which no headline depends; text cells are marked with all figures of their row."""
     cells = [(name, page.sheet[address]) for name, page in pages.items() for address in page.cached]
-    moving = behind_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
+    moving = cells_affecting_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
     notes = _reasons(sheet_model, machines, moving)
     for name, page in pages.items():
         rows = {row for row, position, _ in page.inputs if (name, row, position) in moving}
