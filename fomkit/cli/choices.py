@@ -119,10 +119,10 @@ def _progress_line() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def counted(what: str, done: int, total: int | None, seconds: float) -> str:
+def progress_text(what: str, done: int, total: int | None, seconds: float) -> str:
     """Format the progress of work and the time left, where it is known; ``seconds``: since the start.
 
-    >>> counted("estimating", 2, 8, 3.0), counted("tracing", 0, None, 3.0)
+    >>> progress_text("estimating", 2, 8, 3.0), progress_text("tracing", 0, None, 3.0)
     ('estimating, 2 of 8, about 9 s left', 'tracing')
     """
     if not total:
@@ -165,7 +165,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         with _progress_line() as line:
             task = line.add_task(what, total=None)
             while not ended.wait(0.1):
-                line.update(task, description=counted(what, done, total, time.monotonic() - began))
+                line.update(task, description=progress_text(what, done, total, time.monotonic() - began))
 
     # A separate thread, so that the time also advances during one long call of a library.
     shown = threading.Thread(target=show, daemon=True)
