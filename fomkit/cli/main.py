@@ -27,7 +27,7 @@ from fomkit.cli.choices import print_error
 from fomkit.core.errors import FomkitError, nearest_names
 
 
-class Listed(NamedTuple):
+class VerbEntry(NamedTuple):
     """A verb of ``verbs.txt``.
 
     `group`: heading in the help.
@@ -42,14 +42,14 @@ class Listed(NamedTuple):
     examples: tuple[str, ...]
 
 
-def _read_verbs() -> Iterator[tuple[str, Listed]]:
+def _read_verbs() -> Iterator[tuple[str, VerbEntry]]:
     """Read the verbs in the order of the help: a paragraph is a verb, or a heading if it is a single line."""
     group = ""
     for paragraph in Path(__file__).with_name("verbs.txt").read_text(encoding="utf-8").split("\n\n"):
         head, *lines = (line.strip() for line in paragraph.strip().splitlines())
         if lines:
             name, where = head.split()
-            yield name, Listed(group, where, lines[0], tuple(lines[1:]))
+            yield name, VerbEntry(group, where, lines[0], tuple(lines[1:]))
         else:
             group = head
 
