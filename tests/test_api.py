@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import fomkit
 from docs.generate import api_page
-from fomkit.cli.main import LISTED, VERBS, app, verb_function
+from fomkit.cli.main import VERB_ENTRIES, VERBS, app, verb_function
 from fomkit.verbs import views
 from fomkit.verbs.answer import PROGRESS, Answer
 
@@ -416,8 +416,8 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     made = {"tell", *command.python_only, *(["output"] if command.streams else [])}
     assert set(asked) - (of_all - (takes - made)) == takes - made
     assert said.about
-    assert LISTED[verb].examples
-    assert all(f"{example} ".startswith(f"fomkit {verb} ") for example in LISTED[verb].examples)
+    assert VERB_ENTRIES[verb].examples
+    assert all(f"{example} ".startswith(f"fomkit {verb} ") for example in VERB_ENTRIES[verb].examples)
     assert set(said.parameters) == takes
 
 

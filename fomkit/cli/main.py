@@ -54,8 +54,8 @@ def _read_verbs() -> Iterator[tuple[str, VerbEntry]]:
             group = head
 
 
-LISTED = dict(_read_verbs())
-VERBS: Mapping[str, str] = {name: one.where for name, one in LISTED.items()}
+VERB_ENTRIES = dict(_read_verbs())
+VERBS: Mapping[str, str] = {name: one.where for name, one in VERB_ENTRIES.items()}
 """Module of each verb's function, which is loaded on use."""
 
 
@@ -229,7 +229,7 @@ def verb_command(name: str) -> Any:
     from fomkit.cli.adapter import command_line  # listing the verbs does not need it
 
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name, cls=Verb)(command_line(name, verb_function(name), LISTED[name].examples))
+    alone.command(name, cls=Verb)(command_line(name, verb_function(name), VERB_ENTRIES[name].examples))
     return typer.main.get_command(alone)
 
 
@@ -242,7 +242,7 @@ class Verbs(CheckedCommand, TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - required by the base class
         """Write each verb's line by group, without loading any verb."""
-        for title, verbs in groupby(LISTED.items(), lambda verb: verb[1].group):
+        for title, verbs in groupby(VERB_ENTRIES.items(), lambda verb: verb[1].group):
             with formatter.section(title):
                 formatter.write_dl([(name, one.says) for name, one in verbs])
 
