@@ -99,7 +99,7 @@ def machines_content(having: str | None = None) -> Machines:
     return {"schema": MODEL_SCHEMA, "machines": found}
 
 
-EVERY = 10**9
+NO_LIMIT = 10**9
 """Number of excluded timings that are listed individually: all."""
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
@@ -183,7 +183,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     return as_content(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
-        coverage=_coverage(machine, reference), plausibility=verdict_on(machine, EVERY),
+        coverage=_coverage(machine, reference), plausibility=verdict_on(machine, NO_LIMIT),
     )  # fmt: skip
 
 
