@@ -302,7 +302,7 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
 
 
 def escape_formula(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet program would run as a formula; `unescape_formula` removes it.
+    """Put an apostrophe before text that a spreadsheet program would run; `unescape_formula` removes it.
 
     >>> escape_formula("=1+1"), escape_formula("'=1"), escape_formula("addmm")
     ("'=1+1", "''=1", 'addmm')

@@ -1,8 +1,8 @@
 """Restrict a workbook to what one vendor may see, and make the pack of ops that a vendor is asked to time.
 
-A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names: `VISIBLE_FIELDS`
-lists the fields of the target's records and of the work that are copied unchanged; all other fields are left out,
-or recomputed from figures of the target.
+A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names.
+`VISIBLE_FIELDS` lists the fields of the target's records and of the work that are copied unchanged; all other
+fields are left out, or recomputed from figures of the target.
 """
 
 from __future__ import annotations
