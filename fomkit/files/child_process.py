@@ -1,7 +1,7 @@
 """Run a user's code in a child process under a time limit and a memory limit, and read its result.
 
-The parent calls `run_child`. The child calls `read_request`, which returns the request and the `ResultFile`. The memory limit applies to the resident memory of the process and its descendants, as Linux
-reports it.
+The parent calls `run_child`. The child calls `read_request`, which returns the request and the `ResultFile`. The
+memory limit applies to the resident memory of the process and its descendants, as Linux reports it.
 """
 
 from __future__ import annotations
