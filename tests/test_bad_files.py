@@ -163,7 +163,7 @@ def test_negative_numbers_survive_as_numbers() -> None:
         ("kind,m\ngemm,-\n", "m is '-'. Expected a number"),
         ("kind,traced_time_s\ngemm,x\n", "traced_time_s is 'x'. Expected a number."),
         ("kind,count\ngemm,1e999\n", "too large a number"),
-        ("kind,m\ngemm,1\0\n", "x.csv:2: is not a CSV table: it contains a zero byte"),
+        ("kind,m\ngemm,1\0\n", "x.csv:2: is not a CSV table: it has a zero byte"),
         ("\0" * 100, "zero byte"),
         ("kind,m\ngemm,1\n".encode("utf-16"), "is UTF-16 text. Save it as CSV in UTF-8"),
         ("kind,m\nünit,1\n".encode("latin-1"), "x.csv:2: is not a CSV table in UTF-8"),

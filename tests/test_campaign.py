@@ -156,7 +156,7 @@ def test_a_sum_without_a_phase_is_unknown(folder) -> None:
     (folder / "two.campaign.yaml").write_text(CAMPAIGN + LINE)
     done = run("two.campaign.yaml", "-t", "mine.yaml")
     assert done.exit_code == 1
-    assert "unknown days: lines: no time given for mine" in done.stdout
+    assert "no days for lines: no time given for mine" in done.stdout
     assert "days in all: unknown, because the days of some phases are unknown" in done.stdout
     whole = json.loads(run("two.campaign.yaml", "-t", "mine.yaml", "--json").stdout)["machines"][0]
     assert whole["days"] is whole["energy_j"] is None

@@ -203,9 +203,7 @@ def _decoded(path: Path, content: bytes) -> str:
         raise FomkitError(f"{path}:{line}", "is not a CSV table in UTF-8. Save it as CSV in UTF-8.") from error
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FomkitError(
-            f"{path}:{line}", "is not a CSV table: it contains a zero byte. Save it as CSV in UTF-8."
-        )
+        raise FomkitError(f"{path}:{line}", "is not a CSV table: it has a zero byte. Save it as CSV in UTF-8.")
     return text
 
 
@@ -301,24 +299,24 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
     raise FomkitError(where, f"{column} is {shown(text)}. Expected {expected}. {hint}")
 
 
-def escape_formula(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet program would run; `unescape_formula` removes it.
+def escape_cell(text: str) -> str:
+    """Put an apostrophe before text that a spreadsheet program would run; `unescape` removes it.
 
-    >>> escape_formula("=1+1"), escape_formula("'=1"), escape_formula("addmm")
+    >>> escape_cell("=1+1"), escape_cell("'=1"), escape_cell("addmm")
     ("'=1+1", "''=1", 'addmm')
     """
     return f"'{text}" if _HIDDEN.match(text) else text
 
 
-def unescape_formula(text: str) -> str:
-    """Undo `escape_formula`."""
+def unescape(text: str) -> str:
+    """Undo `escape_cell`."""
     return text[1:] if text[:1] == "'" and _HIDDEN.match(text) else text
 
 
-def escape_foreign_formula(text: str) -> str:
+def escape_foreign(text: str) -> str:
     """Disarm a cell from a foreign table: numbers and text that is already harmless stay unchanged.
 
-    >>> escape_foreign_formula("-5.2"), escape_foreign_formula("-x"), escape_foreign_formula("'-x")
+    >>> escape_foreign("-5.2"), escape_foreign("-x"), escape_foreign("'-x")
     ('-5.2', "'-x", "'-x")
     """
     return f"'{text}" if text[:1] in FORMULA_STARTS and not is_number(text) else text

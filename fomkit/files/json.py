@@ -54,9 +54,7 @@ def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
     """Read a UTF-8 text file, unpacked if it is gzip."""
     content = read_bytes(path)
     if len(content) > most_byte:
-        raise FomkitError(
-            str(path), f"is larger than {most_byte:,} bytes. That is too large for a record of a measurement."
-        )
+        raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. A record of a measurement is smaller.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

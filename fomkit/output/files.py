@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.interval import level_text
 from fomkit.core.units import format_number, format_quantity
-from fomkit.files.csv import escape_formula
+from fomkit.files.csv import escape_cell
 from fomkit.files.op_csv import format_rows
 from fomkit.files.write import whole_file, write_whole
 from fomkit.output.screen import Entry
@@ -104,10 +104,10 @@ def to_csv(rows: list[Entry]) -> str:
     """
 
     def cell(value: object) -> str:
-        return escape_formula(value) if isinstance(value, str) else "" if value is None else str(value)
+        return escape_cell(value) if isinstance(value, str) else "" if value is None else str(value)
 
     header, table = _as_table(rows)
-    return format_rows([escape_formula(key) for key in header], ([cell(value) for value in row] for row in table))
+    return format_rows([escape_cell(key) for key in header], ([cell(value) for value in row] for row in table))
 
 
 _HEADERS = (
@@ -166,7 +166,7 @@ def check_ending(where: str, ending: str) -> None:
 
 def _write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     for place, block in enumerate(blocks):
-        named = block.rename(columns=lambda name: escape_formula(str(name)))
+        named = block.rename(columns=lambda name: escape_cell(str(name)))
         stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
 
 
@@ -266,7 +266,7 @@ class KeptStretches:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         found = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if list(found.columns) != [escape_formula(name) for name in columns]:
+        if list(found.columns) != [escape_cell(name) for name in columns]:
             raise ValueError("other columns")
         cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
         # Cells are read as text and parsed by Python, so that each number equals the one that was written.

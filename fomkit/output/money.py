@@ -382,9 +382,7 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
     _phase_table(page, entry)
-    lacking = [
-        f"unknown days: {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]
-    ]
+    lacking = [f"no days for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     page.lines(lacking)
     page.line(f"days in all: {LACKING if lacking else _total_text(entry, 'days', _days_of)}")
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
