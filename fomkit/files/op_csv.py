@@ -130,7 +130,7 @@ def _quoted(cell: str) -> str:
 
 
 def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Write cells (text already disarmed) as CSV.
+    r"""Write cells (text already escaped) as CSV.
 
     The csv module does not quote a lone carriage return, which readers take for the end of a row.
 
