@@ -19,7 +19,7 @@ from fomkit.output.charts import compared as draw_compared
 from fomkit.output.charts import roofline as draw_roofline
 from fomkit.output.charts import scaling as draw_scaling
 from fomkit.plan.evidence import op_frame, roof_frame
-from fomkit.plan.op_tables import MOMENTS, _shown, composition_table, memory_table, pareto_table
+from fomkit.plan.op_tables import MOMENTS, _shown_moments, composition_table, memory_table, pareto_table
 
 
 def all_values(spec: Any) -> list[dict[str, Any]]:
@@ -87,8 +87,8 @@ def test_a_long_step_keeps_its_peak_when_thinned() -> None:
 
 def test_moments_of_a_long_step_are_the_fullest_of_each_stretch_with_the_first_and_the_last() -> None:
     live = np.tile([1.0, 3.0, 2.0], MOMENTS)  # each stretch of three is fullest in its middle
-    assert _shown(live[:MOMENTS]) == list(range(MOMENTS))
-    assert _shown(live) == [0, *range(1, 3 * MOMENTS, 3), 3 * MOMENTS - 1]
+    assert _shown_moments(live[:MOMENTS]) == list(range(MOMENTS))
+    assert _shown_moments(live) == [0, *range(1, 3 * MOMENTS, 3), 3 * MOMENTS - 1]
 
 
 def test_without_an_order_or_arithmetic_the_message_says_so(resnet50) -> None:
