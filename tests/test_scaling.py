@@ -709,7 +709,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
     code, output = run(*small, "--mode", "weak")
     assert code == 0, output
     for words in (
-        "parts of a weak step at 1 nodes:",
+        "time sources of a weak step, nodes 1:",
         "excluded from a step: input; it is a lower bound",
         "no trained models a day: gpt-22b does not say train_samples and epochs",
     ):

@@ -159,7 +159,7 @@ def _add_evidence(page: Page, content: ScalingContent) -> None:
     for one in {point["mode"]: point for point in points}.values():
         shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
         parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
-        page.line(f"parts of a {one['mode']} step at {one['nodes']:,} nodes: {parts}")
+        page.line(f"time sources of a {one['mode']} step, nodes {one['nodes']:,}: {parts}")
     if content["excludes"]:
         page.line(f"excluded from a step: {', '.join(content['excludes'])}; it is a lower bound")
     page.notes(content["notes"])
