@@ -263,7 +263,7 @@ def test_a_page_of_an_answer_is_text() -> None:
         ),
         (lambda: fomkit.scenarios("p1b3", "v100", {"byte_per_s": ["1 TB/s"]}), "dict of columns, of numbers."),
         (lambda: fomkit.save(fomkit.machine("titan"), "x.json"), "a profile is a YAML file"),
-        (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Give quick"),
+        (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Expected one of quick"),
         (lambda: fomkit.measure_machine("here.json"), "has the wrong ending for a machine profile"),
         (lambda: fomkit.measure_network("here.yaml", ranks=1), "ranks: is 1. Give 2 or more"),
         (lambda: fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0), "latency: is 0"),
@@ -508,7 +508,7 @@ def test_sizes_and_words_are_no_other_type() -> None:
             fomkit.estimate("gpt2", "v100", **given)
     with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not one"):
         fomkit.memory("gpt2", precision="x")
-    with pytest.raises(fomkit.FomkitError, match="machines: none is given"):
+    with pytest.raises(fomkit.FomkitError, match="machines: is missing"):
         fomkit.estimate_all(["gpt2"], [])
     with pytest.raises(fomkit.FomkitError, match=r"points: are 3: .* Expected a DataFrame, or a dict of columns"):
         fomkit.scenarios("gpt2", "v100", 3)

@@ -100,8 +100,8 @@ def test_less_than_one_unit_a_day_has_no_rate_in_whole_units(root: Path, tmp_pat
     text = unfrozen(root)
     slow = tmp_path / "slow.suite.yaml"
     slow.write_text(text.replace("titan: 12 h", "titan: 1e9 h"))
-    assert "cut to whole units" not in succeed("fom", str(slow), cwd=root)
-    assert "cut to whole units" in succeed("fom", "lecture", cwd=root)
+    assert "rounded down to whole units" not in succeed("fom", str(slow), cwd=root)
+    assert "rounded down to whole units" in succeed("fom", "lecture", cwd=root)
 
 
 def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:

@@ -538,7 +538,7 @@ def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -
     for name, mode, message in (
         ("gpt2", "decode", r"gpt2: it has no config\.json beside it, which mode decode needs"),
         ("vit-b16", "prefill", "makes no words one by one"),
-        ("llama3-8b-decode", "train", "what mode train would take"),
+        ("llama3-8b-decode", "train", "which mode train needs"),
     ):
         with pytest.raises(FomkitError, match=message):
             fomkit.estimate(name, "h100-sxm", mode=mode)

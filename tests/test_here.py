@@ -190,7 +190,7 @@ def test_it_is_told_as_text_and_as_json(proof: Proof, monkeypatch: pytest.Monkey
     content = content_of(proof)
     assert content["regressed"]
     text = format_proof(content)
-    for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "left out: tc1"):
+    for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "excluded: tc1"):
         assert word in text, word
     monkeypatch.setattr("fomkit.validation.here.prove_here", lambda **_settings: proof)
     path = tmp_path / "proof.csv"

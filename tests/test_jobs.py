@@ -626,7 +626,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "0"], "nodes: 0 is no number of nodes"),
      (["--nodes", "fill"], "does not say how many nodes it has"),
      ([], "--link: are for runs on several devices, and a run of small uses one. Add --nodes"),
-     (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
+     (["--nodes", "2", "--infer-batch", "1"], "is for inference, which is priced on one device")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_one_message(small: Path, more: list[str], why: str) -> None:
     spread = SPREAD[:2] + SPREAD[4:] if "--node-devices" in more else SPREAD

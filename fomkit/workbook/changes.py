@@ -383,7 +383,7 @@ class Effector:
         if impossible and len(some) == 1:
             return None, self.barred(impossible[0])
         if impossible:
-            return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))} are impossible"
+            return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))}: impossible"
         try:
             return _effects_of(before, sheet_model_from(with_changes(self.sent, known))), ""
         except IMPOSSIBLE as error:

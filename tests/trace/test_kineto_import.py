@@ -99,7 +99,7 @@ def test_what_is_partial_is_told_and_kept(here: Path) -> None:
         (["--as", "measurements"], "is of no known format. The formats are"),
         (["--as", "machine", "--format", "ops"], "the format 'ops' makes a model"),
         (["--as", "machine", "--device", "a"], "a trace is of one device"),
-        (["--as", "machine", "--set", "batch=8"], "say something of a model, not of a machine"),
+        (["--as", "machine", "--set", "batch=8"], "are for a model, not for a machine"),
         (["--format", "kinetto"], "The nearest names are 'kineto'"),
     ],
 )

@@ -114,8 +114,8 @@ def test_different_things_to_say_of_one_column_stay_apart(issued: Path, tmp_path
     ("edit", "was"),
     [
         (fact(1700, said=False), ""),
-        (op("utilisation", 0.6, "conv", said=False), "and was modelled"),
-        (op("time", 2e-6, "norm", said=False), "labelled measured, as issued"),
+        (op("utilisation", 0.6, "conv", said=False), "but was modelled"),
+        (op("time", 2e-6, "norm", said=False), "as issued"),
     ],
 )
 def test_who_calls_a_changed_figure_measured_is_asked_for_evidence(
