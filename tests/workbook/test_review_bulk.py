@@ -180,7 +180,7 @@ UNREADABLE: dict[str, tuple[Edit, str]] = {
     "theme with a tint": (ink(theme=1, tint=0.97), "Ops!S6: cannot be read"),
     "indexed": (ink(indexed=9), "Ops!S6: cannot be read: its text has the colour FFFFFF on"),
     "on its own colour": (painted(text="FF1F3864", ground="FF203864"), "Summary!D7: cannot be read"),
-    "small": (lambda book: setattr(book["Summary"]["D7"], "font", Font(size=1)), "letters are 1 points high"),
+    "small": (lambda book: setattr(book["Summary"]["D7"], "font", Font(size=1)), "font size is 1 points"),
     "condition": (
         condition(DifferentialStyle(font=Font(color="FFFFFFFF"))),
         "Summary!D7: a conditional format makes cells unreadable: its text has the colour FFFFFF on FFFFFF",

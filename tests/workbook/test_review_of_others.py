@@ -97,7 +97,7 @@ def test_given_times_are_not_kept_and_that_is_said(issued: Path, tmp_path: Path)
     kept = tmp_path / "round2.yaml"
     code, said = keep(returned(issued, tmp_path, edit, fact(1700)), issued, kept)
     assert code == 1  # who calls a changed figure measured is asked for the measurement
-    assert said.strip() == "not kept: 1 change of given times; they belong in the suite"
+    assert said.strip() == "not stored: 1 change of given times; they belong in the suite"
     text = kept.read_text("utf-8")
     assert "round 1: Machines!E7" in text
     assert "Workloads!" not in text
