@@ -100,7 +100,7 @@ def test_a_page_of_few_lines_has_their_chapters_only() -> None:
 def test_the_page_of_here_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
     done = in_this_process("validate", "--here", "-o", "a.md", cwd=tmp_path)
     assert done.returncode == 2
-    assert "a.md: a page is of public comparisons, and --here is none" in done.stderr
+    assert "a.md: is for public comparisons, and --here is none" in done.stderr
 
 
 # --- figures of merit --------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 import fomkit
 from docs.generate import api_page
-from fomkit.cli.main import LISTED, VERBS, app, verb_function
+from fomkit.cli.main import VERB_ENTRIES, VERBS, app, verb_function
 from fomkit.verbs import views
-from fomkit.verbs.answer import WATCHED, Answer
+from fomkit.verbs.answer import PROGRESS, Answer
 
 FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
@@ -217,7 +217,7 @@ def test_python_writes_the_points_of_a_sweep_as_the_command_line_does(tmp_path) 
     assert (tmp_path / "called.csv").read_bytes() == (tmp_path / "typed.csv").read_bytes()
     assert len(found.table) == 0
     assert found.best["batch"] == 100
-    with pytest.raises(fomkit.FomkitError, match="resume: goes on with the points of a file"):
+    with pytest.raises(fomkit.FomkitError, match="resume: continues a file of points"):
         fomkit.sweep("p1b3", "v100", ["batch=50,100"], resume=True)
 
 
@@ -228,17 +228,17 @@ def test_python_freezes_a_suite(tmp_path, root: Path) -> None:
     assert found.content["lines"]
     again = fomkit.fom(path, "v100", allow_excluded=True)
     assert again.suite.frozen
-    with pytest.raises(fomkit.FomkitError, match=r"nothing else\. Leave `target` out"):
+    with pytest.raises(fomkit.FomkitError, match=r"own baseline only\. Leave `target` out"):
         fomkit.fom("candle", "v100", freeze=path)
 
 
 def test_work_tells_its_parts_to_who_watches() -> None:
     told = []
-    mark = WATCHED.set(lambda count=None: told.append(count))
+    mark = PROGRESS.set(lambda count=None: told.append(count))
     try:
         fomkit.estimate_all(["p1b3", "tc1"], ["v100"])
     finally:
-        WATCHED.reset(mark)
+        PROGRESS.reset(mark)
     assert told == [2, None, None]
 
 
@@ -253,7 +253,7 @@ def test_a_page_of_an_answer_is_text() -> None:
         (lambda: fomkit.show("p1b3", by="size"), "by: is 'size'. Give one of kind, op"),
         (lambda: fomkit.show("p1b3", measure="power"), "measure: is 'power'"),
         (lambda: fomkit.show("p1b3", top=95), "top: is 95. Give a share"),
-        (lambda: fomkit.show("p1b3", precision="fp16"), "precision: depends on what a machine has"),
+        (lambda: fomkit.show("p1b3", precision="fp16"), "precision: depends on the machine"),
         (lambda: fomkit.explain("p1b3", 5), "machine: is of type int"),
         (lambda: fomkit.machine(5), "machine: is of type int"),
         (lambda: fomkit.save("p1b3", "x.yaml"), "what: is of type str"),
@@ -263,12 +263,12 @@ def test_a_page_of_an_answer_is_text() -> None:
         ),
         (lambda: fomkit.scenarios("p1b3", "v100", {"byte_per_s": ["1 TB/s"]}), "dict of columns, of numbers."),
         (lambda: fomkit.save(fomkit.machine("titan"), "x.json"), "a profile is a YAML file"),
-        (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Give quick"),
-        (lambda: fomkit.measure_machine("here.json"), "has not the ending of a machine profile"),
+        (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Expected one of quick"),
+        (lambda: fomkit.measure_machine("here.json"), "has the wrong ending for a machine profile"),
         (lambda: fomkit.measure_network("here.yaml", ranks=1), "ranks: is 1. Give 2 or more"),
         (lambda: fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0), "latency: is 0"),
-        (lambda: fomkit.write_workbook(None, "x.csv"), "has an ending that no workbook has"),
-        (lambda: fomkit.pack(["alexnet"], "v100", Path()), "is there already"),
+        (lambda: fomkit.write_workbook(None, "x.csv"), "has the wrong ending for a workbook"),
+        (lambda: fomkit.pack(["alexnet"], "v100", Path()), "exists already"),
     ],
 )
 def test_a_slip_is_one_message(call, said: str, tmp_path, monkeypatch) -> None:
@@ -306,7 +306,7 @@ def test_measurements_of_a_record_and_back(tmp_path) -> None:
     assert found.table.loc[0, ["model", "machine", "quantity", "value"]].tolist() == [
         "resnet50", "v100", "sample_per_s", 321.0
     ]  # fmt: skip
-    with pytest.raises(fomkit.FomkitError, match="cut a meter's log"):
+    with pytest.raises(fomkit.FomkitError, match="are for a meter's log"):
         fomkit.import_measurements(record, start="1")
     (table,) = fomkit.save(found, tmp_path / "measured.csv")
     (back,) = fomkit.export(table, tmp_path / "back.json").content["files"]
@@ -340,7 +340,7 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
         0.15 * both.estimates[0].step.value / both.baseline[0].step.value
     )
     assert "measured baseline × predicted ratio" in both.summary()
-    with pytest.raises(fomkit.FomkitError, match="needs the machine they were taken on"):
+    with pytest.raises(fomkit.FomkitError, match="need the machine that was measured"):
         fomkit.estimate_all(["resnet50"], ["v100"], measurements=table)
 
 
@@ -357,7 +357,7 @@ def test_a_round_with_a_vendor(tmp_path) -> None:
     assert back.summary()
     written = fomkit.pack(["alexnet"], "v100", tmp_path / "asked")
     assert {Path(path).name for path in written.table["file"]} == {"cases.csv", "time_ops.py", "README.txt"}
-    assert written.summary().startswith("alexnet: cases.csv carries")
+    assert written.summary().startswith("alexnet: cases.csv covers")
 
 
 def test_rates_within_a_latency() -> None:
@@ -410,14 +410,14 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     command, takes = command_of(function), set(inspect.signature(function).parameters)
     of_all = {
         "as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else []),
-        *([command.excuse[0][2:].replace("-", "_")] if command.excuse else []),
+        *([command.override_option[0][2:].replace("-", "_")] if command.override_option else []),
         *(["only"] if command.workbook else []), "force",
     }  # fmt: skip
-    made = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    made = {"tell", *command.python_only, *(["output"] if command.streams else [])}
     assert set(asked) - (of_all - (takes - made)) == takes - made
     assert said.about
-    assert LISTED[verb].examples
-    assert all(f"{example} ".startswith(f"fomkit {verb} ") for example in LISTED[verb].examples)
+    assert VERB_ENTRIES[verb].examples
+    assert all(f"{example} ".startswith(f"fomkit {verb} ") for example in VERB_ENTRIES[verb].examples)
     assert set(said.parameters) == takes
 
 
@@ -447,13 +447,13 @@ def test_the_help_of_verbs_loads_no_library_that_calculates() -> None:
 def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch, capsys) -> None:
     """A parameter ``tell`` is the progress line, a Python-only parameter is no option, -o is `fomkit.save`."""
     from fomkit.cli.adapter import command_line
-    from fomkit.verbs.answer import Kept, command
+    from fomkit.verbs.answer import StoredResult, command
 
     told: list[str] = []
 
     @command(
-        "starting", arguments={"source": "FILE"}, plain=True, alone={"loss": None},
-        kept=Kept("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
+        "starting", arguments={"source": "FILE"}, plain=True, python_only={"loss": None},
+        stores=StoredResult("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
     )  # fmt: skip
     def halved(source: str, *, limit: int = 9, loss=None, tell=told.append) -> object:
         """Halve a system."""
@@ -478,7 +478,7 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
         verb(**given)
     assert told == ["halving"]  # a file that is there is told before the work
     verb(**given | {"force": True})
-    with pytest.raises(fomkit.FomkitError, match="is the file to be read"):
+    with pytest.raises(fomkit.FomkitError, match="is an input"):
         verb(**given | {"source": "titan.yaml"})
     with pytest.raises(fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
         verb(**given | {"limit": 3, "force": True})
@@ -508,7 +508,7 @@ def test_sizes_and_words_are_no_other_type() -> None:
             fomkit.estimate("gpt2", "v100", **given)
     with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not a precision"):
         fomkit.memory("gpt2", precision="x")
-    with pytest.raises(fomkit.FomkitError, match="machines: none is given"):
+    with pytest.raises(fomkit.FomkitError, match="machines: is missing"):
         fomkit.estimate_all(["gpt2"], [])
     with pytest.raises(fomkit.FomkitError, match=r"points: are 3: .* Expected a DataFrame, or a dict of columns"):
         fomkit.scenarios("gpt2", "v100", 3)
@@ -551,7 +551,7 @@ def test_a_file_that_is_read_is_never_written(words: str, tmp_path: Path, monkey
     Path("mine.csv").write_text("of my own\n", encoding="utf-8")
     done = CliRunner().invoke(app, words.split())
     assert isinstance(done.exception, fomkit.FomkitError)
-    assert "is the file to be read. Name another with -o." in str(done.exception)
+    assert "is an input. Name another output with -o." in str(done.exception)
     assert Path("mine.csv").read_text(encoding="utf-8") == "of my own\n"
 
 
@@ -572,7 +572,7 @@ def test_a_table_that_is_read_of_a_profile_is_never_written(
     before = Path(lost).read_bytes()
     for _ in range(2):  # fresh, and from the cache
         done = CliRunner().invoke(app, [*words.split(), "-o", lost, "--force"])
-        assert f"{lost}: was read for this answer, and would be lost" in str(done.exception)
+        assert f"{lost}: is an input, and would be overwritten" in str(done.exception)
         assert Path(lost).read_bytes() == before
     fomkit.save(fomkit.model("cnn.yaml"), "cnn.yaml", force=True)  # who says so in Python may
 

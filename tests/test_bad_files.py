@@ -70,10 +70,10 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("a: 'x\n", "is not closed"),
         (" a: 1\nb: 2\n", "The indentation of this line"),
         ("a: 1_000\n", "could be read in several ways"),
-        ('a: "\\ud800"\n', "cannot be shown"),
-        ('a: "\\e[2J"\n', "cannot be shown"),
-        ('"\\0": 1\n', "cannot be shown"),
-        ("a: \u202egnp.exe\n", "cannot be shown"),
+        ('a: "\\ud800"\n', "contains an unprintable character"),
+        ('a: "\\e[2J"\n', "contains an unprintable character"),
+        ('"\\0": 1\n', "contains an unprintable character"),
+        ("a: \u202egnp.exe\n", "contains an unprintable character"),
         ("a: !!binary aGk=\n", "the tag .* is not allowed"),
         ("a".encode("utf-16"), "not UTF-8"),
     ],
@@ -155,19 +155,19 @@ def test_negative_numbers_survive_as_numbers() -> None:
         ("kind\tm\tn\ngemm\t1\t2\n", r"x.csv:1: its cells are separated by '\\t'"),
         ("kind,m\ngemm,'1,5'\n", "x.csv:2: has 3 cells where the header has 2. Quote"),
         ('kind,m\ngemm,"1,5"\n', "x.csv:2: m is '1,5'. .* Write a decimal point"),
-        ('kind,m\ngemm,"1,234"\n', "nothing between the thousands"),
-        ("kind,m\ngemm,1 234\n", "nothing between the thousands"),
+        ('kind,m\ngemm,"1,234"\n', "no thousands separator"),
+        ("kind,m\ngemm,1 234\n", "no thousands separator"),
         ("kind,m\ngemm,1_000\n", None),
         ("kind,m\ngemm,١٢\n", "x.csv:2: m is '١٢'. Expected a number"),
         ("kind,m\ngemm,N/A\n", "Leave the cell empty where the value is unknown"),
         ("kind,m\ngemm,-\n", "m is '-'. Expected a number"),
         ("kind,traced_time_s\ngemm,x\n", "traced_time_s is 'x'. Expected a number."),
         ("kind,count\ngemm,1e999\n", "too large a number"),
-        ("kind,m\ngemm,1\0\n", "x.csv:2: is not a CSV table: it holds a zero byte"),
+        ("kind,m\ngemm,1\0\n", "x.csv:2: is not a CSV table: it has a zero byte"),
         ("\0" * 100, "zero byte"),
         ("kind,m\ngemm,1\n".encode("utf-16"), "is UTF-16 text. Save it as CSV in UTF-8"),
         ("kind,m\nünit,1\n".encode("latin-1"), "x.csv:2: is not a CSV table in UTF-8"),
-        ("kind,m,m\ngemm,1,2\n", "the column 'm' stands twice"),
+        ("kind,m,m\ngemm,1,2\n", "the column 'm' is given twice"),
         ("kind,,m\ngemm,1,2\n", "column 2 has no name"),
         ("kind,m\ngemm\n", "has 1 cells where the header has 2"),
         ("kind,m\ngemm,1,\n", "has 3 cells where the header has 2"),
@@ -293,7 +293,7 @@ def test_broken_fits_are_told(tmp_path: Path, content: str) -> None:
 def test_a_workbook_of_the_old_kind_or_with_a_password_is_told(tmp_path: Path) -> None:
     # Both are OLE containers, which begin alike; a password turns .xlsx into one.
     path = written(tmp_path, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "old.xlsx")
-    with pytest.raises(FomkitError, match=r"is no \.xlsx workbook: .* Save it as \.xlsx without a password"):
+    with pytest.raises(FomkitError, match=r"is not an \.xlsx workbook .* Save it as \.xlsx without a password"):
         read_workbook(path)
 
 

@@ -100,8 +100,8 @@ def test_less_than_one_unit_a_day_has_no_rate_in_whole_units(root: Path, tmp_pat
     text = unfrozen(root)
     slow = tmp_path / "slow.suite.yaml"
     slow.write_text(text.replace("titan: 12 h", "titan: 1e9 h"))
-    assert "cut to whole units" not in succeed("fom", str(slow), cwd=root)
-    assert "cut to whole units" in succeed("fom", "lecture", cwd=root)
+    assert "rounded down to whole units" not in succeed("fom", str(slow), cwd=root)
+    assert "rounded down to whole units" in succeed("fom", "lecture", cwd=root)
 
 
 def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:
@@ -156,12 +156,12 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--scope", "system"], "Add system.nodes"),
         (["fom", "lecture", "--target", "v100"], "does not state the scope 'system'"),
         (["estimate", "p1b3", "--target", "v100", "--baseline", "v100"], "is the baseline and a target"),
-        (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "stands twice among the machines"),
+        (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "is given twice among the machines"),
         (
             ["fom", "lecture", "-t", "a", "--target", "titan"],
-            "--target: is given twice, and takes one value. Give",
+            "--target: is given twice. Give",
         ),
-        (["memory", "alexnet", "--batch", "2", "--batch", "2"], "--batch: is given twice, and takes one value."),
+        (["memory", "alexnet", "--batch", "2", "--batch", "2"], "--batch: is given twice. Give it once."),
         (["fom", "nothing"], "no such file, and no suite of this name"),
     ],
 )

@@ -195,8 +195,8 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
         (("--measured", path, "--baseline", "nope"), "no row of the machine 'nope'"),
         (("--measured", path, "-o", "x.png"), "ending"),
         (("--measured", path, "--grid", "--latency", "7"), "no unit"),
-        (("--measured", path, "--latency", "7 ms"), "--latency: limits inference, which only --grid rates"),
-        (("--measured", path, "--precision", "bf16"), "is for --grid"),
+        (("--measured", path, "--latency", "7 ms"), "--latency: limits inference, which needs --grid"),
+        (("--measured", path, "--precision", "bf16"), "needs --grid"),
         (("--measured", "absent.csv"), "or a name. Known names: 'candle-lecture', 'candle-readmes'."),
     ):  # fmt: skip
         error = run(*arguments).exception
@@ -307,7 +307,7 @@ def test_the_default_is_one_screen_and_all_has_every_cell() -> None:
     assert "--all shows all 49 cells: times" in short
     assert "tc1             5–65%   1.73× | 1.59×" in short
     whole = found.summary(cells=True)
-    assert whole.count("what the time waits for") == 1
+    assert whole.count("what limits the time") == 1
     assert sum(line.startswith("tc1 ") for line in whole.splitlines()) == 4
     assert run("--all").stdout == whole
 

@@ -536,9 +536,9 @@ def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -
     by_file = fomkit.estimate(config, "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
     assert by_name.step == by_file.step
     for name, mode, message in (
-        ("gpt2", "decode", r"gpt2: no config\.json beside it says what mode decode would take"),
+        ("gpt2", "decode", r"gpt2: it has no config\.json beside it, which mode decode needs"),
         ("vit-b16", "prefill", "does not generate tokens one by one"),
-        ("llama3-8b-decode", "train", "what mode train would take"),
+        ("llama3-8b-decode", "train", "which mode train needs"),
     ):
         with pytest.raises(FomkitError, match=message):
             fomkit.estimate(name, "h100-sxm", mode=mode)
@@ -663,5 +663,5 @@ def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkey
     assert [load_model(f"{name}.yaml").name for name in ("one", "two", "three")] == ["one", "two", "mine"]
     assert CliRunner().invoke(app, ["estimate", "one.yaml", "two.yaml", "-t", "h100-sxm"]).exit_code == 0
     said = str(CliRunner().invoke(app, ["estimate", "one.yaml", "one.yaml", "-t", "h100-sxm"]).exception)
-    assert "one: stands twice among the models. Name each once; give another" in said
+    assert "one: is given twice among the models. Name each model once; give different" in said
     assert "'fomkit profile --name'" in said

@@ -132,7 +132,7 @@ def test_rates_of_a_table_serve_and_what_is_unknown_is_said(tmp_path: Path) -> N
         "time_sources": {},
         "without_time": 14,
     }
-    assert any("states no rate" in said for said in bare["deviations"])
+    assert any("has no rate" in said for said in bare["deviations"])
     assert "unknown" in format_convolutions(bare)
     assert "missing" in format_convolutions(bare)
 
@@ -155,13 +155,13 @@ VIEW = ("alexnet", "--convolutions")
     ("words", "message"),
     [
         (("p1b3", "--convolutions"), "p1b3: has no convolutions"),
-        ((*VIEW, "--by", "op"), "--convolutions: is a view of its own, without --by"),
+        ((*VIEW, "--by", "op"), "--convolutions: cannot be combined with --by"),
         ((*VIEW, "--workspace", "256"), "--workspace 256: the workspace is '256', which has no unit"),
         ((*VIEW, "--workspace", "3 flop"), "and 'flop' is not a unit of byte"),
         (("alexnet", "--workspace", "1 GiB"), "--workspace: limits the methods of convolutions. Add --conv"),
-        ((*VIEW, "--precision", "mixed"), "--precision: depends on what a machine has"),
+        ((*VIEW, "--precision", "mixed"), "--precision: depends on the machine"),
         (("v100", "--convolutions"), "is a machine, and --convolutions is for models"),
-        (("--convolutions",), "show: its options are for a model, and none is named"),
+        (("--convolutions",), "show: these options need a model"),
     ],
 )
 def test_mistakes_are_told(words, message) -> None:
@@ -172,7 +172,7 @@ def test_mistakes_are_told(words, message) -> None:
 
 
 def test_the_function_refuses_as_the_command_does() -> None:
-    with pytest.raises(FomkitError, match="precision: depends on what a machine has"):
+    with pytest.raises(FomkitError, match="precision: depends on the machine"):
         fomkit.show("alexnet", convolutions=True, precision="mixed")
     with pytest.raises(FomkitError, match="workspace much: the workspace is 'much'"):
         fomkit.show("alexnet", convolutions=True, workspace="much")

@@ -206,8 +206,8 @@ def test_without_a_run_a_time_has_steps_and_a_share_is_refused(machine) -> None:
         for term in one.once
     )
     assert one.content["money"]["run"] is None
-    assert "does not say what a run is" in one.summary()
-    with pytest.raises(FomkitError, match=r"--once scheduler: is a share of a job, and p3b2 does not say"):
+    assert "does not define a run" in one.summary()
+    with pytest.raises(FomkitError, match=r"--once scheduler: is a share of a job, and p3b2 does not define"):
         of(model, machine, once=parse_once(["scheduler=10 %"]))
 
 
@@ -289,14 +289,14 @@ def test_the_profile_has_a_price_and_the_option_goes_first(machine, folder) -> N
         "source": "an example", "currency": "USD", "per": "node", "date": "2018-04-01",
     }  # fmt: skip
     assert content("--price", "1 EUR/h per device, 2024-01-01")["money"]["currency"] == "EUR"
-    assert "3 of its devices run nothing" in told()
+    assert "3 devices of a node are idle" in told()
     (folder / "again").mkdir()
     save_machine(machine, folder / "again" / "mine.yaml")
     assert load_machine(folder / "again" / "mine.yaml").price == machine.price
     shown = CliRunner().invoke(app, ["show", "mine.yaml"]).stdout
     assert re.search(r"price per node, 2018-04-01 +4\.56 \(4 … 5\) USD/h", shown)
     unpriced = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100"]).stdout
-    assert "money: no price; give --price" in unpriced
+    assert "money: no price; add --price" in unpriced
 
 
 # --- inference -------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_energy_at_the_wall_needs_no_factor() -> None:
 def test_nothing_stated_is_unknown_carbon() -> None:
     done = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", "--carbon", "0.4 kg/kWh, operator"])
     assert done.exit_code == 0
-    assert "carbon: unknown; p100 states no energy" in done.stdout
+    assert "carbon: unknown; p100 states no energy figures" in done.stdout
 
 
 # --- epochs to a target ----------------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_time_and_money_to_an_accuracy(folder, machine, p1b3) -> None:
     assert "to validation loss 0.1 at batch 100" in told("--to-accuracy", "epochs.csv")
     with pytest.raises(FomkitError, match=r"epochs.csv: covers batches 50 to 400, but the batch is 800"):
         of(p1b3, machine, Options(800), epochs=load_epochs(Path("epochs.csv")))
-    with pytest.raises(FomkitError, match=r"does not say its batch or the samples"):
+    with pytest.raises(FomkitError, match=r"does not state its batch or the samples"):
         of(load_model("candle/p3b2"), machine, epochs=load_epochs(Path("epochs.csv")))
 
 

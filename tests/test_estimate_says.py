@@ -25,7 +25,7 @@ def said(*words: str) -> str:
 
 def test_many_models_say_of_which_no_run_is_known() -> None:
     text = said("estimate", "candle", "-t", "v100")
-    assert "\np3b2, p3b3: what a run is the profile does not say: add --samples, --epochs or both\n" in text
+    assert "\np3b2, p3b3: the profile does not define a run: add --samples, --epochs or both\n" in text
 
 
 def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
@@ -55,7 +55,7 @@ def test_the_figure_of_one_model_is_its_ratio() -> None:
     one, two = (
         said("estimate", *names, "-t", "v100", "--baseline", "p100") for names in (["p1b3"], ["p1b3", "tc1"])
     )
-    assert "  mean: ratio_of_harmonic_means (of one line every mean is the same); scope: device" in one
+    assert "  mean: ratio_of_harmonic_means (all means of one line are equal); scope: device" in one
     assert "\n  rates: p100 " in one
     for words in ("implied weights:", "other means of the ratios:", "harmonic mean rates:"):
         assert (words in one, words in two) == (False, True)
@@ -94,7 +94,7 @@ def test_fp16_is_answered_by_what_it_is_called() -> None:
 
 
 def test_no_interval_is_said_to_be_certain() -> None:
-    assert "\nintervals: 99.9%, of " in fomkit.estimate("p1b3", "v100", interval=0.999).summary()
+    assert "\nintervals: 99.9%, for " in fomkit.estimate("p1b3", "v100", interval=0.999).summary()
 
 
 def test_a_step_of_no_ops_is_refused() -> None:

@@ -224,7 +224,7 @@ def test_a_step_that_waits_for_its_input_gains_nothing_from_timed_ops(root: Path
     assert content["bound"] == "input"
     assert content["device_s"]["high"] < content["step_s"]["low"]
     assert {entry["shrinks"] for entry in content["measurements"]} == {0.0}
-    assert "the step waits for input" in format_evidence(content)
+    assert "the step is bound by input" in format_evidence(content)
 
 
 def test_a_machine_of_which_nothing_is_known_is_refused(root: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_start_up_that_the_target_states_is_told_to_count_twice() -> None:
     found = from_measurements(replace(result, estimates=(target,)), [row(12.0, "run_s")], "m.csv")
     assert found.ways[0].counted_twice == ("start_up",)
     assert found.ways[0].scaled.run_time.run_s == Span.exact(11.0)
-    assert "added once more: start_up" in format_from_measurements(measured_content(found, "m.csv"))
+    assert "added again: start_up" in format_from_measurements(measured_content(found, "m.csv"))
 
 
 @pytest.mark.parametrize(
@@ -349,4 +349,4 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
 
 def test_the_command_needs_a_baseline(root: Path, tmp_path: Path) -> None:
     told = fail("estimate", "resnet50", "--target", "v100", "--from", str(tmp_path / "m.csv"), cwd=root)
-    assert "needs the machine they were taken on. Add, for example, '--baseline p100'." in told
+    assert "need the machine that was measured. Add, for example, '--baseline p100'." in told

@@ -130,7 +130,7 @@ def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.Mon
     assert len(narrow.models) == 1
     (content,) = content_of(found)["ratios"]
     assert (content["precision"], content["error"]) == ("bf16", pytest.approx(ratio.projected / 1.5 - 1))
-    assert "over another way" in format_proof(content_of(found))
+    assert "relative to another way" in format_proof(content_of(found))
 
 
 def test_a_format_that_cannot_be_measured_costs_its_ratio_only(of_one_core: Proof) -> None:
@@ -190,7 +190,7 @@ def test_it_is_told_as_text_and_as_json(proof: Proof, monkeypatch: pytest.Monkey
     content = content_of(proof)
     assert content["regressed"]
     text = format_proof(content)
-    for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "left out: tc1"):
+    for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "excluded: tc1"):
         assert word in text, word
     monkeypatch.setattr("fomkit.validation.here.prove_here", lambda **_settings: proof)
     path = tmp_path / "proof.csv"

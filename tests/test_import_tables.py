@@ -116,7 +116,7 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
         (TIMINGS.replace("time_s", "time_us"), [], "Divide by 1,000,000 and name it 'time_s'"),
         (TIMINGS.replace("1e-5", "0"), [], "x.csv:2: time_s is 0. Expected a finite number above 0"),
         (TIMINGS.replace(",vector", ","), [], "x.csv:2: engine is ''. Expected one of vector, matrix"),
-        (TIMINGS, ["--set", "batch=8"], "say something of a model, not of a machine"),
+        (TIMINGS, ["--set", "batch=8"], "are for a model, not for a machine"),
         (OPS, [], "its dimensions use batch. Give values, for example --set batch=64."),
         (OPS, ["--facts", "facts.yaml"], "schema is 'fomkit/machine/1'. Expected: 'schema: fomkit/model/1'"),
         (OPS, ["--facts", "absent.yaml"], "is not a file. Give a model file without ops"),

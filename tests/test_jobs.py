@@ -353,7 +353,7 @@ def test_a_suites_workbook_says_what_a_job_leaves_out_and_that_no_device_holds_i
     said = {(row[0], row[1]): str(row[12]) for row in rows if row[0] == "LARGE" and row[2] == "given"}
     assert said["LARGE", "old"].startswith("does not fit the memory, ")
     assert "start_up" in said["LARGE", "new"]
-    assert any("nobody can have this rate: LARGE does not fit" in str(row[0]) for row in rows)
+    assert any("this rate is not possible: LARGE does not fit" in str(row[0]) for row in rows)
 
 
 def test_a_suites_workbook_rates_a_job_by_the_terms_of_its_step(own: Path) -> None:
@@ -588,7 +588,7 @@ def test_a_job_has_one_price_wherever_it_is_asked(a100: Machine, small: Path, na
     )
     assert fomkit.cost(model, "a100-sxm", **spread).estimate.step == found.step
     assert "16 devices (2 nodes), microbatch 2" in found.summary()
-    assert "communication that nothing hides" in run("cost", *words)[1]
+    assert "exposed communication" in run("cost", *words)[1]
 
 
 def test_a_model_whose_run_takes_several_devices_is_priced_with_what_they_send(tmp_path: Path) -> None:
@@ -625,8 +625,8 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),
      (["--nodes", "0"], "nodes: 0 is not a number of nodes"),
      (["--nodes", "fill"], "the number of nodes is not stated"),
-     ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
-     (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
+     ([], "--link: are for runs on several devices, and a run of small uses one. Add --nodes"),
+     (["--nodes", "2", "--infer-batch", "1"], "is for inference, which is priced on one device")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_one_message(small: Path, more: list[str], why: str) -> None:
     spread = SPREAD[:2] + SPREAD[4:] if "--node-devices" in more else SPREAD

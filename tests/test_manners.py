@@ -173,18 +173,18 @@ def test_control_c_while_modules_are_imported_ends_without_a_traceback(module: s
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["estimat"], "estimat: is no verb. The nearest names are 'estimate'."),
+        (["estimat"], "estimat: is not a verb. The nearest names are 'estimate'."),
         (["estimate", "--traget", "v100"], "--target"),
         (["estimate", "--target", "v100", "--batch", "x"], "--batch"),
         (["estimate", "--target", "v100", "--precision", "fp3"], "fp32"),
         (["estimate", "--target", "v100", "--interval", "2"], "--interval"),
         (
             ["estimate", "-t", "v100", "--scope"],
-            "--scope: has no value. It takes device, node or system. Write, for example, '--scope device'.",
+            "--scope: has no value. Expected device, node or system. Write, for example, '--scope device'.",
         ),
-        (["estimate", "-t", "v100", "--nodes"], "--nodes: has no value. It takes N|fill."),
+        (["estimate", "-t", "v100", "--nodes"], "--nodes: has no value. Expected N|fill."),
         (["fom"], "SUITE"),
-        (["nope"], "nope: is no verb. 'fomkit -h' lists them."),
+        (["nope"], "nope: is not a verb. 'fomkit -h' lists them."),
         (["estimate", "p1b3", "-t", ""], "--target: is empty. Give a value; 'fomkit estimate -h' has examples."),
         (["fom", ""], "SUITE: is empty."),
         (["estimate", "p1b3", "-t", "v100", "-o", ""], "--output: is empty."),

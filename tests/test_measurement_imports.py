@@ -188,8 +188,8 @@ BROKEN: list[tuple[str, str, Any, str]] = [
     ("benchmarker", "a.json", '{\n"a": 1,\n}', "a.json:3: is not valid JSON"),
     ("benchmarker", "a.json", DEEP, "nested too deeply"),
     ("benchmarker", "a.json", '{"device": 1, "device": 2}', "the key 'device' stands twice"),
-    ("benchmarker", "a.json", '{"time": NaN}', "NaN is no finite number"),
-    ("benchmarker", "a.json", '{"time": 1e999}', "1e999 is no finite number"),
+    ("benchmarker", "a.json", '{"time": NaN}', "NaN is not a finite number"),
+    ("benchmarker", "a.json", '{"time": 1e999}', "1e999 is not a finite number"),
     ("benchmarker", "a.json", '{"time": %s}' % ("9" * 5000), "cannot be taken"),
     ("benchmarker", "a.json", "[]", "JSON without a record"),
     ("benchmarker", "a.json", "[1]", "JSON without a record"),
@@ -266,7 +266,7 @@ def test_the_content_decides_and_one_says_what_is_meant(tmp_path: Path) -> None:
     assert choose_import(path, "measurements", None) == ("benchmarker", "measurements")
     assert "a profile" not in fail("import", str(path), "-o", str(tmp_path / "x.yaml"), cwd=tmp_path)
     told = fail("import", str(path), "-o", str(tmp_path / "x.csv"), "--epochs", "3", cwd=tmp_path)
-    assert "--epochs: says nothing of a record of a run" in told
+    assert "--epochs: is not for a record of a run" in told
     assert not (tmp_path / "x.csv").exists()
     broken = write(tmp_path / "z.json", json.dumps(RECORD)[:-1])
     assert "z.json: is not valid JSON" in fail("import", str(broken), "-o", "x.csv", cwd=tmp_path)

@@ -232,7 +232,7 @@ def test_in_another_precision_the_named_batch_is_of_its_own_weights(model: str, 
 def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke
     told = run(app, ["memory", "gpt2", "--batch", "8", "--set", "seq=512", "--target", "v100"]).output
-    for words in ("peak of backward", "optimizer state", "largest batch that fits", "cuDNN chooses is unknown",
+    for words in ("peak of backward", "optimizer state", "largest batch that fits", "cuDNN's choice is unknown",
                   "the framework's context", "batch 8, seq 512"):  # fmt: skip
         assert words in told, words
     out = tmp_path / "moments.csv"
@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path) -> None:
     bare = run(app, ["memory", "p1b3-lecture", "--target", "titan"]).output
     assert "114.78" in bare
     assert "unknown: activations and the peak" in bare
-    assert "may fit in 6,144.00 MiB; what stands at any batch fits, the peak is unknown" in bare
+    assert "may fit in 6,144.00 MiB; memory independent of the batch fits, the peak is unknown" in bare
     assert "%" not in bare
     room = json.loads(run(app, ["memory", "p1b3-lecture", "--target", "titan", "--json"]).output)["target"]
     assert (room["fits"], room["share"]) == (None, None)
@@ -264,7 +264,7 @@ def test_a_machine_without_a_capacity_and_a_model_without_anything() -> None:
     with pytest.raises(FomkitError, match="states no capacity"):
         memory_content(load_model("alexnet"), Options(), load_machine("x86-lecture"))
     empty = replace(load_model("p1b3-lecture"), parameters_total=None)
-    with pytest.raises(FomkitError, match="says nothing of memory"):
+    with pytest.raises(FomkitError, match="has no data on memory"):
         memory_content(empty, Options())
 
 

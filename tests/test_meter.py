@@ -141,7 +141,7 @@ def test_the_command_says_what_it_misses(log: Path, tmp_path: Path) -> None:
     record = tmp_path / "ops.csv"
     record.write_text("kind,count\ngemm,1\n", encoding="utf-8")
     cut = CliRunner().invoke(app, ["import", str(record), "--start", "5", "-o", out])
-    assert "cuts a meter's log, and this is none" in str(cut.exception)
+    assert "is for a meter's log, and this is none" in str(cut.exception)
 
 
 def test_tables_of_ops_and_timings_are_no_logs(log: Path) -> None:

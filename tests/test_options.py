@@ -63,5 +63,5 @@ def test_a_setting_is_a_name_and_a_whole_number(setting) -> None:
 
 
 def test_a_name_is_set_once() -> None:
-    with pytest.raises(FomkitError, match="seq is set a second time"):
+    with pytest.raises(FomkitError, match="seq is given twice"):
         parse_sizes(["seq=1", "seq=2"])

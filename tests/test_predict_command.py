@@ -280,7 +280,7 @@ def test_wrong_things_in_python_are_messages() -> None:
             fomkit.estimate(wrong, "v100")  # type: ignore[arg-type]
     with pytest.raises(FomkitError, match="has no rows"):
         fomkit.predict(pd.DataFrame({"kind": []}), "v100")
-    with pytest.raises(FomkitError, match="columns must be words"):
+    with pytest.raises(FomkitError, match="column names must be texts"):
         fomkit.predict(pd.DataFrame([[1]]), "v100")
     with pytest.raises(FomkitError, match="the required column 'dtype' is missing"):
         fomkit.predict(pd.DataFrame({"kind": ["gemm"]}), "v100")

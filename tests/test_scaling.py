@@ -478,9 +478,9 @@ def test_nodes_are_whole_and_ranges_double():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--nodes", "0"], "is no range from 1 up"),
-        (["--nodes", "1.5"], "is no whole number"),
-        (["--nodes", "8..2"], "is no range from 1 up"),
+        (["--nodes", "0"], "is not a range from 1 up"),
+        (["--nodes", "1.5"], "is not a whole number"),
+        (["--nodes", "8..2"], "is not a range from 1 up"),
         (["--layout", "tensr=2"], "'tensr' is not part of a layout. The nearest names are 'tensor'"),
         (["--layout", "tensor"], "tensor needs a value"),
         (["--layout", "tensor=two"], "tensor is 'two'"),
@@ -496,14 +496,14 @@ def test_nodes_are_whole_and_ranges_double():
         (["--link", "system, 5 us, 25 GB/s, "], "the direction is ''"),
         (["--link", "system, 5 us, 0 GB/s, each"], "bandwidth is 0 B/s"),
         (["--link", "system, 5 us, 1 GB/s, each, grpc, 0 GB/s"], "serialise is 0 B/s"),
-        (["--nodes", "0.5"], "is no whole number"),
-        (["--nodes", "-2"], "is no whole number"),
-        (["--nodes", "1,0"], "is no range from 1 up"),
+        (["--nodes", "0.5"], "is not a whole number"),
+        (["--nodes", "-2"], "is not a whole number"),
+        (["--nodes", "1,0"], "is not a range from 1 up"),
         (["--nodes", "2"], "states no link of tier 'system'"),
         (["--checkpoint-every", "1 h"], "--checkpoint-every: has no effect without failures. Add --device-mtbf"),
         (["--restart", "60 s"], "--restart: has no effect without failures. Add --device-mtbf"),
         (["--device-mtbf", "50000 h"], "--device-mtbf: needs the time of a checkpoint. Add --checkpoint"),
-        (["--mode", "weak", "--whole-batch", "3"], "--whole-batch: is that of a strong step"),
+        (["--mode", "weak", "--whole-batch", "3"], "--whole-batch: is for strong scaling"),
         (["-o", "curve.pdf"], "Use .json or .csv"),
         (["--once", "scheduler"], "is not a new name with a share"),
         (["--once", "a=60 %", "--once", "b=40 %"], "adds up to 100% of the job"),
@@ -687,7 +687,7 @@ def test_text_names_limits_and_bandwidth():
         "strong scaling",
         "weak scaling",
         "communication",
-        "bandwidth of each device",
+        "bandwidth per device",
         "assumed:",
         "together 33.6%; 4.8% of a job of 10 times the work",
     ):
@@ -709,9 +709,9 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
     code, output = run(*small, "--mode", "weak")
     assert code == 0, output
     for words in (
-        "time of a weak step from, nodes 1:",
-        "a step here is without: input; it is a lower bound",
-        "no trained models a day: gpt-22b does not state train_samples and epochs",
+        "time sources of a weak step, nodes 1:",
+        "excluded from a step: input; it is a lower bound",
+        "no trained models a day: gpt-22b does not say train_samples and epochs",
     ):
         assert words in output
     gloo = "node, 50 us, 2 GB/s, each, gloo"

@@ -115,7 +115,7 @@ def test_the_command_and_python_give_the_file_and_an_unknown_name_is_one_message
     assert {"schema", "models"} <= set(found.table.loc[found.table["required"], "name"])
     assert repr(found).startswith("<fomkit/estimate/1:")
     with pytest.raises(
-        FomkitError, match=r"^estimat: is the name of no schema\. The nearest names are 'estimate'"
+        FomkitError, match=r"^estimat: is not the name of a schema\. The nearest names are 'estimate'"
     ):
         fomkit.schema("estimat")
     for name in (path.stem for path in (ROOT / "docs" / "schema").iterdir()):

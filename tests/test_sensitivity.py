@@ -290,7 +290,7 @@ def test_a_fom_hangs_on_the_estimated_lines_only(of_suite: OfSuite) -> None:
     assert names[PEAK] == pytest.approx(slope * times[0] / sum(times), rel=1e-3)
     kinds = {one["what"] for one in found.to_measure["measurements"]}
     assert {"TWO on p100", "TWO on v100"} <= kinds
-    assert "lines without an estimate on v100, which no rate moves: GIVEN" in found.summary()
+    assert "lines without an estimate on v100, which rates do not affect: GIVEN" in found.summary()
     # A given time is a part of the target's sum as it stands; its stated gains move it as a whole.
     for gain in ("utilisation_gain", "precision_gain"):
         assert names[f"GIVEN.{gain}"] == pytest.approx(times[1] / sum(times), rel=1e-3)
@@ -368,11 +368,11 @@ def test_files(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--target v100", "MODEL: or --suite: give one of them"),
-        ("p1b3 --suite candle --target v100", "give one of them, not both"),
-        ("p1b3 --target v100 --baseline p100", "--baseline: is the machine that a suite's FOM is over"),
-        ("p1b3 --target v100 --layout zero=1", "--layout: is about nodes. Add --nodes."),
-        ("--suite candle --target v100 --nodes 2", "do not go together"),
+        ("--target v100", "MODEL: or --suite is needed"),
+        ("p1b3 --suite candle --target v100", "is needed, not both. Give one of them"),
+        ("p1b3 --target v100 --baseline p100", "--baseline: is the baseline of a suite's FOM"),
+        ("p1b3 --target v100 --layout zero=1", "--layout: is for runs on nodes. Add --nodes."),
+        ("--suite candle --target v100 --nodes 2", "exclude each other"),
         ("--suite candle --target v100 --batch 2", "fixes batch, sizes, precision and scope"),
         ("p1b3 --target v100 -o x.pdf", "x.pdf: has an ending that sensitivity cannot write"),
         ("p1b3 --target nowhere", "nowhere"),
@@ -411,9 +411,9 @@ def test_figures_without_a_run_are_those_of_a_step() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"suite": "lecture", "nodes": 4, "layout": "zero=1"}, "suite: and `nodes`, `layout` do not go together"),
-        ({"model": "p1b3-lecture", "baseline": "titan"}, "baseline: is the machine that a suite's FOM is over"),
-        ({}, "model: or `suite`: give one of them"),
+        ({"suite": "lecture", "nodes": 4, "layout": "zero=1"}, "suite: and `nodes`, `layout` exclude each other"),
+        ({"model": "p1b3-lecture", "baseline": "titan"}, "baseline: is the baseline of a suite's FOM"),
+        ({}, "model: or `suite` is needed"),
     ],
 )
 def test_options_of_something_else_are_refused(options: dict[str, object], message: str) -> None:

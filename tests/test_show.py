@@ -21,7 +21,7 @@ from fomkit.output.models import format_model_view
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile
 from fomkit.verbs.model_view import View, formulas_content, show_model
-from fomkit.verbs.profiling import told
+from fomkit.verbs.profiling import profile_summary
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
@@ -44,7 +44,7 @@ def content(*arguments: str, cwd: Path) -> dict[str, Any]:
 
 def test_the_lectures_cut(root: Path) -> None:
     told = text("p1b3-lecture", "--by", "op", "--top", "95%", cwd=root)
-    assert "4 groups reach 95.01% of the time; asked: 95%" in told
+    assert "4 groups reach 95.01% of the time; requested: 95%" in told
     assert "missing" not in told
     found = content("p1b3-lecture", "--by", "op", "--top", "95%", cwd=root)
     assert [row["group"] for row in found["rows"]] == ["MatMul", "Assign", "Mul", "Add"]
@@ -291,7 +291,7 @@ def test_a_peak_that_power_does_not_let_hold_has_the_rate_that_it_does(root: Pat
     assert held["value"] == pytest.approx(73e9 * 72 * (12 / process_nm) ** 1.5)
     assert held["value"] < held["high"] <= peaks["fp32", "vector"]["flop_per_s"]["value"] == 30.3e12
     assert peaks["bf16", "matrix"]["held_flop_per_s"] is None
-    assert "of it held for long, fp32" in text("l4", cwd=root)
+    assert "peak, sustained, fp32" in text("l4", cwd=root)
     assert all(one["held_flop_per_s"] is None for one in content("v100", cwd=root)["facts"]["peaks"])
 
 
@@ -299,7 +299,7 @@ def test_machine_without_facts(root: Path) -> None:
     told = text("x86-lecture", cwd=root)
     for fact in ("peak", "memory bandwidth", "memory", "launch of a kernel"):
         assert any(line.split("  ")[0] == fact and "unknown" in line for line in told.splitlines()), fact
-    assert "of these, 13 rows stand for the op that they name only" in told
+    assert "of these, 13 rows are for the op that they name only" in told
     families = content("x86-lecture", cwd=root)["coverage"]["families"]
     assert [(one["kind"], one["ops"]) for one in families] == [("gemm", 14)]
 
@@ -372,12 +372,12 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["alexnet", "--measure", "time"], "no op has a time. Name a machine: --target v100."),
         (["alexnet", "--target", "v10"], "The nearest names are 'v100'"),
         (["p1b3-lecture", "--batch", "7"], "fixed at batch 100"),
-        (["p1b3-lecture", "--by", "code"], "has no lines of code. Profile the program anew with 'fomkit profile"),
+        (["p1b3-lecture", "--by", "code"], "has no lines of code. Profile the program again with 'fomkit profile"),
         (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
-        (["alexnet", "--precision", "mixed"], "depends on what a machine has. Add, for example, --target v100"),
-        (["--by", "op"], "its options are for a model, and none is named"),
-        (["gpt2", "--formula", "--by", "op"], "--formula: is a view of its own, without --by. Leave that out."),
-        (["gpt2", "--formula", "-t", "v100"], "--formula: is a view of its own, without --target"),
+        (["alexnet", "--precision", "mixed"], "depends on the machine. Add, for example, --target v100"),
+        (["--by", "op"], "these options need a model"),
+        (["gpt2", "--formula", "--by", "op"], "--formula: cannot be combined with --by. Leave that out."),
+        (["gpt2", "--formula", "-t", "v100"], "--formula: cannot be combined with --target"),
         (["v100", "--formula"], "is a machine, and --formula is for models"),
         (["alexnet", "--formula", "--set", "seq=2"], "'seq' is none of its sizes"),
         (["p1b3-lecture", "--formula", "--batch", "7"], "fixed at batch 100"),
@@ -426,7 +426,7 @@ def test_work_of_a_step_as_formulas_by_hand(tmp_path: Path) -> None:
     assert chosen["rows"][-1]["flop"]["formula"] == f"{256 * 4}*seq + {128 * 4 + 64 * 2 + 20}"
     told = text("small.yaml", "--formula", cwd=tmp_path)
     assert f"  byte = 48*{half} + 128  (176.0 B)" in told
-    assert "missing: 7 executions have no flop and are in no formula" in told
+    assert "missing: 7 executions have no flop and are excluded from the formulas" in told
     text("small.yaml", "--formula", "-o", "out.csv", cwd=tmp_path)
     table = package.show(tmp_path / "small.yaml", formula=True).table
     with (tmp_path / "out.csv").open(encoding="utf-8") as file:
@@ -475,6 +475,6 @@ def test_totals_of_a_profile_that_lacks_ops_are_at_least() -> None:
         text = format_model_view(content)
         total = next(line for line in text.splitlines() if line.startswith("total"))
         assert ("≥" in total) == least
-        assert ("totals are at least what it holds" in text) == least
-        work = next(line for line in told(model).summary().splitlines() if line.startswith("work: "))
+        assert ("totals are lower bounds" in text) == least
+        work = next(line for line in profile_summary(model).summary().splitlines() if line.startswith("work: "))
         assert work.startswith("work: at least ") == least

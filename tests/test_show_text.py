@@ -82,7 +82,7 @@ def test_a_table_of_named_ops_covers_no_shapes() -> None:
     known = load_machine("x86-lecture")
     named = known.timings[known.timings["op"] != ""].reset_index(drop=True)
     told = format_machine_view(show_machine(replace(known, timings=named, timings_key="named"), []))
-    assert "coverage of shape space: none, because no row stands for all ops of its kind and sizes" in told
+    assert "shape coverage: none, because no row is for all ops of its kind and sizes" in told
 
 
 @pytest.mark.parametrize(

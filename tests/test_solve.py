@@ -92,7 +92,7 @@ def test_what_is_reached_needs_no_change() -> None:
     assert found.already
     assert found.reached
     assert found.changes == ()
-    assert "already reached, nothing must change" in found.summary()
+    assert "already reached without a change" in found.summary()
 
 
 def test_the_data_are_what_must_be_faster() -> None:

@@ -261,7 +261,7 @@ def test_a_frozen_rate_tells_by_how_much_todays_is_another_from_a_thousandth_on(
 def test_freezing_takes_nothing_else_and_the_baseline_no_proposal(tmp_path: Path) -> None:
     path, frozen = str(written(tmp_path, P1B3)), str(tmp_path / "f.suite.yaml")
     assert "Leave --strict out" in str(run(path, "--freeze", frozen, "--strict").exception)
-    assert "no suite has" in str(run(path, "--freeze", str(tmp_path / "f.xlsx")).exception)
+    assert "wrong ending for a suite" in str(run(path, "--freeze", str(tmp_path / "f.xlsx")).exception)
     assert "1 rates of p100 frozen" in run(path, "--freeze", frozen).stdout
     assert "baseline and the target" in str(run(frozen, "-t", "p100").exception)
 
@@ -407,7 +407,7 @@ def test_a_suite_from_measured_steps_of_its_baseline_stands_beside_the_projected
     assert {one["line"] for one in found["left_out"]} == {"P3B2", "P3B3"}
     assert found["fom"]["low"] < found["measured_fom"]["value"] < found["fom"]["high"]
     assert found["measured_fom"]["value"] < found["fom"]["value"] < found["projected_fom"]["value"]
-    assert "8 of 9 lines measured on v100 lie in their interval" in format_suite(content)
+    assert "8 of 9 lines measured on v100 are in their interval" in format_suite(content)
 
 
 def test_a_rest_is_never_below_nothing_and_too_long_a_prediction_is_scaled() -> None:
@@ -448,7 +448,7 @@ def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
         ]  # fmt: skip
     assert "the value is a mean of each line's ratio to p100" in texts["harmonic", "two"]
     assert "weighted_harmonic" not in texts["harmonic", "two"]
-    assert "one of each counts alike in this mean of rates" in texts["ratio_of_harmonic_means", "two"]
+    assert "units count the same in this mean of rates" in texts["ratio_of_harmonic_means", "two"]
 
 
 def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:

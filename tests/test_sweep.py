@@ -593,13 +593,13 @@ def test_a_stretch_that_somebody_changed_is_refused(tmp_path, monkeypatch, spoil
 def test_there_is_nothing_to_go_on_with(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["sweep", "p1b3", "-t", "titan", "--vary", "batch=8,16", "--resume"]
-    for more, why in (([], r"--resume: goes on with the points of a file. Name it: -o points\.csv"),
-                      (["-o", "a.csv"], "--resume: finds nothing to go on with beside a.csv")):  # fmt: skip
+    for more, why in (([], r"--resume: continues a file of points. Name it: -o points\.csv"),
+                      (["-o", "a.csv"], "--resume: finds no interrupted sweep beside a.csv")):  # fmt: skip
         with pytest.raises(FomkitError, match=why):
             CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
     Path("a.csv.stretches").mkdir()
     Path("a.csv.stretches", "mine.txt").write_text("mine")
-    with pytest.raises(FomkitError, match="is no folder of a sweep, and is in the way"):
+    with pytest.raises(FomkitError, match="exists and is not the folder of a sweep"):
         CliRunner().invoke(app, [*words[:-1], "-o", "a.csv"], catch_exceptions=False)
     assert Path("a.csv.stretches", "mine.txt").read_text() == "mine"
 

@@ -211,10 +211,10 @@ def test_several_ids_of_one_execution_are_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["gpt2", "--timeline", "out.json"], "--timeline: is of times on a machine. Add, for example, --target"),
-        (["gpt2", "-t", "v100", "--timeline", "out.txt"], "out.txt: has an ending that a timeline cannot have"),
+        (["gpt2", "--timeline", "out.json"], "--timeline: needs times on a machine. Add, for example, --target"),
+        (["gpt2", "-t", "v100", "--timeline", "out.txt"], "out.txt: has the wrong ending for a timeline"),
         (["v100", "--timeline", "out.json"], "is a machine, and --timeline is for models"),
-        (["--timeline", "out.json"], "its options are for a model, and none is named"),
+        (["--timeline", "out.json"], "these options need a model"),
     ],
 )
 def test_mistakes_are_told(
@@ -231,7 +231,7 @@ def test_the_command_writes_it_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     done = CliRunner().invoke(app, ["show", "candle/p1b3", "-t", "v100", "--timeline", str(path)])
     assert done.exit_code == 0
-    assert done.stdout.endswith("out.json, projected, for ui.perfetto.dev\n")
+    assert done.stdout.endswith("out.json, predicted, for ui.perfetto.dev\n")
     assert json.loads(path.read_text(encoding="utf-8"))["otherData"]["target"] == "v100"
 
 

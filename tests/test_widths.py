@@ -15,7 +15,7 @@ from terminal import in_this_process
 from fomkit.cli import choices
 from fomkit.output.screen import Page, Screen, new_table
 from fomkit.profiles.models import load_model
-from fomkit.verbs.profiling import CARRIED, told
+from fomkit.verbs.profiling import MAIN_SHARE, profile_summary
 
 WIDTHS = (80, 100, 140)
 COMMANDS = (
@@ -104,11 +104,11 @@ def _check(texts: Mapping[int, str]) -> None:
 
 @pytest.mark.parametrize("model", ["p1b3", "gpt2", "resnet50", "alexnet"])
 def test_a_profile_ends_with_the_ops_and_the_sizes_that_carry_its_work(model: str) -> None:
-    answer = told(load_model(model))
+    answer = profile_summary(load_model(model))
     _check({width: answer.write(dict(answer.content), Screen(width)) for width in WIDTHS})
-    assert sum(one["share"] for one in answer.content["ops"]) >= CARRIED
+    assert sum(one["share"] for one in answer.content["ops"]) >= MAIN_SHARE
     text = answer.summary().splitlines()
-    heading = next(place for place, line in enumerate(text) if line.startswith("sizes of the products"))
+    heading = next(place for place, line in enumerate(text) if line.startswith("sizes of their products"))
     first = text[heading + 3]
     if model == "p1b3":  # a layer of 29,532 to 1,000: 2 · 100 · 29,532 · 1,000 of 12.21 GFLOP
         assert first.split() == ["gemm", "100", "1,000", "29,532", "1", f"{5.9064 / 12.207:.1%}"]
@@ -123,7 +123,7 @@ def test_columns_go_from_the_right_and_are_named() -> None:
     assert text.splitlines()[0].split() == ["model", "interval", "words", "more"]
     assert "9,876,543.2" in text
     assert "12.34 … 56.78 ms" in text
-    assert "not shown at 60 columns: rate; widen the terminal, or take --json or -o" in " ".join(text.split())
+    assert "not shown at 60 columns: rate; use a wider terminal, --json or -o" in " ".join(text.split())
 
 
 def test_a_pipe_takes_all_of_a_table() -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fomkit.bench.record import base_machine, median_span, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.files.child_process import Program, error_in, run_child, take_request, told_error
+from fomkit.files.child_process import Program, error_content, error_in, read_request, run_child
 from fomkit.frontends.model_file import explain_exception, run_file
 from fomkit.harness.torch.cases import CannotTimeError, Summary, summarise
 from fomkit.plan.step import INPUT
@@ -334,12 +334,12 @@ def read_batches(path: Path, request: Mapping[str, Any]) -> ReadBatches:
 
 def main() -> None:
     """Answer one request."""
-    request, answer = take_request()
+    request, answer = read_request()
     path = Path(request["path"])
     try:
         result: dict[str, object] = {"read": read_batches(path, request)._asdict()}
     except CannotTimeError as reason:
-        result = told_error(FomkitError(request["where"], f"{reason}."))
+        result = error_content(FomkitError(request["where"], f"{reason}."))
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
-        result = told_error(explain_exception(error, request["where"], path))
-    answer.leave(result)
+        result = error_content(explain_exception(error, request["where"], path))
+    answer.write(result)

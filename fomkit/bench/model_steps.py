@@ -22,7 +22,7 @@ from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
 from fomkit.core.units import round_quantity
-from fomkit.files.child_process import MEASURED, MEASURED_KERAS, error_in, run_child, told_error
+from fomkit.files.child_process import MEASURED, MEASURED_KERAS, error_content, error_in, run_child
 from fomkit.frontends.drafting import Request, run_file_request
 from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
@@ -360,7 +360,7 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
         if explained is not error and timer.lacks_memory(error):
             what = f"does not fit into the memory ({explained.what}). Measure a smaller step with --batch."
             explained = FomkitError(explained.where, what)
-        return told_error(explained)
+        return error_content(explained)
 
 
 def run_timing(timer: FrameworkTimer) -> None:

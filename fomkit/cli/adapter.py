@@ -23,7 +23,7 @@ import typer
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.files.csv import READ
-from fomkit.verbs.answer import WATCHED, Answer, Command, Help, command_of, help_of
+from fomkit.verbs.answer import PROGRESS, Answer, Command, Help, command_of, help_of
 
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
@@ -99,7 +99,7 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
 
 
 def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
-    fits = "Exit code 1 where a device's memory does not hold a step (--allow-oversize)."
+    fits = "Exit code 1 where a step does not fit the device's memory (--allow-oversize)."
     description = docs.about.replace("`", "")
     about = (
         f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
@@ -127,7 +127,7 @@ def _endings(command: Command) -> list[str]:
 def _check_file(path: Path | None, verb: str, command: Command, only: str | None) -> None:
     """Raise before the work when -o names a file that the verb cannot write."""
     if only is not None and (path is None or path.suffix != ".xlsx"):
-        raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
+        raise FomkitError(f"--for {only}", "needs a workbook. Add, for example, '-o vendor.xlsx'.")
     if path is None:
         return
     *others, last = _endings(command)
@@ -169,7 +169,7 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
     shown = write_workbook(sheet_model_of(result), path, only)
     if only is None:
         return
-    typer.echo(f"free texts that go along in {path}; read them before you send it:", err=True)
+    typer.echo(f"free texts that {path} contains; read them before you send it:", err=True)
     for sort, texts in free_texts(shown).items():
         more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
         typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
@@ -179,14 +179,14 @@ def _profile_path(
     path: Path | None, command: Command, arguments: Mapping[str, Any], inputs: Sequence[str], force: bool
 ) -> Path | None:
     """Return the profile file that stores the result; raise before the work when it cannot be written."""
-    name = None if command.kept is None else command.kept.name(arguments)
+    name = None if command.stores is None else command.stores.name(arguments)
     path = Path(name) if path is None and name is not None else path
-    if command.kept is None or path is None:
+    if command.stores is None or path is None:
         return None
     from fomkit.verbs.profiles import check_save
 
     _check_no_input(path, inputs)
-    check_save(command.kept.what, path, force=force)
+    check_save(command.stores.what, path, force=force)
     return path
 
 
@@ -205,7 +205,7 @@ def _input_names(
 def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
     """Raise where the output file is also an input, which would be lost."""
     if path is not None and path.resolve() in [Path(one).resolve() for one in inputs]:
-        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
+        raise FomkitError(str(path), "is an input. Name another output with -o.")
 
 
 class _Delivery(NamedTuple):
@@ -236,7 +236,7 @@ def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
     aside = bool(command.prints) and path is None and not delivery.as_json
     if aside:
         print(_file_content(result, answer, command, command.prints), end="")
-    for line in () if command.kept else answer.said:
+    for line in () if command.stores else answer.said:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, delivery.as_json)
@@ -251,17 +251,17 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter(name, Annotated[bool, choices.option(text, flag)], False)
     if command.judges_fit:
         yield _parameter("allow_oversize", choices.Oversize, False)
-    if command.excuse is not None:
-        flag, text = command.excuse
+    if command.override_option is not None:
+        flag, text = command.override_option
         yield _parameter(flag[2:].replace("-", "_"), Annotated[bool, choices.option(text, flag)], False)
     if command.workbook:
         yield _parameter("only", choices.Only, None)
     if not command.plain:
         json = choices.option("Print everything as JSON instead of text.", "--json")
         yield _parameter("as_json", Annotated[bool, json], False)
-    computes = {".xlsx": "a workbook that computes (.xlsx)"} if command.workbook else {}
+    computes = {".xlsx": "a workbook with formulas (.xlsx)"} if command.workbook else {}
     *others, last = (computes.get(ending, ending) for ending in _endings(command))
-    written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well."
+    written = command.stores.text if command.stores else f"Also write {', '.join(others)} or {last}."
     yield _parameter("output", Annotated[Path | None, choices.option(written, "--output", "-o")], None)
     yield _parameter("force", choices.Force, False)
     yield _parameter("quiet", choices.Quiet, False)
@@ -295,21 +295,21 @@ class _Verb(NamedTuple):
         delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         inputs = _input_names(arguments, parameters, command)
         profile_path = _profile_path(output, command, arguments, inputs, force)
-        if command.kept and profile_path is not None and not arguments.get("name", "none"):
-            arguments["name"] = command.kept.called(arguments, profile_path)
-        if command.kept is None:
+        if command.stores and profile_path is not None and not arguments.get("name", "none"):
+            arguments["name"] = command.stores.called(arguments, profile_path)
+        if command.stores is None:
             _check_no_input(output or arguments.get("output"), inputs)
             _check_file(output, self.name, command, delivery.only)
             _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
         result = self._call(arguments, output, inputs, quiet=delivery.quiet)
-        answer = _deliver(result, command, delivery._replace(output=None) if command.kept else delivery)
+        answer = _deliver(result, command, delivery._replace(output=None) if command.stores else delivery)
         if profile_path is not None:
             _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
-        excuse = "" if command.excuse is None else command.excuse[0][2:].replace("-", "_")
-        if command.unanswered(answer.content) and not given.get(excuse):
+        override = "" if command.override_option is None else command.override_option[0][2:].replace("-", "_")
+        if command.is_incomplete(answer.content) and not given.get(override):
             raise typer.Exit(1)
 
     def _call(
@@ -321,7 +321,7 @@ class _Verb(NamedTuple):
         try:
             self.command.before(arguments, output)
             with _progress_shown(self.command.doing, tells, quiet) as tell:
-                return self.function(**arguments, **self.command.alone, **tell)
+                return self.function(**arguments, **self.command.python_only, **tell)
         except ManyFomkitError as error:
             raise ManyFomkitError(_with_flags(one, flags, inputs) for one in error.errors) from error
         except FomkitError as error:
@@ -331,7 +331,7 @@ class _Verb(NamedTuple):
 def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
     """Return the function whose signature is a verb's command line."""
     command, docs = command_of(function), help_of(function)
-    no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    no_options = {"tell", *command.python_only, *(["output"] if command.streams else [])}
     signature = inspect.signature(function).parameters
     parameters = {name: one for name, one in signature.items() if name not in no_options}
     names = _Names(vars(sys.modules[function.__module__]))
@@ -373,11 +373,11 @@ def _progress_shown(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, 
             yield {"tell": tell}
         return
     with choices.progress(doing, quiet=quiet) as advance:
-        before = WATCHED.set(advance)
+        before = PROGRESS.set(advance)
         try:
             yield {}
         finally:
-            WATCHED.reset(before)
+            PROGRESS.reset(before)
 
 
 def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, force: bool, told: bool) -> None:
@@ -386,7 +386,7 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
     files = save(result, path, force=force)
     if told:
         print(f"Written: {', '.join(map(str, files))}")
-    if told and command.kept and (then := command.kept.then(result)):
+    if told and command.stores and (then := command.stores.then(result)):
         print(f"Next: {then.format(file=quote(str(path)))}")
     for line in answer.said:
         print(line, file=sys.stderr)

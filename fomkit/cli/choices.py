@@ -48,7 +48,7 @@ def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
                 "is not a name and a whole number of 1 or more. Write, for example, --set seq=512.",
             )
         if match[1] in sizes:
-            raise FomkitError(f"--set {setting}", f"{match[1]} is set a second time. Set it once.")
+            raise FomkitError(f"--set {setting}", f"{match[1]} is given twice. Give it once.")
         sizes[match[1]] = int(match[2])
     return sizes
 
@@ -99,7 +99,7 @@ def standard_output() -> Screen:
     return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error message on standard error; on a terminal it is wrapped without breaking words."""
     shown = f"fomkit: {message}"
     if sys.stderr.isatty():
@@ -119,10 +119,10 @@ def _progress_line() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def counted(what: str, done: int, total: int | None, seconds: float) -> str:
+def progress_text(what: str, done: int, total: int | None, seconds: float) -> str:
     """Format the progress of work and the time left, where it is known; ``seconds``: since the start.
 
-    >>> counted("estimating", 2, 8, 3.0), counted("tracing", 0, None, 3.0)
+    >>> progress_text("estimating", 2, 8, 3.0), progress_text("tracing", 0, None, 3.0)
     ('estimating, 2 of 8, about 9 s left', 'tracing')
     """
     if not total:
@@ -165,7 +165,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         with _progress_line() as line:
             task = line.add_task(what, total=None)
             while not ended.wait(0.1):
-                line.update(task, description=counted(what, done, total, time.monotonic() - began))
+                line.update(task, description=progress_text(what, done, total, time.monotonic() - began))
 
     # A separate thread, so that the time also advances during one long call of a library.
     shown = threading.Thread(target=show, daemon=True)
@@ -178,11 +178,11 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
 
 
 Oversize = Annotated[bool, option(
-    "End with exit code 0 though the device's memory does not hold a step; it is marked.", "--allow-oversize"
+    "Exit with 0 even if a step does not fit the device's memory; it is marked.", "--allow-oversize"
 )]  # fmt: skip
 Only = Annotated[
     str | None,
-    option("Leave every other machine's name and figures out of the workbook.", "--for", metavar="TARGET"),
+    option("Omit names and figures of all other machines from the workbook.", "--for", metavar="TARGET"),
 ]
 _TARGET = {"autocompletion": complete_machine}
 SHARED: Mapping[str, Any] = {
@@ -190,36 +190,36 @@ SHARED: Mapping[str, Any] = {
     "machines": Annotated[list[str], option("Machine profile by name or path; may be repeated.", "--target", "-t",
                                             **_TARGET)],
     "batch": Annotated[int | None, option("Samples in one step; default: the profile's.", min=1)],
-    "sizes": Annotated[list[str] | None, option("Another size that dimensions use, for example seq=512.", "--set",
+    "sizes": Annotated[list[str] | None, option("Value of a named size of the model, such as seq=512.", "--set",
                                                 metavar="NAME=N")],
     "precision": Annotated[Precision | None, option(
         "Number formats of the step; default: what the framework would do on the machine."
     )],
     "layout": Annotated[list[str] | None, option(
-        "For example tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"
+        "Layout, such as tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"
     )],
     "links": Annotated[list[str] | None, option(
-        "A link, which stands before the profile's of its tier.", "--link",
+        "Link that takes precedence over the profile's link of the same tier.", "--link",
         metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'",
     )],
     "node_devices": Annotated[int | None, option("Devices in a node; default: the profile's.", min=1)],
     "scope": Annotated[Scope | None, option(
-        "What the rates count; default: the narrowest that all machines state."
+        "Scope of the rates: one device, a node or the system; default: the narrowest that all machines state."
     )],
-    "interval": Annotated[float, option("Level of the intervals.", min=0.01, max=0.999)],
-    "allow_uncovered": Annotated[bool, option("Leave work without a time out; times are then lower bounds.",
+    "interval": Annotated[float, option("Probability that an interval contains the truth.", min=0.01, max=0.999)],
+    "allow_uncovered": Annotated[bool, option("Leave out work that has no time; times are then lower bounds.",
                                               "--allow-uncovered")],
-    "to_accuracy": Annotated[Path | None, option("Epochs to a target by batch, as somebody measured them.",
+    "to_accuracy": Annotated[Path | None, option("Table of measured epochs to a target, by batch.",
                                                  "--to-accuracy", metavar="CSV")],
     "price": Annotated[str | None, option(
-        "For example '4.56 USD/h per node, 2018-04-01'; default: that of the machine's profile.",
+        "Price, such as '4.56 USD/h per node, 2018-04-01'; default: the price in the machine's profile.",
         metavar="'RATE per PART, DATE[, SOURCE]'",
     )],
-    "carbon": Annotated[str | None, option("Carbon of the grid's energy: '0.38 kg/kWh, grid operator 2024'.",
+    "carbon": Annotated[str | None, option("Carbon intensity of the grid: '0.38 kg/kWh, grid operator 2024'.",
                                            metavar="'INTENSITY, SOURCE'")],
-    "to_wall": Annotated[str | None, option("Energy at the wall over that of a chip's or node's figures.",
+    "to_wall": Annotated[str | None, option("Ratio of energy at the wall to the energy figures of chip or node.",
                                             "--to-wall", metavar="'FACTOR, SOURCE'")],
-    "pue": Annotated[str | None, option("Energy of the building over that of its machines.",
+    "pue": Annotated[str | None, option("Ratio of the building's energy to that of its machines.",
                                         metavar="'FACTOR, SOURCE'")],
     "output": Annotated[Path, option("The file to write.", "--output", "-o")], "force": Force,
 }  # fmt: skip
@@ -247,8 +247,8 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
     found = list(dict.fromkeys(one.removesuffix(" (fomkit memory)") for one in unfit if one))
     if not found or allowed:
         return
-    complain(
-        f"{'; '.join(found)}. Nobody can have these figures: give a smaller batch or a layout that fits, or pass "
-        "--allow-oversize to take them as they are."
+    print_error(
+        f"{'; '.join(found)}. Such a step cannot run: use a smaller batch or a layout that fits, or pass "
+        "--allow-oversize to accept the figures."
     )
     raise typer.Exit(1)

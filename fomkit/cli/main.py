@@ -23,11 +23,11 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from fomkit.cli.choices import complain
+from fomkit.cli.choices import print_error
 from fomkit.core.errors import FomkitError, nearest_names
 
 
-class Listed(NamedTuple):
+class VerbEntry(NamedTuple):
     """A verb of ``verbs.txt``.
 
     `group`: heading in the help.
@@ -42,20 +42,20 @@ class Listed(NamedTuple):
     examples: tuple[str, ...]
 
 
-def _read_verbs() -> Iterator[tuple[str, Listed]]:
+def _read_verbs() -> Iterator[tuple[str, VerbEntry]]:
     """Read the verbs in the order of the help: a paragraph is a verb, or a heading if it is a single line."""
     group = ""
     for paragraph in Path(__file__).with_name("verbs.txt").read_text(encoding="utf-8").split("\n\n"):
         head, *lines = (line.strip() for line in paragraph.strip().splitlines())
         if lines:
             name, where = head.split()
-            yield name, Listed(group, where, lines[0], tuple(lines[1:]))
+            yield name, VerbEntry(group, where, lines[0], tuple(lines[1:]))
         else:
             group = head
 
 
-LISTED = dict(_read_verbs())
-VERBS: Mapping[str, str] = {name: one.where for name, one in LISTED.items()}
+VERB_ENTRIES = dict(_read_verbs())
+VERBS: Mapping[str, str] = {name: one.where for name, one in VERB_ENTRIES.items()}
 """Module of each verb's function, which is loaded on use."""
 
 
@@ -99,10 +99,10 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
         return FomkitError(_name(option), f"is {shown!r}. {hint}")
     if _python_type(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
-    return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' says what it takes.")
+    return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' describes the option.")
 
 
-def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+def checked_value(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
     """Return text, defaults and missing values unchecked; other values go to the parser, which loads pydantic."""
     kind = _python_type(option)
     words = value if kind == list[str] and value else (None,)
@@ -130,18 +130,18 @@ def _without_value(verb: Any, name: str) -> str:
     words = _literals(option) or value.strip("<>").split("|")
     if all(word.isidentifier() and word.islower() for word in words):
         listed = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        return f"has no value. It takes {listed}. Write, for example, '{name} {words[0]}'."
+        return f"has no value. Expected {listed}. Write, for example, '{name} {words[0]}'."
     if not value:
-        hint = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
+        hint = f"'fomkit {getattr(verb, 'name', '')} -h' describes it."
         return f"has no value. Write it after the option; {hint}"
-    return f"has no value. It takes {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
+    return f"has no value. Expected {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
 
 
 _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
 
 
 @contextmanager
-def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
+def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
     """Rewrite the parser's errors about a verb's arguments as FomkitError."""
     try:
         yield
@@ -160,19 +160,19 @@ def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
             raise FomkitError(where, f"has no option {option}. {nearest_names(str(option), known)}") from None
         text = str(error.format_message()).rstrip(".")
         if many := _EXTRA.match(text):
-            text = f"{many[1]!r} is more than it takes"
-        raise FomkitError(where, f"{text}. 'fomkit {name} -h' says what it takes.") from None
+            text = f"{many[1]!r} is an unexpected argument"
+        raise FomkitError(where, f"{text}. 'fomkit {name} -h' lists the options.") from None
 
 
-class Taking:
-    """A command whose option values go through `taken` and whose parser errors are rewritten by `slips_told`."""
+class CheckedCommand:
+    """A command that parses with `checked_value`, and whose parser errors `parser_errors_rewritten` rewrites."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, including those that the parser adds."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             if "process_value" not in vars(one):
-                one.process_value = partial(taken, one, one.process_value)
+                one.process_value = partial(checked_value, one, one.process_value)
         return found
 
     def make_parser(self, ctx: Any) -> Any:
@@ -197,7 +197,7 @@ class Taking:
             for one in found[2]:  # in the order of the command line
                 takes_one = one.param_type_name == "option" and not one.multiple and not one.is_flag
                 if takes_one and id(one) in seen:
-                    raise FomkitError(_name(one), "is given twice, and takes one value. Give it once.")
+                    raise FomkitError(_name(one), "is given twice. Give it once.")
                 seen.add(id(one))
             return found
 
@@ -206,12 +206,12 @@ class Taking:
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line."""
-        with slips_told(self, ctx):
+        with parser_errors_rewritten(self, ctx):
             found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
             return found
 
 
-class Verb(Taking, TyperCommand):
+class Verb(CheckedCommand, TyperCommand):
     """One verb."""
 
 
@@ -228,11 +228,11 @@ def verb_command(name: str) -> Any:
     from fomkit.cli.adapter import command_line  # listing the verbs does not need it
 
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name, cls=Verb)(command_line(name, verb_function(name), LISTED[name].examples))
+    alone.command(name, cls=Verb)(command_line(name, verb_function(name), VERB_ENTRIES[name].examples))
     return typer.main.get_command(alone)
 
 
-class Verbs(Taking, TyperGroup):
+class Verbs(CheckedCommand, TyperGroup):
     """The verbs of the command line; each command is made on use."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - required by the base class
@@ -241,7 +241,7 @@ class Verbs(Taking, TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - required by the base class
         """Write each verb's line by group, without loading any verb."""
-        for title, verbs in groupby(LISTED.items(), lambda verb: verb[1].group):
+        for title, verbs in groupby(VERB_ENTRIES.items(), lambda verb: verb[1].group):
             with formatter.section(title):
                 formatter.write_dl([(name, one.says) for name, one in verbs])
 
@@ -256,7 +256,7 @@ class Verbs(Taking, TyperGroup):
         if args and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, cutoff=0.6)
             hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."
-            raise FomkitError(args[0], f"is no verb. {hint}")
+            raise FomkitError(args[0], f"is not a verb. {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -317,7 +317,7 @@ def main() -> None:
     except FomkitError as error:
         if _debug:
             raise
-        complain(str(error))
+        print_error(str(error))
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
@@ -326,5 +326,5 @@ def main() -> None:
         if _debug:
             raise
         where = error.filename or "the output"
-        complain(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
+        print_error(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
         os._exit(2)  # a normal exit would write the buffered text, fail again and print a traceback

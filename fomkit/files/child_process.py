@@ -1,8 +1,7 @@
 """Run a user's code in a child process under a time limit and a memory limit, and read its result.
 
-The parent calls `run_child`. The child calls `take_request`, which returns the request and an `Answer`, the file
-for the result. The memory limit applies to the resident memory of the process and its descendants, as Linux
-reports it.
+The parent calls `run_child`. The child calls `read_request`, which returns the request and the `ResultFile`. The
+memory limit applies to the resident memory of the process and its descendants, as Linux reports it.
 """
 
 from __future__ import annotations
@@ -159,9 +158,9 @@ _ON_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 _ON_TORCH = {"TORCHDYNAMO_DISABLE": "1", "KERAS_BACKEND": "torch"}
 MODEL_FILE = Program(
     "fomkit.frontends.torch.profile",
-    slow="Only the model, its inputs and its loss belong in the file; or raise --time-limit.",
-    large="Tensors made by torch take none here; do not load data or weights in the file.",
-    gone="Take that out of the file.",
+    slow="Keep only the model, its inputs and its loss in the file, or raise --time-limit.",
+    large="Tensors made by torch need no memory here; do not load data or weights in the file.",
+    gone="Remove that from the file.",
 )
 SCRIPT = Program(
     "fomkit.frontends.script.torch_draft",
@@ -179,15 +178,15 @@ KERAS_SCRIPT = replace(
 KERAS_FILE = Program(
     "fomkit.frontends.keras.profile",
     slow=MODEL_FILE.slow,
-    large="Weights that Keras makes take none here; do not load data or weights in the file.",
+    large="Weights made by Keras need no memory here; do not load data or weights in the file.",
     gone=MODEL_FILE.gone,
     # The graph of a step is the same on every device; what a device compiles into one op shows no single ops.
     environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR},
 )
 ONNX_FILE = Program(
     "fomkit.frontends.onnx.profile",
-    slow="It is a very large graph; raise --time-limit of 'fomkit profile' if you trust it.",
-    large="Its weights are not needed: export it with its weights in files beside it.",
+    slow="The graph is very large; raise --time-limit of 'fomkit profile' if you trust it.",
+    large="The weights are not needed: export the model with its weights in separate files.",
     gone="It is damaged, or shows a fault of the onnx package. Check it with onnx.checker.",
 )
 MEASURED = Program(
@@ -198,7 +197,7 @@ MEASURED = Program(
 )
 KERAS_TORCH_FILE = replace(
     KERAS_FILE,
-    large="Weights are made for real: do not load data in the file, or raise --memory-limit.",
+    large="Weights are allocated here: do not load data in the file, or raise --memory-limit.",
     environment={**_ON_TORCH, **_NO_ACCELERATOR},
 )
 KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCELERATOR})
@@ -311,20 +310,20 @@ def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ResultFile:
     """Where the result is written, and the parent's nonce, which the user's code never sees."""
 
     path: Path
     nonce: str
 
-    def leave(self, result: Mapping[str, Any]) -> None:
+    def write(self, result: Mapping[str, Any]) -> None:
         """Write the result, whole or not at all."""
         unfinished = self.path.with_suffix(".part")
         unfinished.write_text(json.dumps({"nonce": self.nonce, **result}), encoding="utf-8")
         unfinished.replace(self.path)
 
 
-def told_error(error: FomkitError) -> dict[str, object]:
+def error_content(error: FomkitError) -> dict[str, object]:
     """Convert an error to plain values for the result file; `error_in` reverses it."""
     errors = error.errors if isinstance(error, ManyFomkitError) else (error,)
     return {"errors": [[one.where, one.what] for one in errors]}
@@ -336,7 +335,7 @@ def error_in(result: Mapping[str, Any]) -> FomkitError:
     return errors[0] if len(errors) == 1 else ManyFomkitError(errors)
 
 
-def take_request() -> tuple[dict[str, Any], Answer]:
+def read_request() -> tuple[dict[str, Any], ResultFile]:
     """Read a request from standard input; standard output and error are left to the user's code."""
     request = json.loads(sys.stdin.readline())
-    return request, Answer(Path(request.pop("result")), request.pop("nonce"))
+    return request, ResultFile(Path(request.pop("result")), request.pop("nonce"))

@@ -38,7 +38,7 @@ def _check_mode(path: Path, mode: int) -> None:
     kind = _KINDS.get(stat.S_IFMT(mode))
     if kind is not None:
         raise FomkitError(
-            str(path), f"is {kind}, which may never end. Write what it gives to a file, and name that."
+            str(path), f"is {kind}, which may never end. Write its output to a file, and name that file."
         )
 
 
@@ -94,7 +94,7 @@ def check_beside(path: Path, owner: Path) -> None:
     folders = {owner.parent.resolve(), owner.resolve().parent}
     if not any(path.resolve().is_relative_to(folder) for folder in folders):
         raise FomkitError(
-            str(path), f"is a link out of the folder of {owner.name}, which names it. Copy the table there."
+            str(path), f"is a link to a file outside the folder of {owner.name}. Copy the table into that folder."
         )
 
 
@@ -129,7 +129,7 @@ class Unpacking:
             raise FomkitError(
                 str(self._path),
                 f"unpacks to over {self._given / packed:,.0f} times its size. Up to {MAX_RATIO} times was "
-                "expected. Give the file as it was before it was packed.",
+                "expected. Give the file unpacked.",
             )
         return content
 
@@ -203,7 +203,7 @@ def _decoded(path: Path, content: bytes) -> str:
         raise FomkitError(f"{path}:{line}", "is not a CSV table in UTF-8. Save it as CSV in UTF-8.") from error
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FomkitError(f"{path}:{line}", "is not a CSV table: it holds a zero byte. Save it as CSV in UTF-8.")
+        raise FomkitError(f"{path}:{line}", "is not a CSV table: it has a zero byte. Save it as CSV in UTF-8.")
     return text
 
 
@@ -245,7 +245,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if len(row) != columns:
                 raise FomkitError(
                     f"{path}:{start}",
-                    f"has {len(row):,} cells where the header has {columns:,}. Quote cells that hold a comma.",
+                    f"has {len(row):,} cells where the header has {columns:,}. Quote cells that contain a comma.",
                 )
             cells += columns
             if cells > MAX_CELLS:
@@ -258,7 +258,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _EXPRESSION = re.compile(r"(?=.*([A-Za-z_]|\d\s*[-+*/]))[0-9A-Za-z_+\-*/() ]{1,200}")
 _NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "none", "null")
-LIVE = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """First characters that make a spreadsheet program read a typed text as a formula."""
 _HIDDEN = re.compile(r"'*[=+\-@\t\r]")
 SHOWN = 60
@@ -295,31 +295,31 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
     expected = "a number or an expression in named sizes" if expressions else "a number"
     hint = "Leave the cell empty where the value is unknown."
     if re.fullmatch(r"\s*[+-]?\d[\d.,'\s]*", text, re.ASCII):
-        hint = "Write a decimal point and nothing between the thousands, for example 1234.5."
+        hint = "Write a decimal point and no thousands separator, for example 1234.5."
     raise FomkitError(where, f"{column} is {shown(text)}. Expected {expected}. {hint}")
 
 
-def disarm(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` removes it.
+def escape_cell(text: str) -> str:
+    """Put an apostrophe before text that a spreadsheet program would run; `unescape` removes it.
 
-    >>> disarm("=1+1"), disarm("'=1"), disarm("addmm")
+    >>> escape_cell("=1+1"), escape_cell("'=1"), escape_cell("addmm")
     ("'=1+1", "''=1", 'addmm')
     """
     return f"'{text}" if _HIDDEN.match(text) else text
 
 
-def rearm(text: str) -> str:
-    """Undo `disarm`."""
+def unescape(text: str) -> str:
+    """Undo `escape_cell`."""
     return text[1:] if text[:1] == "'" and _HIDDEN.match(text) else text
 
 
-def disarm_stranger(text: str) -> str:
+def escape_foreign(text: str) -> str:
     """Disarm a cell from a foreign table: numbers and text that is already harmless stay unchanged.
 
-    >>> disarm_stranger("-5.2"), disarm_stranger("-x"), disarm_stranger("'-x")
+    >>> escape_foreign("-5.2"), escape_foreign("-x"), escape_foreign("'-x")
     ('-5.2', "'-x", "'-x")
     """
-    return f"'{text}" if text[:1] in LIVE and not is_number(text) else text
+    return f"'{text}" if text[:1] in FORMULA_STARTS and not is_number(text) else text
 
 
 def format_number(value: float) -> str:

@@ -26,14 +26,14 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _RefusedError(f"the key {key[:80]!r} stands twice")
+            raise _RefusedError(f"the key {key[:80]!r} is given twice")
         found[key] = value
     return found
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise _RefusedError(f"{text[:40]} is no finite number")
+        raise _RefusedError(f"{text[:40]} is not a finite number")
     return value
 
 
@@ -47,18 +47,18 @@ def parse_json(text: str, where: str) -> Any:
     except RecursionError as error:
         raise FomkitError(where, "is nested too deeply. Records of measurements are a few levels deep.") from error
     except ValueError as error:
-        raise FomkitError(where, f"is JSON that cannot be taken: {error}. Correct it.") from error
+        raise FomkitError(where, f"is JSON that cannot be read: {error}. Correct it.") from error
 
 
 def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
     """Read a UTF-8 text file, unpacked if it is gzip."""
     content = read_bytes(path)
     if len(content) > most_byte:
-        raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. That is no record of a measurement.")
+        raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. A record of a measurement is smaller.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FomkitError(str(path), "is not text in UTF-8. Save it so.") from error
+        raise FomkitError(str(path), "is not text in UTF-8. Save it as UTF-8.") from error
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
@@ -95,9 +95,9 @@ def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = Fals
         raise FomkitError(where, f"{key} is {str(value)[:40]!r}. A text was expected.")
     found = " ".join((value or "").split())
     if not found.isprintable() or len(found) > MAX_TEXT:
-        raise FomkitError(where, f"{key} is no text of up to {MAX_TEXT:,} letters that can be shown. Correct it.")
+        raise FomkitError(where, f"{key} must be a printable text of up to {MAX_TEXT:,} letters. Correct it.")
     if needed and not found:
-        raise FomkitError(where, f"{key} is missing. The record must say it.")
+        raise FomkitError(where, f"{key} is missing. The record must state it.")
     return found
 
 

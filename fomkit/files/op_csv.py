@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.csv import disarm, disarm_stranger, format_number, parse_number, read_rows, rearm, shown
+from fomkit.files.csv import escape_cell, escape_foreign, format_number, parse_number, read_rows, shown, unescape
 from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _check_header(
         if not name:
             raise FomkitError(where, f"column {place} has no name. Name it, or delete it.")
         if name in met:
-            raise FomkitError(where, f"the column {shown(name)} stands twice in the header. Keep one of them.")
+            raise FomkitError(where, f"the column {shown(name)} is given twice in the header. Keep one.")
         met.add(name)
         if name in known or (keep is not None and name in keep):
             continue
@@ -54,7 +54,7 @@ def _check_header(
         if not advice and (keep is None or (meant and meant[0] not in header)):
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
         if advice:
-            own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
+            own = "Rename or delete it." if keep is None else f"Or keep it as your own with --keep '{name}'."
             wrong = f"the column {shown(name)} is not a column of a table of {TITLES[table]}"
             raise FomkitError(where, f"{wrong}. {advice} {own}")
 
@@ -70,7 +70,7 @@ def _number_cells(
     known: dict[str, float | str] = {}
     for text in dict.fromkeys(column):
         try:
-            known[text] = parse_number(rearm(text), "", name, expressions=expressions)
+            known[text] = parse_number(unescape(text), "", name, expressions=expressions)
         except FomkitError as error:
             raise FomkitError(f"{path}:{lines[column.index(text)]}", error.what) from None
     return [known[text] for text in column]
@@ -112,7 +112,7 @@ def read_numbered_table(
         if name in numbers:
             values = _number_cells(path, lines, name, column, expressions=name in symbolic)
         elif name in known:
-            values = [*map(rearm, column)]
+            values = [*map(unescape, column)]
         columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
     return pd.DataFrame(columns)
 
@@ -130,7 +130,7 @@ def _quoted(cell: str) -> str:
 
 
 def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Write cells (text already disarmed) as CSV.
+    r"""Write cells (text already escaped) as CSV.
 
     The csv module does not quote a lone carriage return, which readers take for the end of a row.
 
@@ -142,7 +142,9 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell_text(one: object) -> str:
-    return disarm(one) if isinstance(one, str) else format_number(one if type(one) is float else float(str(one)))
+    if isinstance(one, str):
+        return escape_cell(one)
+    return format_number(one if type(one) is float else float(str(one)))
 
 
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
@@ -162,11 +164,11 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
     """
 
     def foreign(value: object) -> str:
-        return format_number(value) if isinstance(value, float) else disarm_stranger(str(value))
+        return format_number(value) if isinstance(value, float) else escape_foreign(str(value))
 
     known = set(column_names(table))
     writers = [_cell_text if name in known else foreign for name in data.columns]
-    header = [disarm_stranger(str(name)) for name in data.columns]
+    header = [escape_foreign(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
 

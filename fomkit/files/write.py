@@ -23,7 +23,7 @@ def _temporary(path: Path) -> tuple[int, Path]:
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Choose another name.")
     if path.resolve() in (READ.get() or ()):
-        raise FomkitError(str(path), "was read for this answer, and would be lost. Name another file to write.")
+        raise FomkitError(str(path), "is an input, and would be overwritten. Name another output.")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -130,9 +130,9 @@ def check_absent(paths: list[Path], force: bool) -> None:
         if path.is_dir():
             raise FomkitError(str(path), "is a folder. Choose another name.")
         if not path.parent.is_dir():
-            raise FomkitError(str(path), f"cannot be written: there is no folder {path.parent}. Make it first.")
+            raise FomkitError(str(path), f"cannot be written: there is no folder {path.parent}. Create it first.")
         if not os.access(path.parent, os.W_OK):
-            raise FomkitError(str(path), f"the folder {path.parent} may not be written to. Choose another folder.")
+            raise FomkitError(str(path), f"the folder {path.parent} is read-only. Choose another folder.")
     present = [str(path) for path in paths if path.exists()]
     if present and not force:
         exist, it = "exist already" if len(present) > 1 else "exists already", "them" if len(present) > 1 else "it"

@@ -99,7 +99,7 @@ def looks_like_workbook(path: Path) -> bool:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def damage_reported(path: Path) -> Iterator[None]:
     """Convert errors of a damaged file to one message, and silence openpyxl's warnings about unused features."""
     try:
         with warnings.catch_warnings():
@@ -108,14 +108,14 @@ def told(path: Path) -> Iterator[None]:
     except _DAMAGE as error:
         reason = str(error).partition("\n")[0][:_REASON_LENGTH].rstrip(".")
         raise FomkitError(
-            str(path), f"is damaged or no workbook ({reason}). Save it again as .xlsx in a spreadsheet program."
+            str(path), f"is damaged or not a workbook ({reason}). Save it again as .xlsx in a spreadsheet program."
         ) from error
 
 
 def _read_file(path: Path) -> bytes:
     if not looks_like_workbook(path):
         raise FomkitError(
-            str(path), "is no .xlsx workbook: a workbook is a zip archive. Save it as .xlsx without a password."
+            str(path), "is not an .xlsx workbook (a zip archive). Save it as .xlsx without a password."
         )
     size = path.stat().st_size
     if size > MAX_BYTE:
@@ -142,7 +142,7 @@ def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> Non
         raise FomkitError(str(path), "is encrypted. Save it without a password.")
     # Other compression methods cannot be unpacked piecewise, and no workbook uses them.
     if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
-        raise FomkitError(str(path), "is packed in a way that workbooks are not. Save it again as .xlsx.")
+        raise FomkitError(str(path), "has an unknown compression. Save it again as .xlsx.")
 
 
 def _check_part(path: Path, name: str, data: bytes) -> None:
@@ -157,9 +157,7 @@ def _check_part(path: Path, name: str, data: bytes) -> None:
             f"has {stated!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
         )
     if any(mark in data for mark in _DOCTYPES):
-        raise FomkitError(
-            str(path), f"declares a document type in {name}, which no workbook does. Save it again without."
-        )
+        raise FomkitError(str(path), f"declares a document type in {name}, which is not allowed. Save it without.")
 
 
 def _unpacked(path: Path, content: bytes) -> bytes:
@@ -332,7 +330,7 @@ def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
 
 def read_workbook(path: Path) -> tuple[Sheet, ...]:
     """Read every sheet of a workbook as plain values, in the workbook's order."""
-    with told(path):
+    with damage_reported(path):
         content = unpacked_file(path)
         values, formulas = _sheet_values(path, content), _formulas(path, content)
     sheets = []
@@ -349,7 +347,7 @@ def _check_plain(path: Path, content: bytes) -> None:
     if found is not None:
         raise FomkitError(
             str(path),
-            f"holds macros, links or data from elsewhere ({found}). Save it as a plain .xlsx without them.",
+            f"contains macros, links or external data ({found}). Save it as a plain .xlsx without them.",
         )
 
 
@@ -395,5 +393,5 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
-    with told(path):
+    with damage_reported(path):
         return _contents(path, unpacked_file(path))

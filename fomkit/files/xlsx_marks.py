@@ -13,13 +13,13 @@ from xml.etree.ElementTree import Element, fromstring, iterparse
 
 from openpyxl.utils.exceptions import InvalidFileException
 
-from fomkit.files.xlsx import MAX_COLUMNS, local, palette_of, told, unpacked_file
+from fomkit.files.xlsx import MAX_COLUMNS, damage_reported, local, palette_of, unpacked_file
 
 _INVISIBLE = 0.5
 """Row heights [points] and column widths [characters] below which cells are invisible."""
 _SHAPES = ("sp", "pic", "cxnSp")
 _PARTS = ("val", "cat", "xVal", "yVal", "bubbleSize", "plus", "minus")
-_TYPED = "figures that stand in the chart itself"
+_TYPED = "figures stored in the chart itself"
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _marks(content: bytes) -> Marks:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         book = next((there for _, kind, there in _relations(archive, "") if kind == "officeDocument"), "")
         if not book:
-            raise InvalidFileException("it does not say which of its parts is the workbook")
+            raise InvalidFileException("it does not name the part that is the workbook")
         root = _tree(archive.read(book))
         relations = list(_relations(archive, book))
         parts = {key: there for key, _, there in relations}
@@ -203,5 +203,5 @@ def _marks(content: bytes) -> Marks:
 
 def read_marks(path: Path) -> Marks:
     """Read what a workbook has besides cell values."""
-    with told(path):
+    with damage_reported(path):
         return _marks(unpacked_file(path))

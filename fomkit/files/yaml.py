@@ -28,10 +28,10 @@ _ODD_NUMBER = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 _HINTS: Mapping[str, str] = {
-    "but found another document": "It holds a second document. Keep one, without lines of '---'.",
-    "found character '\\t'": "A tab stands where only spaces may. Indent with spaces.",
+    "but found another document": "It contains a second document. Keep one, without lines of '---'.",
+    "found character '\\t'": "A tab is used for indentation. Indent with spaces.",
     "that cannot start any token": "Put text that begins with such a character in quotes.",
-    "mapping values are not allowed": "Put text that holds a colon and a space in quotes.",
+    "mapping values are not allowed": "Put text with a colon and a space in quotes.",
     "unexpected end of stream": "A quote or bracket is not closed.",
     "expected '<document start>'": "The indentation of this line does not fit the lines above.",
     "expected <block end>": "The indentation of this line, or a bracket before it, does not fit.",
@@ -64,7 +64,7 @@ class Document:
 def check_shown(text: str, where: str) -> None:
     """Raise when text has control characters or lone surrogates, which would reach terminals and other files."""
     if _CONTROL.search(text):
-        raise FomkitError(where, f"{text[:60]!r} holds a character that cannot be shown. Write plain text.")
+        raise FomkitError(where, f"{text[:60]!r} contains an unprintable character. Write plain text.")
 
 
 def is_plain_text(text: str) -> bool:
@@ -125,9 +125,7 @@ def _build(node: yaml.Node, path: Path, keys: Keys, lines: dict[Keys, int]) -> o
         key = str(key_node.value)
         check_shown(key, f"{path}:{line}")
         if key in mapping:
-            raise FomkitError(
-                f"{path}:{line}", f"the key {key[:60]!r} stands here a second time. Keep one of them."
-            )
+            raise FomkitError(f"{path}:{line}", f"the key {key[:60]!r} is given twice. Keep one.")
         lines[(*keys, key)] = line
         mapping[key] = _build(value_node, path, (*keys, key), lines)
     return mapping
@@ -165,9 +163,9 @@ def load_document(path: Path) -> Document:
         hint = next((hint for part, hint in _HINTS.items() if part in reason), otherwise)
         raise FomkitError(f"{path}{line}", f"is not valid YAML: {reason}. {hint}") from error
     except yaml.YAMLError as error:
-        raise FomkitError(str(path), "is not YAML text; it holds control characters.") from error
+        raise FomkitError(str(path), "is not YAML text; it contains control characters.") from error
     if not isinstance(node, yaml.MappingNode):
-        raise FomkitError(str(path), "holds no mapping. A profile begins with 'schema: fomkit/…'.")
+        raise FomkitError(str(path), "contains no mapping. A profile begins with 'schema: fomkit/…'.")
     lines: dict[Keys, int] = {}
     content = _build(node, path, (), lines)
     return Document(path, content if isinstance(content, dict) else {}, lines)

@@ -17,7 +17,7 @@ from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, Workload
-from fomkit.files.child_process import take_request, told_error
+from fomkit.files.child_process import error_content, read_request
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines, explain_exception
@@ -295,7 +295,7 @@ def run_file_request(
     `profile`: called with the path, the request, and the message's further entries by name; returns the answer:
     the draft and whatever else was requested. `is_final`: whether an error stays whatever way tensors are made.
     """
-    message, answer = take_request()
+    message, answer = read_request()
     path = Path(message.pop("path"))
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
@@ -303,6 +303,6 @@ def run_file_request(
     try:
         result = profile(path, request, **message)
     except BaseException as error:  # the file may raise anything, even SystemExit; the parent process reports it
-        result = {**told_error(explain_exception(error, request.where, path)), "final": is_final(error)}
-    answer.leave(result)
+        result = {**error_content(explain_exception(error, request.where, path)), "final": is_final(error)}
+    answer.write(result)
     os._exit(0)

@@ -21,14 +21,14 @@ _INDENT = 11
 
 _VERDICTS = {
     "well": "Well.", "partly": "Partly.", "poorly": "Poorly.",
-    "unknown": "Unknown: the machine states no peak for this arithmetic.",
+    "unknown": "Unknown: the machine states no peak rate for this arithmetic.",
 }  # fmt: skip
 _WAITS = {
     "compute": "on arithmetic", "memory": "on moving data", "launch": "on starting kernels",
     "network": "on the network", "input": "on input", "measured": "in ops whose bound is unknown",
     "waiting": "with the device idle",
 }  # fmt: skip
-_SURETIES = {"sure": "almost surely a saving", "likely": "probably a saving", "unsure": "may save nothing"}
+_SURETIES = {"sure": "almost certainly a saving", "likely": "probably a saving", "unsure": "may save nothing"}
 _ROLES = {
     "state": "optimizer state", "activation": "activations", "parameter": "parameters", "gradient": "gradients",
     "buffer": "buffers", "temporary": "temporary tensors",
@@ -76,7 +76,7 @@ def _of_the_peak(use: advise.Use, fraction: Ends, step: Ends, named: str) -> str
     at_peak, now, share = _in_s(use["at_peak_s"] or 0.0), _in_s(step["value"]), _percents(fraction)
     if use["above_peak"] is None:
         used = f"it uses {share} of the peak ({named})"
-        return f"At the stated peak its products would take {at_peak} of the {now}: {used}."
+        return f"At the stated peak rate its products would take {at_peak} of the {now}: {used}."
     return (
         f"Counted as direct convolutions and products, its flop rate is {share} of the stated peak ({named}), at "
         f"which they would take {at_peak}, more than the step's {now}: {use['above_peak']}."
@@ -89,7 +89,7 @@ def _use(content: advise.AdviceContent) -> Iterator[str]:
     slower = fastest is not None and (fastest["dtype"], fastest["engine"]) not in {
         (engine["dtype"], engine["engine"]) for engine in engines
     }
-    yield "Well, in the formats it runs in." if slower and use["verdict"] == "well" else _VERDICTS[use["verdict"]]
+    yield "Well, for its number formats." if slower and use["verdict"] == "well" else _VERDICTS[use["verdict"]]
     if use["peak_fraction"] is not None:
         named = " and ".join(
             f"{engine['dtype']} on the {engine['engine']} engine, {_engine_rate(engine)}" for engine in engines[:2]
@@ -112,7 +112,7 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
     total = memory["peak_byte"]
     roles = [f"{_ROLES.get(role, role)} {_mebibyte(byte)}" for role, byte in memory["roles"].items()]
     if total is None:
-        yield f"Only what stands at any batch is known: {', '.join(roles)}. Layers are not."
+        yield f"Only memory independent of the batch is known: {', '.join(roles)}. The layers are unknown."
         return
     share_text = "" if room is None else f", {_percent(total / room)}% of the device"
     role, byte = next(iter(memory["roles"].items()))
@@ -122,31 +122,31 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
         + (f" in {structure['modules']} layers)" if structure["modules"] > 1 else ")")
         for structure in memory["structures"]
     ]
-    yield f"Most stands in {', '.join(named)}."
+    yield f"The largest parts are {', '.join(named)}."
     if memory["formats"] == "of the trace, which are wider":
-        yield "This is in the formats of the trace, which are wider than those asked for."
+        yield "This is for the number formats of the trace, which are wider than the selected ones."
 
 
 def _bound(least: advise.Least) -> str:
     saved, unbounded = 1 - least["share_of_device"], least["share_without_bound"]
     if not unbounded:
         return (
-            f"Changes that keep ops, sizes, formats and algorithms as they are cannot save more than {saved:.0%} "
-            f"of the device's time: at the machine's stated rates it is {_in_s(least['device_s'])}."
+            f"Changes that keep ops, sizes, formats and algorithms cannot save more than {saved:.0%} of the "
+            f"device's time: at the machine's stated rates it is {_in_s(least['device_s'])}."
         )
     return (
         f"For {_percent(unbounded)}% of the device's time no bound is known: its ops take less than flop / peak "
         f"or byte / bandwidth (Winograd, FFT, caches), or have neither. In the rest, changes that keep ops, "
-        f"sizes, formats and algorithms as they are save at most {_percent(saved)}% of the device's time."
+        f"sizes, formats and algorithms save at most {_percent(saved)}% of the device's time."
     )
 
 
 def _best_sentences(content: advise.AdviceContent) -> Iterator[str]:
     room, peak = content["memory"]["capacity_byte"], content["memory"]["peak_byte"]
     if room is not None and peak is not None and peak > room:
-        yield "First make the step fit the memory (1.)."
+        yield "First make the step fit the memory (see 1.)."
     if content["best"] is None:
-        yield "None: no change that was tried saves enough."
+        yield "None: no change that was tried saves enough time."
     else:
         found = content["findings"][content["best"]]
         yield f"{found['do'].split(';')[0].rstrip('.')}."
@@ -174,11 +174,11 @@ def _op(entry: SlowOp) -> str:
     if entry["after_s"] is not None:
         then = f" → {_in_s(entry['after_s'])}"
         if entry["after_s"] > entry["step_time_s"]:
-            then += ", slower so"
+            then += ", which is slower"
     elif entry["floor_s"] is not None and entry["floor_s"] > entry["step_time_s"]:
-        then = f", below the {_in_s(entry['floor_s'])} of the stated rates"
+        then = f", less than the {_in_s(entry['floor_s'])} by the stated rates"
     elif entry["floor_s"] is not None:
-        then = f", least {_in_s(entry['floor_s'])}"
+        then = f", at the stated rates {_in_s(entry['floor_s'])}"
     near = entry["nearest"][0] if entry["nearest"] else None
     source_text = entry["time_source"]
     if near is not None:
@@ -244,9 +244,9 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
         _add_tried(page, content, width)
     else:
         others = len(content["findings"]) - len(advice)
-        _wrapped(page, f"{others} other answers (--all): tried and rejected, or they do not apply.", width)
+        _wrapped(page, f"{others} other changes were rejected or do not apply; --all lists them.", width)
     if content["excludes"]:
-        _wrapped(page, f"Not counted, because nobody stated it: {', '.join(content['excludes'])}.", width)
+        _wrapped(page, f"Excluded, because not stated: {', '.join(content['excludes'])}.", width)
     for note in content["deviations"]:
         _wrapped(page, f"note: {note}", width)
     return page.text()

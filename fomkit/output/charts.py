@@ -365,7 +365,7 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
     )  # fmt: skip
     x = alt.X("devices:Q", title="devices", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~s", values=doubled(points["devices"].max())))  # fmt: skip
-    y = alt.Y("speedup:Q", title="times as fast as one", scale=alt.Scale(type="log", base=2),
+    y = alt.Y("speedup:Q", title="times as fast as one device", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~g", values=doubled(points["ideal"].max())))  # fmt: skip
     colours, shapes = drawn(modes)
     colour = alt.Color("mode:N", title=None, scale=colours)
@@ -396,7 +396,7 @@ def _bars(table: pd.DataFrame, middle: float) -> list[dict[str, Any]]:
     bars = []
     for row in table.head(MOST).to_dict("records"):
         unit = str(row["unit"])
-        stated = row["varied"] if row["has_interval"] else f"{row['varied']}, no interval is stated"
+        stated = row["varied"] if row["has_interval"] else f"{row['varied']}, no interval stated"
         for end, setting, at in zip(ENDS, (row["low"], row["high"]), (row["at_low"], row["at_high"]), strict=True):
             if at is None or at != at:
                 continue

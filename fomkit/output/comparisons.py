@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 MOST_NOTES = 5
 """Largest number of notes in the short text of a comparison."""
 _LEGEND = (
-    "claim: absolute = the device explains a third or more, so its time may be compared; ratio = only its ratio "
-    "to the baseline; start-up bound, host bound = the time is not the device's; unexplained = nothing says why",
-    "agrees: inside the interval; ambiguous = outside it, but in that of 95 % or by the measurement's own spread; "
-    "outside. Summaries leave unexplained cells out",
+    "claim: absolute = the device explains a third or more of the time, so times are compared; ratio = only the "
+    "ratio to the baseline; start-up bound, host bound = the time is not the device's; unexplained = unknown why",
+    "agrees: inside the interval; ambiguous = outside, but inside the 95 % interval or the measurement's own "
+    "spread; outside. Summaries exclude unexplained cells",
 )
 _SUMMARIES = {
     "absolute": "cells whose time is claimed",
     "ratio": "cells whose ratio to the baseline is claimed",
-    "calibrated": "other models after calibration on one, each on its machine",
-    "with_host_term": "other machines with the host's part carried from one",
+    "calibrated": "other models after calibration on one model, on the same machine",
+    "with_host_term": "other machines with the host's time of one machine",
 }
 
 
@@ -125,7 +125,7 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
     base = content["baseline"] or "none"
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
     if cells:
-        page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
+        page.line(f"projected and measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
         _add_cells(page, content)
     else:
         unit_text = f"times as fast as {base}, measured | projected"
@@ -136,17 +136,17 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
     if cells:
         page.notes(content["notes"], "yellow")
         page.lines(_LEGEND)
-        page.line(f"intervals: {level_text(content['interval'])}, of {content['interval_covers']}")
+        page.line(f"intervals: {level_text(content['interval'])}, for {content['interval_covers']}")
     else:
         if any("*" in _ratio_cell(cell) for cell in content["cells"]):
             page.line(
-                f"*: claimed, and not inside the {level_text(content['interval'])} interval of the projected ratio"
+                f"*: claimed, but outside the {level_text(content['interval'])} interval of the projected ratio"
             )
         page.notes(content["notes"][:MOST_NOTES], "yellow")
         more = (
             f" and {len(content['notes']) - MOST_NOTES} more notes" if len(content["notes"]) > MOST_NOTES else ""
         )
-        page.line(f"--all shows all {len(content['cells'])} cells{more}: times, intervals, what each waits for")
+        page.line(f"--all shows all {len(content['cells'])} cells{more}: times, intervals, what limits each time")
     return page.text()
 
 
@@ -154,7 +154,7 @@ def _add_cells(page: Page, content: grid.ComparedContent) -> None:
     """Add each cell with its claim and cause."""
     page.rows(
         ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
-         figure("ratio"), "projected ratio", "claim", "agrees", "what the time waits for"],
+         figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time"],
         map(_claim_cells, content["cells"]),
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def _add_summary(page: Page, content: grid.ComparedContent) -> None:
         page.line("calibrated on another model:", "bold")
         page.lines(starmap(_extended_line, extended))
     if extended := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
-        page.line("with a host term carried:", "bold")
+        page.line("with the host's time of another machine:", "bold")
         page.lines(starmap(_extended_line, extended))
     for key in ("absolute", "ratio", "calibrated", "with_host_term"):
         if (found := summary[key]) is not None:
@@ -199,7 +199,7 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
             text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_marks(cell)}"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
-    absent = "empty: the profile has another framework"
+    absent = "empty: the profile is of another framework"
     page.rows(
         ["model", "machine", *(f"{name}, {mode}" for name, mode in ways)],
         ((*key, *(found.get(way, absent) for way in ways)) for key, found in rows.items()),
@@ -207,7 +207,7 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
     if excluded := dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"]):
         page.line(upper_bounds(excluded, "modelled rates"))
     if any(cell["fits"] is False for cell in content["cells"]):
-        page.line(f"{UNFIT} the device's memory does not hold the step: nobody can have this rate", "yellow")
+        page.line(f"{UNFIT} the step does not fit the device's memory, so this rate is not possible", "yellow")
     page.notes(content["notes"], "yellow")
     page.line(f"intervals: {level_text(content['interval'])}")
     return page.text()
@@ -261,11 +261,11 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     for line in content["lines"]:
         page.line(
             f"{line['comparison']}: median error {_percent(line['median'])}, bias {_signed(line['bias'])}, "
-            f"{line['hit_rate']:.0%} of {line['cases']} intervals of {level_text(content['interval'])} hold the "
-            f"step, interval score {line['interval_score']:.2f}"
+            f"{line['hit_rate']:.0%} of {line['cases']} intervals of {level_text(content['interval'])} contain "
+            f"the step, interval score {line['interval_score']:.2f}"
         )
     if content["ratios"]:
-        page.heading("The step on one thread, as it is, over another way, as two machines:")
+        page.heading("The step on one thread, relative to another way of running it, as if on two machines:")
         page.rows_of_numbers(_RATIOS, map(_ratio_cells, content["ratios"]))
     for model in content["models"]:
         if model["energy"] is not None:
@@ -278,7 +278,7 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
         )
     page.line("")
     page.line("Wall time: " + ", ".join(f"{name} {time_s:.0f} s" for name, time_s in content["seconds"].items()))
-    page.lines(f"left out: {one['what']}, {one['reason']}" for one in content["skipped"])
+    page.lines(f"excluded: {one['what']}, {one['reason']}" for one in content["skipped"])
     page.lines(content["notes"])
     return page.text()
 

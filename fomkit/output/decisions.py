@@ -62,16 +62,16 @@ def bound_line(content: SensitivityContent | SolveContent) -> str:
     """Format what the main figure excludes, and whether it is therefore a bound."""
     message = upper_bounds(content["excludes"])
     if message and content["figure"] not in ("unit_per_day", "fom"):
-        message = f"the figure is without what nobody stated: {', '.join(content['excludes'])}"
+        message = f"the figure excludes what is not stated: {', '.join(content['excludes'])}"
     alone = alone_text(content.get("excludes_alone", {}))
     lines = [message or "nothing excluded", *([alone] if alone else [])]
     if content.get("little_explained"):
         lines.append(
             f"the device explains less than half of a measured run of {', '.join(content['little_explained'])}: "
-            "the figure is of the device's work alone"
+            "the figure covers only the device's work"
         )
     if content.get("does_not_fit"):
-        lines.append(f"{UNFIT} as it is: {content['does_not_fit']}")
+        lines.append(f"{UNFIT} without changes: {content['does_not_fit']}")
     return "\n".join(lines)
 
 
@@ -108,7 +108,7 @@ def _by_why(entries: Iterable[NotVaried]) -> Iterator[tuple[str, str]]:
 def _elasticity_lines(content: SensitivityContent) -> Iterator[str]:
     name = content["figure"]
     yield bound_line(content)
-    yield f"elasticity: % of {title_of(name)} for 1 % of the parameter; swing: from end to end, of the figure now"
+    yield f"elasticity: % of {title_of(name)} for 1 % of the parameter; swing: between the bounds, relative to now"
     for parameter in content["parameters"]:
         if not parameter["smooth"]:
             sides = {"below": parameter["below"], "above": parameter["above"],
@@ -120,7 +120,7 @@ def _elasticity_lines(content: SensitivityContent) -> Iterator[str]:
     for why, names in _by_why(content["not_varied"]):
         yield f"not listed, {why}: {names}"
     if stay := content.get("lines_that_stay"):
-        yield f"lines without an estimate on {content['target']}, which no rate moves: {', '.join(stay)}"
+        yield f"lines without an estimate on {content['target']}, which rates do not affect: {', '.join(stay)}"
 
 
 def _commands(found: Sequence[Measurable]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _measurements(content: SensitivityContent, page: Page) -> None:
     found = [one for one in content.get("measurements", ()) if one["shrinks"] > 0]
     what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
     if found:
-        page.heading(f"to measure, best first: what would be left of the {what}'s interval")
+        page.heading(f"what to measure, best first: remaining width of the {what}'s interval")
         rows = []
         for one in found[:MEASUREMENTS]:
             span = one["fom"] if "suite" in content else one["step_s"]
@@ -147,7 +147,7 @@ def _measurements(content: SensitivityContent, page: Page) -> None:
         page.lines(_commands(found[:MEASUREMENTS]))
     if content.get("no_spread_stated"):
         names = ", ".join(content["no_spread_stated"])
-        page.line(f"stated without a spread, so measuring moves the figure and not its interval: {names}")
+        page.line(f"stated without a spread, so a measurement changes the figure but not its interval: {names}")
     if content.get("measurements_say"):
         page.line(content["measurements_say"])
 
@@ -215,7 +215,7 @@ def _changes(content: SolveContent, page: Page) -> None:
 
 def _frontier(content: SolveContent, found: FrontierContent, page: Page) -> None:
     names, points = found["parameters"], found["points"]
-    page.heading(f"together: {', '.join(names)}; the least sum of |ln(factor)| first")
+    page.heading(f"together: {', '.join(names)}; the smallest sum of |ln(factor)| first")
     if not found["reached"]:
         page.line(f"cannot reach it: {found['why']}")
         return
@@ -238,11 +238,11 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     page.line(title_line(content), "bold")
     now = f"now {chance_text(content['probability'], 1)}"
     if content["already_reached"]:
-        page.line(f"asked: {_goal_text(content)}; {now}: already reached, nothing must change")
+        page.line(f"target: {_goal_text(content)}; {now}: already reached without a change")
         page.line(bound_line(content))
     else:
-        verdict = "" if content["reached"] else "; nothing that was tried reaches it"
-        page.line(f"asked: {_goal_text(content)}; {now}{verdict}")
+        verdict = "" if content["reached"] else "; no change that was tried reaches it"
+        page.line(f"target: {_goal_text(content)}; {now}{verdict}")
         if content["changes"]:
             _changes(content, page)
         page.lines(f"not tried: {names}: {why}" for why, names in _by_why(content["refused"]))

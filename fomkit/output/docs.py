@@ -47,7 +47,7 @@ def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     page.rows(_HEADERS, rows)
     for one in content["deep500"]:
         if one["absent"]:
-            page.line(f"absent, of Deep500's metrics: {one['what']}: {one['absent']}")
+            page.line(f"Deep500 metrics that are absent: {one['what']}: {one['absent']}")
     return page.text()
 
 

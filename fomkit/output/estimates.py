@@ -56,7 +56,7 @@ def _baseline_lines(one: OfBaseline) -> Iterator[str]:
     measured, predicted = one["measured_step_s"], one["predicted_step_s"]
     name = f"{one['model']} on {one['baseline']}"
     if measured is None:
-        yield f"{name}: no measurement; only predicted"
+        yield f"{name}: no measurement; predicted only"
     else:
         rows_text = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
         was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{rows_text})"
@@ -64,8 +64,8 @@ def _baseline_lines(one: OfBaseline) -> Iterator[str]:
         factor = format_number(measured["value"] / predicted["value"], 3)
         where = "inside" if one["in_predicted_interval"] else "outside"
         yield f"{name}: measured {was}, predicted {now}: {factor} times the prediction, {where} its interval"
-    yield from (f"  used {_measured_row(row)}" for row in one["used"])
-    yield from (f"  set aside {_measured_row(row)}" for row in one["set_aside"])
+    yield from (f"  used: {_measured_row(row)}" for row in one["used"])
+    yield from (f"  not used: {_measured_row(row)}" for row in one["set_aside"])
 
 
 def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
@@ -78,11 +78,11 @@ def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
     )
     yield f"  predicted step ratio {format_number(ratio['value'], 3)} ({format_interval(ratio, None)})", ""
     if way["scaled_unpredicted"]:
-        yield f"  no ratio was predicted of, scaled as far as measured: {', '.join(way['scaled_unpredicted'])}", ""
+        yield f"  no predicted ratio, scaled like the measured part: {', '.join(way['scaled_unpredicted'])}", ""
     if way["excludes"]:
         yield f"  units/day by measured × ratio still exclude: {', '.join(way['excludes'])}", ""
     if way["counted_twice"]:
-        yield f"  in the measured figure and added once more: {', '.join(way['counted_twice'])}", "yellow"
+        yield f"  in the measured figure, and added again: {', '.join(way['counted_twice'])}", "yellow"
 
 
 def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> str:
@@ -105,7 +105,7 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
     for merit in content["foms"]:
         value = f"{format_number(merit['value'])} ({merit_interval(merit)})"
         title = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
-        page.line(f"{title}; measured times weigh the ratios and cancel in each", "bold")
+        page.line(f"{title}; measured times weight the ratios and cancel in each", "bold")
         page.lines((f"  {note}" for note in merit_caveats(merit)), "yellow")
     if not content["foms"]:
         page.line("no FOM from measurements: every model needs a measured step and a run")
@@ -206,7 +206,7 @@ def _shorthands(ops: Sequence[ExplainedOp]) -> Iterator[str]:
 
 
 def _add_measurements(page: Page, content: Explanation) -> None:
-    page.heading("to time on the machine, best first: what an exact timing would leave of the step's interval")
+    page.heading("to time on the machine, best first: the step's interval after an exact timing")
     broad = page.screen.width >= _BROAD
     more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
     rows = []
@@ -219,8 +219,8 @@ def _add_measurements(page: Page, content: Explanation) -> None:
     page.rows(["op", *more, "step then", figure("shrinks")], rows)
     if content["all_measured"] is not None:
         left = format_interval(content["all_measured"], "time_s")
-        page.line(f"with all of these timed, the step's interval is {left}")
-    page.line("-o FILE.csv writes these as a table of ops; what a timing tells of similar ops is not counted")
+        page.line(f"with all of these timed, the step's interval would be {left}")
+    page.line("-o FILE.csv writes these as a table of ops; the effect of a timing on similar ops is not counted")
 
 
 def _evidence_head(content: Explanation) -> Iterator[str]:
@@ -230,8 +230,8 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
     title = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
     yield f"{title}: a step takes {took}"
     if device["value"] != step["value"]:
-        busy = f"the device works {seconds(device['value'])} of it, which the shares are of"
-        yield f"{busy}; the step waits for {content['bound']}"
+        busy = f"the device works {seconds(device['value'])} of it, to which the shares refer"
+        yield f"{busy}; the step is bound by {content['bound']}"
     yield f"time from: {format_coverage(content['coverage'])}"
 
 
@@ -247,7 +247,7 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     for left in content["unpriced"]:
         page.line(f"without a time: {left['op']} ({left['sizes']}), {left['count']:,.0f} ×")
     page.notes(content["deviations"])
-    page.line("conditions that a time varies with:")
+    page.line("conditions on which the time depends:")
     page.lines(f"  {name}, {one['is']}: {one['what']}" for name, one in content["conditions"].items())
     return page.text()
 
@@ -303,7 +303,7 @@ def _step_text(run: Entry, clock: str) -> str:
 def _run_conditions(run: Entry) -> str:
     threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
     load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
-    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "as it comes"
+    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "default"
     precision = f", autocast to {run['precision']}" if run["precision"] else ""
     return f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}"
 
@@ -332,10 +332,10 @@ def _op_lines(run: Entry) -> list[str]:
         lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
     if ops["scaled_by"] != 1:
         divided = f"ops: their times were divided by {ops['scaled_by']:.3g} to add up to processor time"
-        lines.append(f"{divided}; the sum checks nothing, and a single op may be off by as much")
-    lines.append("ops: no spread of their times is kept; intervals shown beside them are of predictions alone")
+        lines.append(f"{divided}; the sum is therefore no check, and a single op may be wrong by as much")
+    lines.append("ops: the spread of their times is not recorded; the intervals shown are of predictions only")
     if run["joined_share_of_ops"] is not None:
-        lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time stands in rows of the table")
+        lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time is in rows of the table")
     listed = ops["unjoined"]
     if listed:
         shown = ", ".join(f"{one['op']} {seconds(one['time_s'])} ({one['why']})" for one in listed[:MOST_LISTED])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.interval import level_text
 from fomkit.core.units import format_number, format_quantity
-from fomkit.files.csv import disarm
+from fomkit.files.csv import escape_cell
 from fomkit.files.op_csv import format_rows
 from fomkit.files.write import whole_file, write_whole
 from fomkit.output.screen import Entry
@@ -104,10 +104,10 @@ def to_csv(rows: list[Entry]) -> str:
     """
 
     def cell(value: object) -> str:
-        return disarm(value) if isinstance(value, str) else "" if value is None else str(value)
+        return escape_cell(value) if isinstance(value, str) else "" if value is None else str(value)
 
     header, table = _as_table(rows)
-    return format_rows([disarm(key) for key in header], ([cell(value) for value in row] for row in table))
+    return format_rows([escape_cell(key) for key in header], ([cell(value) for value in row] for row in table))
 
 
 _HEADERS = (
@@ -166,7 +166,7 @@ def check_ending(where: str, ending: str) -> None:
 
 def _write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     for place, block in enumerate(blocks):
-        named = block.rename(columns=lambda name: disarm(str(name)))
+        named = block.rename(columns=lambda name: escape_cell(str(name)))
         stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
 
 
@@ -211,10 +211,10 @@ class KeptStretches:
 
     def begin(self, *, resume: bool) -> None:
         """Find the stretches that an earlier run stored, or begin anew."""
-        anew = "Leave --resume out to begin anew."
+        anew = "Leave --resume out to start again."
         if resume:
             if not self._note.is_file():
-                raise FomkitError("--resume", f"finds nothing to go on with beside {self._output}. {anew}")
+                raise FomkitError("--resume", f"finds no interrupted sweep beside {self._output}. {anew}")
             if self._note.read_bytes() != self._key.encode():
                 raise FomkitError(
                     "--resume", f"the sweep begun in {self._folder} has other points, another model or another "
@@ -226,7 +226,7 @@ class KeptStretches:
         if self._note.is_file():
             self.remove()
         if self._folder.exists():
-            raise FomkitError(str(self._folder), "is no folder of a sweep, and is in the way. Choose another -o.")
+            raise FomkitError(str(self._folder), "exists and is not the folder of a sweep. Choose another -o.")
         self._folder.mkdir()
         write_whole(self._note, self._key)
 
@@ -251,7 +251,7 @@ class KeptStretches:
                 reason = ""
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
                 raise FomkitError(
-                    str(path), f"is not what the sweep wrote{reason}. Leave --resume out to begin anew."
+                    str(path), f"is not what the sweep wrote{reason}. Leave --resume out to start again."
                 )
             yield found
         for block in blocks:
@@ -266,7 +266,7 @@ class KeptStretches:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         found = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if list(found.columns) != [disarm(name) for name in columns]:
+        if list(found.columns) != [escape_cell(name) for name in columns]:
             raise ValueError("other columns")
         cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
         # Cells are read as text and parsed by Python, so that each number equals the one that was written.

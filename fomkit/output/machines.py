@@ -42,7 +42,7 @@ def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
          for row in content["machines"]),
         first_out=("title", "formats"),
     )  # fmt: skip
-    page.line("fomkit show NAME has every fact with its source; fomkit estimate MODEL --target NAME joins two")
+    page.line("fomkit show NAME: all facts with sources; fomkit estimate MODEL --target NAME: times of a model")
     return page.text()
 
 
@@ -57,7 +57,7 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
         ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
         yield f"peak {peak['dtype']} {peak['engine']}{sums}", *_fact_cells(peak["flop_per_s"], "flop_per_s", ridge)
         if peak["held_flop_per_s"] is not None:
-            yield f"of it held for long, {peak['dtype']}", *_fact_cells(peak["held_flop_per_s"], "flop_per_s")
+            yield f"peak, sustained, {peak['dtype']}", *_fact_cells(peak["held_flop_per_s"], "flop_per_s")
     if not facts["peaks"]:
         yield "peak", *_fact_cells(None, "flop_per_s")
     yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")
@@ -117,9 +117,9 @@ def _add_facts(page: Page, content: view.MachineView) -> None:
         ((*cells, f"[{sources[source]}]" if source else "") for *cells, source in rows),
     )
     page.lines(f"[{place}] {source}" for source, place in sources.items())
-    page.line("ridge: flop/byte from which the peak, not the memory, is the bound")
+    page.line("ridge: flop/byte above which the peak, not the memory, is the bound")
     devices, nodes = facts["node_devices"], facts["system_nodes"]
-    up = f"{nodes or 0:,}, up {facts['availability']:.0%} of the time"
+    up = f"{nodes or 0:,}, available {facts['availability']:.0%} of the time"
     page.line(
         f"devices in a node: {'unknown' if devices is None else devices}; "
         f"nodes: {'unknown' if nodes is None else up}; "
@@ -140,7 +140,7 @@ def _add_tables(page: Page, tables: view.Tables) -> None:
     sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
     if tables["rows_of_one_op"]:
-        page.line(f"of these, {tables['rows_of_one_op']:,} rows stand for the op that they name only")
+        page.line(f"of these, {tables['rows_of_one_op']:,} rows are for the op that they name only")
     page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
     page.line(f"sources (rows): {_counted_names(tables['sources'])}")
     if tables["corrected"]:
@@ -157,12 +157,12 @@ def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, s
         yield "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
     yield ", ".join(f"{distance:.2f}" for distance in (family["spacing"] or ())[:spacings]) or "no fit"
     share = family["near_flop_share"]
-    yield f"{family['near']} of {family['reference']}" if family["reference"] else "none asked"
+    yield f"{family['near']} of {family['reference']}" if family["reference"] else "no such op"
     yield f"{share:.0%}" if family["reference"] and share is not None else ""
 
 
 def _add_coverage(page: Page, coverage: view.Coverage) -> None:
-    page.heading("coverage of shape space, by family of timings that one fit serves", "")
+    page.heading("shape coverage, by family of timings with a common fit", "")
     wide, narrow = page.screen.width >= WIDE, page.screen.width < NARROW
     works: Sequence[_Work] = ("flop",) if narrow else ("flop", "byte")
     families = coverage["families"]
@@ -171,8 +171,8 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
          figure("spacing"), figure("near"), figure("near_flop_share")],
         (_coverage_cells(family, works, wide, 1 if narrow else 2) for family in families),
     )  # fmt: skip
-    page.line("decades: powers of ten between the least and the largest op")
-    deciles = "median" if narrow else "median and ninth decile"
+    page.line("decades: powers of ten between the smallest and the largest op")
+    deciles = "median" if narrow else "median and 90th percentile"
     page.line(f"spacing: distance to the nearest other timed op in lengths of the fit, {deciles}")
     models = ", ".join(coverage["reference_models"])
     page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
@@ -206,7 +206,7 @@ def _error_cells(errors: CrossValidationErrors | None) -> list[str]:
 
 
 def _add_errors(page: Page, coverage: view.Coverage) -> None:
-    page.heading("errors of ops whose whole shape group was left out of the table", "")
+    page.heading("errors of ops whose whole shape group was removed from the table", "")
     columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
     table = table_of_numbers([*_FAMILY, *columns])
     for kind in coverage["kinds"]:
@@ -215,7 +215,7 @@ def _add_errors(page: Page, coverage: view.Coverage) -> None:
                 table.add_row(*_family(family), *_error_cells(family["errors"]))
         table.add_row(kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True)
     page.table(table)
-    page.line("hits: of intervals that the errors of the other rounds alone would give to the same predictions")
+    page.line("hits: of intervals derived only from the errors of the other folds")
 
 
 def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
@@ -223,7 +223,7 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
     if content["device_of"]:
-        page.line(f"device: {content['device_of']}; its facts, timings and fits are of that profile")
+        page.line(f"device: {content['device_of']}; facts, timings and fits come from that profile")
     _add_facts(page, content)
     if content["timings"] is None:
         page.line("timings: none; facts only")
@@ -234,7 +234,7 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
         _add_coverage(page, coverage)
         _add_errors(page, coverage)
     elif coverage is not None:
-        page.line("coverage of shape space: none, because no row stands for all ops of its kind and sizes")
+        page.line("shape coverage: none, because no row is for all ops of its kind and sizes")
     page.lines(f"implausible: {text}" for text in content["plausibility"])
     page.notes(content["notes"])
     return page.text()
@@ -281,11 +281,11 @@ def _room_line(room: view.Room, samples: int | None) -> str:
     if room["share"] is None:
         stands = "fits" if room["fits"] is None else "does not"
         layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
-        return f"{line}; what stands at any batch {stands}, the peak is unknown{layout}"
+        return f"{line}; memory independent of the batch {stands}, the peak is unknown{layout}"
     line = f"{line} ({room['share']:.0%})"
     if room["largest_batch"] is not None:
-        return f"{line}; largest batch that fits: {room['largest_batch']:,}, before what is excluded"
-    return f"{line}; the largest batch needs an order in which the batch has a name"
+        return f"{line}; largest batch that fits: {room['largest_batch']:,}, without what is not counted"
+    return f"{line}; the largest batch is unknown, because the order does not name the batch"
 
 
 def _layers_line(layers: view.Layers) -> str:
@@ -293,8 +293,8 @@ def _layers_line(layers: view.Layers) -> str:
     maps, less = (format_mebibyte(layers[of]) for of in ("feature_maps_byte", "feature_maps_in_place_byte"))
     of = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
     line = f"outputs of all layers for {of}, freed or not: {maps} MiB"
-    line = f"{line}, {less} where layers that work in place take none"
-    return f"{line}; im2col {gathered} together, {largest} for the largest" if layers["im2col_byte"] else line
+    line = f"{line}, {less} without layers that work in place"
+    return f"{line}; im2col {gathered} in all, {largest} for the largest" if layers["im2col_byte"] else line
 
 
 def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
@@ -304,8 +304,8 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     _role_table(page, content)
     if content["peak"] is None:
         page.line(
-            "unknown: activations and the peak. Its profile has no order of the ops, as that of a running program "
-            "has none; 'fomkit profile FILE.py' writes one, of a file with the model, its inputs and its loss"
+            "unknown: activations and the peak. The profile has no op order, as in any profile of a running "
+            "program; 'fomkit profile FILE.py' writes it, for a file with the model, its inputs and its loss"
         )
     else:
         peak = content["peak"]
@@ -338,16 +338,16 @@ def format_measured(verdict: Sequence[str], models: Sequence[str], content: Entr
     page.lines(f"how sure: {note[len(_NOISE) :]}" for note in sure)
     enough = content["enough_share"]
     for one in content["shares"]:
-        rests = f"{one['timed_share']:.1%} of the predicted step of {one['of']} rests on timings"
+        rests = f"{one['timed_share']:.1%} of the predicted step of {one['of']} is based on timings"
         if one["of"] not in models:
-            rests = f"{one['timed_share']:.1%} of the {one['of']} are timed, or lie between timed ones"
-        page.line(rests if one["timed_share"] >= enough else f"{rests}: too little, {enough:.0%} is enough")
+            rests = f"{one['timed_share']:.1%} of the {one['of']} are timed, or between timed ones"
+        page.line(rests if one["timed_share"] >= enough else f"{rests}: too little, {enough:.0%} is required")
     if not models:
-        page.line("what a model needs is timed with --for MODEL")
+        page.line("--for MODEL times the ops of a model")
     page.line(f"Written: {', '.join(content['files'])}")
     interrupted = content["ended"] == "interrupted"
     if content["resume"] and (interrupted or not content["sufficient"]):
-        page.line(f"{'interrupted; ' * interrupted}to go on: {content['resume']}")
+        page.line(f"{'interrupted; ' * interrupted}to continue: {content['resume']}")
     else:
         model = models[0] if models else "resnet50"
         page.line(f"Next: fomkit estimate {quote(model)} --target {quote(content['files'][0])}")

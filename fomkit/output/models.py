@@ -46,15 +46,13 @@ def _census_sums(census: Census, batch: int | None) -> list[str]:
     whole, data, less = (
         format_mebibyte(maps[name]) for name in ("feature_maps_byte", "input_byte", "feature_maps_in_place_byte")
     )
-    each = (
-        f"{format_mebibyte(maps['copies_byte'])} for one copy per reader of what several layers read, as in Caffe"
-    )
+    each = f"{format_mebibyte(maps['copies_byte'])} for the copies that Caffe makes for each reader of an output"
     copies = f"feature maps and {each}" if maps["copies_byte"] else "the feature maps"
     lines = [
         f"{census['all_operations']:,.0f} operations in all: multiply-adds, additions of biases, elements of "
         "pooling and local normalisation windows, one for any other output",
-        f"feature maps {whole} MiB: data {data} and outputs {format_mebibyte(total['output_byte'])}; {less} where "
-        "layers that work in place take none",
+        f"feature maps {whole} MiB: data {data} and outputs {format_mebibyte(total['output_byte'])}; {less} "
+        "without layers that work in place",
         f"activations {format_mebibyte(maps['with_copies_byte'])} MiB: {copies}",
     ]
     if census["samples"] == 1 and batch is not None and batch > 1:
@@ -64,11 +62,13 @@ def _census_sums(census: Census, batch: int | None) -> list[str]:
         lines.append(f"feature maps at batch {batch}: {full} MiB, {in_place} in place")
     if census["largest_im2col_byte"]:
         lines.append(
-            f"im2col, convolutions as plain products: {format_mebibyte(total['im2col_byte'])} MiB together, "
+            f"im2col, convolutions as plain products: {format_mebibyte(total['im2col_byte'])} MiB in total, "
             f"{format_mebibyte(census['largest_im2col_byte'])} for the largest"
         )
     if census["not_counted"]:
-        lines.append(f"not counted, at inference they hand on what they get: {', '.join(census['not_counted'])}")
+        lines.append(
+            f"not counted, because at inference they return their input: {', '.join(census['not_counted'])}"
+        )
     return lines
 
 
@@ -188,21 +188,21 @@ def _group_notes(content: Entry) -> list[str]:
     if top is not None:
         named = len(content["rows"])
         groups = f"{named} {'group reaches' if named == 1 else 'groups reach'} {top['reached']:.2%}"
-        lines.append(f"{groups} of the {_MEASURES[top['measure']]}; asked: {top['share']:.0%}")
+        lines.append(f"{groups} of the {_MEASURES[top['measure']]}; requested: {top['share']:.0%}")
     depth = content["view"].get("depth")
     below = _LEVELS.get(content["by"]["name"])
     if depth is not None and below is not None and top is None:
-        lines.append(f"{below} below level {depth} are added to those they lie in; --depth 0 shows all")
+        lines.append(f"{below} below level {depth} are added to their parents; --depth 0 shows all")
     for name, amount in total["missing"].items():
         if amount:
             missing = f"{amount:,.0f} of {total['count']:,.0f} executions have no {name}"
-            lines.append(f"missing: {missing}; shares are of what is known")
+            lines.append(f"missing: {missing}; shares refer to the known part")
     if content["interval"] is not None:
         level = level_text(content["interval"])
-        lines.append(f"intervals: {level}; times are those of the device, one op after the other")
+        lines.append(f"intervals: {level}; times are device times, one op after the other")
     if content["unsupported"]:
         ops = ", ".join(content["unsupported"])
-        lines.append(f"not in the table, no rule: {ops}; totals are at least what it holds")
+        lines.append(f"not in the table, no rule: {ops}; totals are lower bounds")
     if content["measured"] is not None:
         lines += measured_lines(content["measured"])
     return [*lines, *(f"note: {message}" for message in content["deviations"])]
@@ -267,9 +267,9 @@ def format_formulas(content: Formulas, screen: Screen = PLAIN) -> str:
     page.lines(line for row in content["rows"] for line in _formula_lines(row))
     for name, amount in content["rows"][-1]["missing"].items():
         if amount:
-            page.line(f"missing: {amount:,.0f} executions have no {name} and are in no formula")
+            page.line(f"missing: {amount:,.0f} executions have no {name} and are excluded from the formulas")
     if content["unsupported"]:
-        page.line(f"not in the table, no rule: {', '.join(content['unsupported'])}; formulas hold what it has")
+        page.line(f"not in the table, no rule: {', '.join(content['unsupported'])}; formulas exclude them")
     return page.text()
 
 
@@ -370,7 +370,7 @@ def _method_notes(content: Entry) -> list[str]:
     allowed = "any" if limit is None else f"at most {format_mebibyte(limit)}"
     lines = [f"workspace in MiB, {allowed}; flop: of the best method, transforms included, over the direct one's"]
     if total is None:
-        return [*lines, "best: the least arithmetic; name a machine, --target v100, for floors and times"]
+        return [*lines, "best: the least arithmetic; name a machine (--target v100) for floors and times"]
     time_s = total["time_s"]
     sums = {name: "unknown" if total[name] is None else seconds(total[name]) for name in ("direct_s", "best_s")}
     message = f"all convolutions of a step: direct floor {sums['direct_s']}, best floor {sums['best_s']}"
@@ -381,8 +381,8 @@ def _method_notes(content: Entry) -> list[str]:
         message += f", {total['without_time']} without a time"
     return [
         *lines,
-        "best: the lowest floor. Floors are modelled: flop and byte, the workspace's too, at the machine's rates",
-        "times are predicted from the machine's table or rates, whatever method its library took",
+        "best: the lowest floor. Floors are modelled: flop and byte, with the workspace, at the machine's rates",
+        "times are predicted from the machine's table or rates, for whatever method its library uses",
         message,
     ]
 
@@ -421,13 +421,11 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     if ops:
         shares, flop = sum(one["share"] for one in ops), format_quantity(content["flop"], "flop")
         known = "known " if content["at_least"] else ""
-        page.heading(f"the ops that carry {shares:.1%} of a step's {known}{flop}")
+        page.heading(f"the ops with {shares:.1%} of a step's {known}{flop}")
         rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
         page.rows_of_numbers(["op", *sums], rows)
     if products:
-        page.heading(
-            f"sizes of the products that carry it{f', {LISTED} of {len(products)}' * (len(products) > LISTED)}"
-        )
+        page.heading(f"sizes of their products{f', {LISTED} of {len(products)}' * (len(products) > LISTED)}")
         sides = [name for name in "mnk" if any("m" in one for one in products[:LISTED])]
         heads = [*((side.upper(), "right") for side in sides), *sums]
         page.rows_of_numbers(["product", *heads], [_product_cells(one, sides) for one in products[:LISTED]])

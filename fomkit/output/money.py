@@ -45,7 +45,7 @@ def _limit(energy: EnergyUsed) -> str:
     if energy["step_at_most"] is None:
         return ""
     most = format_quantity(energy["step_at_most"], "energy_j", 3)
-    return f"; at most {most} per step, from the chip's limit of {energy['limit_w']:g} W, which is no average"
+    return f"; at most {most} per step, by the chip's power limit of {energy['limit_w']:g} W (not an average)"
 
 
 def _process(energy: EnergyStated | EnergyUsed) -> str:
@@ -71,7 +71,7 @@ def energy_facts(energy: EnergyStated | None) -> Iterator[tuple[str, Stated, str
         precision = f", {mean['precision']}" if mean["precision"] else ""
         yield f"mean power, {mean['workload']}{batch}{precision}, {mean['scope']}", mean["power_w"], "power_w"
     if energy["limit_w"]:
-        yield "limit of a chip's power, no average", energy["limit_w"], "power_w"
+        yield "power limit of a chip, not an average", energy["limit_w"], "power_w"
 
 
 def format_terms(one: Estimated) -> str:
@@ -108,7 +108,7 @@ def energy_lines(models: Sequence[Estimated]) -> list[str]:
             lines.append(energy_line(*similar[0]))
             continue
         limit_w = similar[0][1]["limit_w"]
-        limit = f"; the chip's limit is {limit_w:g} W, which is no average" if limit_w else ""
+        limit = f"; the chip's power limit is {limit_w:g} W (not an average)" if limit_w else ""
         lines.append(f"energy: {len(similar)} models on {target}: missing, {'; '.join(reasons)}{limit}")
     return lines
 
@@ -130,7 +130,7 @@ def energy_line(one: Estimated, energy: EnergyUsed) -> str:
 
 MANY_MONEY = 10_000.0
 """Amount from which cents are not printed."""
-NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
+NO_PRICE = "money: no price; add --price, or 'price' in the machine's profile"
 
 
 def between(span: AnyEnds | None, write: Callable[[float], str], unit: str = "") -> str:
@@ -201,7 +201,7 @@ def _once(page: Page, once: PaidOnce) -> None:
     if once["terms"]:
         rows = [_once_cells(one, one["name"], one["source"], one["grows"]) for one in once["terms"]]
         rows += [_once_cells(once["together"], "together", "", False)] if once["together"] else []
-        page.heading("paid once a run, and how long a training must be for it to be 1 % beside the work")
+        page.heading("paid once a run, and how long a training must be until that is 1 % of the work")
         page.rows(
             ["paid once", figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
              figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), "source"],
@@ -219,7 +219,7 @@ def _cost_money(page: Page, content: CostContent) -> None:
     page.line(f"price: {price_text(money['price'])}{units}{runs_text}")
     currency = money["currency"]
     if money["run"] is None:
-        page.line(f"money: unknown; {content['model']} does not say what a run is")
+        page.line(f"money: unknown; {content['model']} does not define a run")
     else:
         unit = f"; a {content['unit']} {format_money(money['unit'], currency)}"
         more = "" if money["unit"] == money["run"] else unit
@@ -234,7 +234,7 @@ def _currency(content: CostContent) -> str:
 def _add_inference(page: Page, content: CostContent) -> None:
     one = content["inference"]
     if one is None:
-        why = "it is priced on one device" if "job" in content else "no op of the profile is of the forward pass"
+        why = "it is priced on one device" if "job" in content else "the profile has no forward pass"
         page.line(f"inference: unknown; {why}")
         return
     # Each decode step makes one token for each sample of its batch.
@@ -245,7 +245,7 @@ def _add_inference(page: Page, content: CostContent) -> None:
         million = format_money(one["money_per_million"], _currency(content))
         page.line(f"  a million {made} cost {million}")
     if one["excludes"]:
-        page.line(f"  not counted: {', '.join(one['excludes'])}")
+        page.line(f"  excluded: {', '.join(one['excludes'])}")
     page.lines(f"  {message}" for message in one["deviations"])
 
 
@@ -267,7 +267,7 @@ def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | Non
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
     if carbon["to_wall"]:
         factor = carbon["to_wall"]
-        parts.append(f"{factor['value']:g} from the figures' scope to the wall ({factor['source']})")
+        parts.append(f"factor {factor['value']:g} from the figures' scope to the wall ({factor['source']})")
     if carbon["pue"]:
         parts.append(f"PUE {carbon['pue']['value']:g} ({carbon['pue']['source']})")
     page.line(f"carbon {what}: {message}; {', '.join(parts)}")
@@ -310,14 +310,14 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     _once(page, content["once"])
     if content["excludes"]:
         terms = ", ".join(content["excludes"])
-        page.line(f"not counted, because nobody stated it: {terms}; figures are lower bounds")
+        page.line(f"excluded, because not stated: {terms}; figures are lower bounds")
     for message in content["deviations"]:
         mark = UNFIT if content["fits"] is False and message.startswith("does not fit") else "note:"
         page.line(f"{mark} {message}")
     return page.text()
 
 
-LACKING = "unknown, because not all phases have days"
+LACKING = "unknown, because the days of some phases are unknown"
 
 
 FEW_DAYS = 0.01
@@ -374,7 +374,7 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
         names, share = exact["phases"], f"{exact['share']:.2%}"
         who = "no phase states a spread"
         if len(names) < len(entry["phases"]):
-            who = f"no spread is stated of {', '.join(names)}, {share} of it"
+            who = f"no spread is stated for {', '.join(names)}, {share} of it"
         message = f"{write(span)} (no interval: {who})"
     return f"{message}, a lower bound" if entry["lower_bound"] else message
 
@@ -382,7 +382,7 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
     _phase_table(page, entry)
-    lacking = [f"no days of {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
+    lacking = [f"no days for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     page.lines(lacking)
     page.line(f"days in all: {LACKING if lacking else _total_text(entry, 'days', _days_of)}")
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
@@ -397,7 +397,7 @@ def _machine(page: Page, entry: MachinePhases) -> None:
         _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
     for phase in entry["phases"]:
         if phase["excludes"]:
-            page.line(f"{phase['name']}: not counted: {', '.join(phase['excludes'])}; a lower bound")
+            page.line(f"{phase['name']}: excluded: {', '.join(phase['excludes'])}; a lower bound")
         page.lines(f"{phase['name']}: {message}" for message in phase["deviations"])
 
 
@@ -424,7 +424,7 @@ def _why_no_energy(entry: MachinePhases) -> str:
     if any(phase["missing"] for phase in entry["phases"]):
         return LACKING
     scopes = dict.fromkeys(phase["energy_scope"] for phase in entry["phases"])
-    return f"unknown; the phases' figures are of the scopes {' and '.join(map(str, scopes))}, which do not add up"
+    return f"unknown; the phases have different scopes ({' and '.join(map(str, scopes))}) and cannot be added"
 
 
 def format_campaign(content: CampaignsContent, screen: Screen = PLAIN) -> str:

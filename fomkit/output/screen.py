@@ -95,7 +95,7 @@ class Page:
         self._console.print(table)
         if hidden:
             where = f"not shown at {self.screen.width} columns: {', '.join(hidden)}"
-            self.line(f"{where}; widen the terminal, or take --json or -o")
+            self.line(f"{where}; use a wider terminal, --json or -o")
 
     def rows(
         self, headers: Sequence[Header], rows: Iterable[Iterable[str]], table: Table | None = None,
@@ -225,7 +225,6 @@ def format_profiles(rows: Sequence[Mapping[str, Any]], screen: Screen = PLAIN) -
     """Format the names that can be used: models, suites, campaigns, then machines, each with its title."""
     page = Page(screen)
     page.rows(["what", "name", "title"], ((row["what"], row["name"], row["title"]) for row in rows))
-    page.line("fomkit show NAME says what is in one; fomkit estimate MODEL --target MACHINE joins two;")
-    campaigns = "fomkit campaign CAMPAIGN --target MACHINE, how long it takes"
-    page.line(f"fomkit fom SUITE rates machines on a suite; {campaigns}")
+    page.line("fomkit show NAME: contents; fomkit estimate MODEL --target MACHINE: times and units a day;")
+    page.line("fomkit fom SUITE: figure of merit; fomkit campaign CAMPAIGN --target MACHINE: duration and cost")
     return page.text()

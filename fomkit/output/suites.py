@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fomkit.plan.content import MaybeEnds
     from fomkit.verbs import suite_content as view
     from fomkit.workbook.changes import Effect, Effects
-    from fomkit.workbook.review import Changed, Group, Move, ReviewContent, Talk
+    from fomkit.workbook.review import Changed, FindingContent, Group, Move, ReviewContent
 
-HEAVY = 0.8
+DOMINANT_WEIGHT = 0.8
 
 
 def merit_caveats(merit: Merit) -> list[str]:
@@ -50,7 +50,7 @@ def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
         return f"{f'{weighted}harmonic mean rates' if len(merit['weights']) > 1 else 'rates'}: {rates}"
     listed = f"units differ from line to line ({', '.join(units)})"
     if merit["mean"] in OF_RATES:
-        return f"{listed}: one of each counts alike in this mean of rates; a mean of ratios needs no common unit"
+        return f"{listed}: units count the same in this mean of rates; a mean of ratios needs no common unit"
     return (
         f"{listed}, so no mean of rates is shown; the value is a mean of each line's ratio to {merit['baseline']}"
     )
@@ -69,7 +69,7 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
     message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
     alone = len(merit["weights"]) == 1
-    mean = f"{merit['mean']} (of one line every mean is the same)" if alone else merit["mean"]
+    mean = f"{merit['mean']} (all means of one line are equal)" if alone else merit["mean"]
     lines = [
         f"FOM {merit['target']} over {merit['baseline']} = {message}",
         f"  mean: {mean}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
@@ -77,14 +77,14 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
         *([] if alone else [f"  implied weights: {weights}", f"  other means of the ratios: {other}"]),
     ]
     lines += [
-        f"  note: {line} alone carries {share:.0%} of the weight; the value says little of the others"
+        f"  note: {line} alone has {share:.0%} of the weight; the value depends little on the other lines"
         for line, share in merit["weights"].items()
-        if share > HEAVY and len(merit["weights"]) > 1
+        if share > DOMINANT_WEIGHT and len(merit["weights"]) > 1
     ]
     # If a machine completes less than one unit a day, its whole units are 0 and there is no ratio.
     if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
         cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
-        lines.append(f"  with every rate cut to whole units first: {cut}")
+        lines.append(f"  with all rates rounded down to whole units: {cut}")
     return lines
 
 
@@ -145,10 +145,12 @@ def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
     if "why" in threshold:
         # The lines are named above, with their shares; in the JSON ``why`` names them.
-        why = "it rests on the lines above of whose measured runs the device explains less than half"
-        return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded gives it)"
+        why = "it depends on lines above, where the device explains less than half of a measured run"
+        return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded prints it)"
     if probability is None:
-        return f"  threshold {reached}: {threshold['verdict']} (the times carry no spread, so no probability)"
+        return (
+            f"  threshold {reached}: {threshold['verdict']} (the times have no spread, so there is no probability)"
+        )
     chance = f"= {chance_text(probability)}".replace("= >", "> ").replace("= <", "< ")
     return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) {chance}"
 
@@ -168,10 +170,10 @@ def _first_lines(content: view.SuiteContent, page: Page) -> None:
             page.line(f"number formats: {line['name']} {runs}; the line does not fix them", "yellow")
     for name in (old, new):
         if any(line["machines"][name]["excludes"] is None for line in content["lines"]):
-            message = "do not say what they leave out; freeze the next version"
+            message = "do not state what they exclude; freeze the next version"
             page.line(f"frozen rates of {name} {message}", "yellow")
     for one in content["missing"]:
-        left = "required" if one["required"] else "optional, left out of the mean"
+        left = "required" if one["required"] else "optional, excluded from the mean"
         page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")
     for other in content["deviations"]:
         where = f"{other['line']} on {other['machine']}"
@@ -180,18 +182,18 @@ def _first_lines(content: view.SuiteContent, page: Page) -> None:
 
 def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> None:
     """Add the suite calibrated on its measured baseline, beside the projected and the measured suite."""
-    page.heading(f"from what was measured on {sides[0]}")
-    ways = {"projected, the device's work alone": found["projected_fom"], "calibrated": found["fom"],
+    page.heading(f"from measurements on {sides[0]}")
+    ways = {"projected, the device's work only": found["projected_fom"], "calibrated": found["fom"],
             "measured on both": found["measured_fom"]}  # fmt: skip
     for name, fom in ways.items():
         if fom is not None:
             page.line(f"FOM {name}: {format_number(fom['value'])} ({format_interval(fom, None)})")
     if found["measured_lines"]:
         page.line(
-            f"{found['inside']} of {found['measured_lines']} lines measured on {sides[1]} lie in their interval"
+            f"{found['inside']} of {found['measured_lines']} lines measured on {sides[1]} are in their interval"
         )
     page.rows(
-        ["line", f"{sides[0]} measured", "of it not the device's", f"{sides[1]} then", "interval",
+        ["line", f"{sides[0]} measured", "of it outside the device", f"{sides[1]} then", "interval",
          f"{sides[1]} measured"],
         (
             [one["name"], *(seconds(one[key]["value"]) for key in ("baseline_step_s", "rest_s", "step_s")),
@@ -266,7 +268,7 @@ def _effects_told(
     if effects is None:
         return [f"cannot be computed: {why_not}"]
     if is_idle:
-        return ["moves nothing: no headline of the workbook hangs on it"]
+        return ["no effect: no result depends on it"]
     if not effects:
         return ["moves nothing"]
     largest = sorted(effects, key=lambda effect: (not effect["figure"].startswith("FOM"), -abs(effect["change"])))
@@ -303,7 +305,7 @@ def _change(page: Page, content: Changed, threshold: float | None) -> None:
     moved = f"{_entry_figure(content['old'])} → {_entry_figure(content['new'])} {content['unit']}".rstrip()
     page.line(f"{content['where']}: {content['what']}: {moved}")
     source = f"; {content['source']}" if content["source"] else ""
-    page.line(f"  basis {content['basis'] or 'not said'}, party {content['party'] or 'not said'}{source}")
+    page.line(f"  basis {content['basis'] or 'not stated'}, party {content['party'] or 'not stated'}{source}")
     _put_effects(page, "  alone:", content, threshold)
 
 
@@ -335,7 +337,7 @@ def _group(page: Page, content: Group, threshold: float | None) -> None:
     _put_effects(page, "  together:", content, threshold)
 
 
-def _similarity_key(finding: Talk) -> tuple[str, ...]:
+def _similarity_key(finding: FindingContent) -> tuple[str, ...]:
     """Return what equal findings of one column share: everything but the row's name and numbers."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
@@ -343,15 +345,15 @@ def _similarity_key(finding: Talk) -> tuple[str, ...]:
     return finding["kind"], *place, _QUOTED.sub("", message.partition(": ")[2] or message)
 
 
-def _findings(page: Page, findings: Sequence[Talk]) -> None:
-    similar: dict[tuple[str, ...], list[Talk]] = {}
+def _findings(page: Page, findings: Sequence[FindingContent]) -> None:
+    similar: dict[tuple[str, ...], list[FindingContent]] = {}
     for finding in findings:
         similar.setdefault(_similarity_key(finding), []).append(finding)
     for some in similar.values():
         is_bulk = len(some) >= _BULK
         more = f" And {len(some) - 1} more cells of this column." if is_bulk else ""
         for one in some[:1] if is_bulk else some:
-            page.line(f"to talk about: {one['where']} ({one['kind']}): {one['said']}{more}", "yellow")
+            page.line(f"to discuss: {one['where']} ({one['kind']}): {one['said']}{more}", "yellow")
 
 
 def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
@@ -407,7 +409,7 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
             page.line(f"note: the rows of {line['name']} {message}", "yellow")
         if line["modelled_share"] > 0.001:
             share = f"validation and overheads, {line['modelled_share']:.1%} of the run"
-            page.line(f"note: {line['name']}: the step is measured; {share}, are as predicted")
+            page.line(f"note: {line['name']}: the step is measured; {share}, are predicted")
         for row in line["rows"]:
             if not row["used"]:
                 page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
@@ -415,10 +417,9 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
         page.line(upper_bounds(excluded, "modelled commitments"))
     for line in content["lines"]:
         if line["fits"] is False:
-            page.line(f"{UNFIT} {line['name']}: the device's memory does not hold the committed step", "yellow")
+            page.line(f"{UNFIT} {line['name']}: the committed step does not fit the device's memory", "yellow")
     page.line(
-        f"met: the rate reaches the committed value with 90 % or more; missed: with 10 % or less, by the "
-        f"{level_text(content['interval'])} interval of the measurement's repeats; without one, the measured "
-        "value decides"
+        f"met: the committed rate is reached with a probability of 90 % or more; missed: 10 % or less, by the "
+        f"{level_text(content['interval'])} interval of the repeats; without one the measured value decides"
     )
     return page.text()

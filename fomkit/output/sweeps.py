@@ -50,10 +50,10 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     points = [point for point in content["points"] if point["mode"] == mode]
     if not points:
         return
-    meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
+    meaning = "one batch divided among replicas" if mode == "strong" else "a batch for each replica"
     against = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
-    unfit = ", which its memory would not hold" if reference["fits"] is False else ""
-    page.heading(f"{mode} scaling: {meaning}; beside {against} in {_seconds_of(reference['step_s'])}{unfit}")
+    unfit = ", which does not fit its memory" if reference["fits"] is False else ""
+    page.heading(f"{mode} scaling: {meaning}; relative to {against} in {_seconds_of(reference['step_s'])}{unfit}")
     page.rows(
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
@@ -77,12 +77,12 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     found = content["least_bandwidth"]
     if found is None:
         return
-    page.heading("bandwidth of each device that a gain needs, without overlap, each replica with its own batch")
+    page.heading("bandwidth per device that a speed-up needs, without overlap, each replica with its own batch")
     parts = [
         f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])} on links of tier {one['tier']}"
         for one in found["whole"]
     ]
-    way = {"auto": "the best way of those priced", "parameter_server": "a parameter server"}
+    way = {"auto": "the fastest way of those priced", "parameter_server": "a parameter server"}
     by = way.get(found["algorithm"], f"a {found['algorithm']}")
     page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients by {by}; " + "; ".join(parts))
     layers = found["layers_at"]["layers"]
@@ -159,9 +159,9 @@ def _add_evidence(page: Page, content: ScalingContent) -> None:
     for one in {point["mode"]: point for point in points}.values():
         shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
         parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
-        page.line(f"time of a {one['mode']} step from, nodes {one['nodes']:,}: {parts}")
+        page.line(f"time sources of a {one['mode']} step, nodes {one['nodes']:,}: {parts}")
     if content["excludes"]:
-        page.line(f"a step here is without: {', '.join(content['excludes'])}; it is a lower bound")
+        page.line(f"excluded from a step: {', '.join(content['excludes'])}; it is a lower bound")
     page.notes(content["notes"])
 
 
@@ -236,7 +236,7 @@ def _varied(entry: AxisContent) -> str:
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
     count_text = "" if entry["count"] is None else f", {entry['count']:,} values"
-    spacing = ", even ratios" if entry["spacing"] == "log" else ""
+    spacing = ", logarithmic" if entry["spacing"] == "log" else ""
     return f"{entry['name']} {low} to {high}{count_text}{spacing}"
 
 
@@ -301,7 +301,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _varied_names(content)
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
-    better = "no other is as good in all of these and better in one"
+    better = "no other point is as good in all of these and better in one"
     page.line(f"Front over {words}: {front['size']:,} points; {better}")
     page.rows(
         [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],

@@ -47,7 +47,7 @@ def _first_line(models: Sequence[Estimated]) -> str:
         evidence = max(model["evidence"] for model in own)  # "timing table", if any model has it
         parts.append(f"{name} ({evidence}): {format_coverage(shares)}")
         kinds.add(evidence == "datasheet only")
-    mixed = "one side rests on a timing table, the other on a datasheet; " if len(kinds) > 1 else ""
+    mixed = "one side is based on a timing table, the other on a datasheet; " if len(kinds) > 1 else ""
     return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 
 
@@ -71,7 +71,7 @@ def _estimate_cells(one: Estimated) -> dict[str, str]:
 
 
 NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
-FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
+DROPPED_FIRST = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
 """Columns that a narrow terminal drops first (the step's interval before the rate's). The ratio is kept."""
 
 
@@ -83,7 +83,7 @@ def _add_table(page: Page, models: Sequence[Estimated]) -> None:
         (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
         for name in names
     ]
-    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=FIRST_OUT)
+    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=DROPPED_FIRST)
 
 
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
@@ -147,7 +147,7 @@ def _headline(one: Estimated) -> str:
         else ""
     )
     text += f", at best: without {best}" if best else ""
-    text += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
+    text += "" if rate is not None else "; the profile does not define a run: add --samples, --epochs or both"
     ratio = one.get("ratio")
     times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
     alone = alone_text(ratio["excludes_alone"]) if ratio else ""
@@ -174,10 +174,10 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     page.lines(line for model in models for line in job_lines(model))
     without = dict.fromkeys(one["model"] for one in models if one["run_s"] is None)
     if without and len(models) > FEW:
-        page.line(f"{', '.join(without)}: what a run is the profile does not say: add --samples, --epochs or both")
+        page.line(f"{', '.join(without)}: the profile does not define a run: add --samples, --epochs or both")
     excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
-    page.line(f"intervals: {level_text(content['interval'])}, of {content['interval_covers']}")
+    page.line(f"intervals: {level_text(content['interval'])}, for {content['interval_covers']}")
     page.lines(energy_lines(models))
     for model in models:
         for message in model["deviations"]:

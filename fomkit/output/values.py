@@ -73,7 +73,7 @@ def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
     if not explained:
         return []
     listed = ", ".join(f"{name} {share:.1%}" for name, share in explained.items())
-    message = f"the device explains less than half of a measured run: {listed}; {what} of the device's work alone"
+    message = f"the device explains less than half of a measured run: {listed}; {what} of the device's work only"
     return [f"{message} (--json has the runs)"]
 
 
@@ -90,10 +90,10 @@ def job_lines(one: Entry) -> list[str]:
     exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
     samples, advice = job["batch"] // job["replicas"], ""
     if bubble / step > LONG_WAIT and samples > job["microbatches"]:
-        advice = f"; microbatch=1 in the layout makes {samples:,} microbatches, between which stages wait less"
+        advice = f"; microbatch=1 in the layout makes {samples:,} microbatches, so that stages wait less"
     return [
         f"{one['model']} on {one['target']}: {job['devices']:,} devices{nodes}, {job['layout']}; "
         f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
-        f"  {exposed / step:.1%} of a step is communication that nothing hides ({seconds(exposed)} of the "
-        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages{advice}",
+        f"  {exposed / step:.1%} of a step is exposed communication ({seconds(exposed)} of the "
+        f"{seconds(busy)} that links are busy), {bubble / step:.1%} waiting for other stages{advice}",
     ]

@@ -67,13 +67,13 @@ def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (
 
 
 Advance = Callable[..., None]
-WATCHED: ContextVar[Advance] = ContextVar("WATCHED", default=lambda _=None: None)
+PROGRESS: ContextVar[Advance] = ContextVar("PROGRESS", default=lambda _=None: None)
 """Progress callback: called with a number it sets how many parts the work has; without one a part is done."""
 
 
 def parts(count: int) -> Callable[[], None]:
     """Set the number of parts of the work for the progress display; return the function to call after each."""
-    advance = WATCHED.get()
+    advance = PROGRESS.get()
     advance(count)
     return advance
 
@@ -84,7 +84,7 @@ _ENTRY = re.compile(r"^(\S[^\n]*(?:(?<=,)\n\S[^\n]*)*)((?:\n[ ]+[^\n]*|\n(?=\n[ 
 _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """How -o stores a verb's result as a profile, with `fomkit.save`.
 
     `what`: the type of the result.
@@ -111,9 +111,9 @@ class Command:
     `metavar`: the placeholder of an option's value in the help.
     `shows` (flag, help): options that only change the text, by the name of the writer's argument.
     `judges_fit`: true where the exit code is 1 if no device's memory holds a step.
-    `unanswered`: returns whether a content lacks what was requested; the exit code is then 1.
-    `excuse` (flag, help): an option that sets the exit code to 0 in that case.
-    `alone`: parameters that only Python has, and their values on the command line.
+    `is_incomplete`: returns whether a content lacks what was requested; the exit code is then 1.
+    `override_option` (flag, help): an option that sets the exit code to 0 in that case.
+    `python_only`: parameters that only Python has, and their values on the command line.
     `before`: checks the arguments and the output file before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
     `workbook`: true where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target.
@@ -122,7 +122,7 @@ class Command:
     `prints`: the ending of the format written to standard output where -o names no file; the text then goes to
       standard error. Where -o names a file, its name is printed.
     `files`: parameters that name further files to write.
-    `kept`: how -o stores the result itself.
+    `stores`: how -o stores the result itself.
     `plain`: true where the verb has a text only, no JSON.
     """
 
@@ -132,9 +132,9 @@ class Command:
     metavar: Mapping[str, str] = field(default_factory=dict)
     shows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     judges_fit: bool = False
-    unanswered: Callable[[Mapping[str, Any]], bool] = lambda _: False
-    excuse: tuple[str, str] | None = None
-    alone: Mapping[str, Any] = field(default_factory=dict)
+    is_incomplete: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    override_option: tuple[str, str] | None = None
+    python_only: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None
     workbook: bool = False
@@ -142,7 +142,7 @@ class Command:
     streams: tuple[str, ...] = ()
     prints: str = ""
     files: tuple[str, ...] = ()
-    kept: Kept | None = None
+    stores: StoredResult | None = None
     plain: bool = False
 
 

@@ -52,7 +52,7 @@ class Spread:
         """Estimate a run on a machine that `on` returned."""
         if self.job is None and self.links and model.run.devices_per_run == 1:
             raise FomkitError(
-                "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
+                "links", f"are for runs on several devices, and a run of {model.name} uses one. Add --nodes."
             )
         if self.job is None and model.run.devices_per_run == 1:
             return estimate(model, machine, options)
@@ -61,7 +61,7 @@ class Spread:
         return time_job(model, machine, self.job, options)
 
 
-ALONE = Spread()
+AS_PROFILED = Spread()
 """Each run is spread as its model's profile states."""
 
 
@@ -215,11 +215,11 @@ def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], b
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             by = " with 'fomkit profile --name', or" if what == "model" else ""
-            do = f"Name each once; give another {what} that is called so a name of its own{by} in its file."
-            raise FomkitError(twice[0], f"stands twice among the {what}s. {do}")
+            do = f"Name each {what} once; give different profiles different names{by} in the file."
+            raise FomkitError(twice[0], f"is given twice among the {what}s. {do}")
     if baseline is not None and baseline.name in [target.name for target in targets]:
         raise FomkitError(
-            baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another one."
+            baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another machine."
         )
 
 
@@ -232,7 +232,7 @@ def compare(
     skip_failures: bool = False,
     after_each: Callable[[], None] = lambda: None,
     measured: MeasuredRuns | None = None,
-    spread: Spread = ALONE,
+    spread: Spread = AS_PROFILED,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 

@@ -265,7 +265,7 @@ def convolutions_content(
 def _unknown(methods: pd.DataFrame, machine: Machine | None) -> Iterator[str]:
     """Report where the machine states no rate that a floor needs."""
     if machine is not None and (methods.loc[methods["absent"] == "", "floor_s"].isna()).any():
-        yield f"{machine.name} states no rate, and its table tells none, of some arithmetic or of its memory"
+        yield f"{machine.name} has no rate, stated or from its table, for some arithmetic or for its memory"
 
 
 def method_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
-from fomkit.verbs.compare import ALONE, Spread
+from fomkit.verbs.compare import AS_PROFILED, Spread
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _cost_to_target(estimated: Estimate, declared: Declared, price: Price | None
     if batch is None or epoch_s is None:
         raise FomkitError(
             estimated.model.name,
-            "does not say its batch or the samples of an epoch, so epochs have no time. State both.",
+            "does not state its batch or the samples of an epoch, so epochs have no time. State both.",
         )
     epochs, time_s = time_to_target(declared.epochs, batch, epoch_s, estimated.machine)
     return ToTarget(declared.epochs, epochs, time_s, _money(estimated, price, time_s))
@@ -124,7 +124,7 @@ def _inference_estimate(estimated: Estimate, options: Options, batch: int | None
     """Estimate inference at its own batch, where the step has a forward pass; only for a run on one device."""
     if estimated.job is not None:
         if batch is not None:
-            raise FomkitError("infer_batch", "is of inference, which is priced on one device. Leave `nodes` out.")
+            raise FomkitError("infer_batch", "is for inference, which is priced on one device. Leave `nodes` out.")
         return None
     if batch is None and not estimated.ops["pass_name"].isin([one_off_costs.FORWARD]).any():
         return None  # where a batch is requested, the code below raises the reason
@@ -149,7 +149,7 @@ def _estimate_with_once(
     if run_s is None or epoch_s is None or model.run.epochs is None:
         raise FomkitError(
             f"--once {next(iter(shares))}",
-            f"is a share of a job, and {model.name} does not say what a run is. Give a time, such as '40 s'.",
+            f"is a share of a job, and {model.name} does not define a run. Give a time, such as '40 s'.",
         )
     job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
     return spread.estimate(model, one_off_costs.with_once(machine, paid, job_over_epochs), options)
@@ -157,7 +157,7 @@ def _estimate_with_once(
 
 def cost(
     model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
-    spread: Spread = ALONE,
+    spread: Spread = AS_PROFILED,
 ) -> Cost:  # fmt: skip
     """Compute the cost of a model on a machine; ``spread``: how each run is spread over devices.
 
@@ -171,7 +171,7 @@ def cost(
         )
     if baseline is not None and baseline.name == machine.name:
         raise FomkitError(
-            machine.name, "is the baseline and the target. Its ratio to itself is 1; name another one."
+            machine.name, "is the baseline and the target. Its ratio to itself is 1; name another machine."
         )
     machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
     options = replace(options, scope=spread.scope([model], machines, options.scope))
@@ -192,7 +192,7 @@ def cost(
 
 SCHEMA = "fomkit/cost/1"
 MILLION = 1e6
-NAIVE = "product of claims as if none took from what another gains; no estimate"
+NAIVE = "product of claims, as if the gains were independent; not an estimate"
 Paying = TypedDict("Paying", {"price": Priced, "currency": str, "paid_units": float, "run": Ends | None,
                               "unit": Ends | None, "notes": list[str]})  # fmt: skip
 Inferring = TypedDict("Inferring", {
@@ -230,14 +230,14 @@ def _money_content(one: Cost) -> Paying | None:
     idle = (machine.node_devices or 1) - 1
     alone = one.price.per == "node" and scope == "device"
     notes = (
-        [f"a node is paid whole: {idle} of its devices run nothing; --scope node fills it"]
+        [f"the price is for whole nodes: {idle} devices of a node are idle; --scope node uses them"]
         if alone and idle > 0
         else []
     )
     if alone and machine.node_devices is None:
-        notes.append(f"a node is paid whole; {machine.name} does not say how many devices it has")
+        notes.append(f"the price is for whole nodes; {machine.name} does not state the devices of a node")
     if one.price.per_s.low == one.price.per_s.high:
-        notes.append("the price states no spread: the interval is that of the time")
+        notes.append("the price has no spread: the interval is that of the time")
     return as_content(
         Paying, one.price, price=price_content(one.price), paid_units=paid_units(one.price, machine, scope),
         run=one.run_money, unit=_scaled(one.run_money, one.estimate.model.unit.runs), notes=notes,
@@ -263,9 +263,9 @@ def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     spent = {name: getattr(found, name) if found else None for name in ("run", "unit")}
     energies = {name: each.energy_j if each else None for name, each in spent.items()}
     scope = found.method.scope if found and found.method else None
-    missing = found.missing if found else (f"{machine.name} states nothing of energy (docs/energy.md)",)
+    missing = found.missing if found else (f"{machine.name} states no energy figures (docs/energy.md)",)
     if found and found.method and found.run is None:
-        missing = (*missing, f"{one.estimate.model.name} does not say what a run is")
+        missing = (*missing, f"{one.estimate.model.name} does not define a run")
     carbon = carbon_content(energies, scope, missing, one.declared.grid)
     if found is None:
         return None, carbon
@@ -280,9 +280,9 @@ def _to_target_content(one: Cost) -> Reaching | None:
     curve = found.curve
     exact = all(span.low == span.high for span in curve.epochs.values())
     between = one.estimate.sizes.get("batch") not in curve.epochs
-    notes = ["the curve states no spread: the interval is that of the time"] if exact else []
+    notes = ["the curve has no spread: the interval is that of the time"] if exact else []
     if between:
-        notes.append("the batch lies between two of the curve: epochs by a straight line of their logarithms")
+        notes.append("the batch is between two batches of the curve: epochs are interpolated in logarithms")
     return as_content(Reaching, found, curve, to_target_s=found.time_s, notes=notes)
 
 

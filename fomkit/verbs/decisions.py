@@ -41,17 +41,17 @@ def _subject(
     from fomkit.whatif.subjects import subject_of_model, subject_of_suite
 
     if (model is None) == (suite is None):
-        raise FomkitError("model", "or `suite`: give one of them, not both or neither.")
+        raise FomkitError("model", "or `suite` is needed, not both. Give one of them.")
     named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
     spread = [name for name, value in named.items() if value]
     if suite is not None and spread:
         raise FomkitError(
-            "suite", f"and {', '.join(f'`{name}`' for name in spread)} do not go together. Ask of a model."
+            "suite", f"and {', '.join(f'`{name}`' for name in spread)} exclude each other. Name a model."
         )
     if suite is None and baseline is not None:
-        raise FomkitError("baseline", "is the machine that a suite's FOM is over. Add `suite`, or leave it out.")
+        raise FomkitError("baseline", "is the baseline of a suite's FOM. Add `suite`, or leave it out.")
     if nodes is None and spread:
-        raise FomkitError(spread[0], "is about nodes. Add `nodes`.")
+        raise FomkitError(spread[0], "is for runs on nodes. Add `nodes`.")
     target = as_machine(machine)
     if model is not None:
         stated, linked = _linked(target, layout, links, node_devices)
@@ -268,7 +268,7 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
     done = parts(len(spec.stretches()))
     if output is None:
         if resume:
-            raise FomkitError("resume", "goes on with the points of a file. Name it: -o points.csv, or .parquet.")
+            raise FomkitError("resume", "continues a file of points. Name it: -o points.csv, or .parquet.")
         return run_sweep(spec, scheduler, done, keep=keep)
     check_absent([output], force=True)
     kept = KeptStretches(output, spec.key)
@@ -286,7 +286,7 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
     "sweeping",
     judges_fit=True,
     metavar={"vary": "NAME=VALUES", "scheduler": "ADDRESS"},
-    alone={"keep": False},
+    python_only={"keep": False},
     streams=(".csv", ".parquet"),
 )
 def sweep(
@@ -351,7 +351,8 @@ def sweep(
     return _run_into(spec, path, scheduler, resume=resume, keep=keep)
 
 
-@command("working out", judges_fit=True, metavar={"once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"})
+@command("computing the cost", judges_fit=True,
+         metavar={"nodes": "N|fill", "once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"})  # fmt: skip
 def cost(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *,
     baseline: str | Path | Machine | None = None, batch: int | None = None,

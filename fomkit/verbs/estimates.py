@@ -203,11 +203,11 @@ def _compare_all(
     from fomkit.verbs.compare import compare, spread_as
 
     if not machines:
-        raise FomkitError("machines", "none is given. Name one or more, for example v100.")
+        raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
         raise FomkitError(
             f"measurements {measurements}",
-            "needs the machine they were taken on. Add, for example, '--baseline p100'.",
+            "need the machine that was measured. Add, for example, '--baseline p100'.",
         )
     rows: tuple[Measurement, ...] = ()
     known = None
@@ -234,9 +234,7 @@ def _compare_all(
     return replace(found, rows=rows, from_measurements=content)
 
 
-@command(
-    "trying changes", shows={"tried": ("--all", "List too what was tried and rejected, and what does not apply.")}
-)
+@command("trying changes", shows={"tried": ("--all", "Also list changes that were rejected or do not apply.")})
 def advise(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine,
@@ -287,7 +285,7 @@ def _frame_of_ops(table: object) -> DataFrame:
     if not len(table):
         raise FomkitError("table", "has no rows. Give at least one op.")
     if table.columns.has_duplicates or not all(isinstance(name, str) for name in list[object](table.columns)):
-        raise FomkitError("table", "its columns must be words, each once. Rename them.")
+        raise FomkitError("table", "its column names must be texts, and different. Rename them.")
     return table
 
 
@@ -296,8 +294,9 @@ def _frame_of_ops(table: object) -> DataFrame:
     arguments={"table": "OPS.csv"},
     writes={".csv": lambda found: format_as_given(found.ops, "TIMED")},
     prints=".csv",
-    unanswered=lambda content: bool(content["unpriced"]),
-    excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),
+    is_incomplete=lambda content: bool(content["unpriced"]),
+    metavar={"keep": "COLUMN"},
+    override_option=("--allow-uncovered", "Exit with 0 even where rows have no time."),
 )
 def predict(
     table: str | Path | DataFrame,
@@ -322,7 +321,7 @@ def predict(
     sizes : mapping, optional
         Value of a named size in the dimensions, for example seq=512.
     interval : float
-        Probability level of the intervals.
+        As of `fomkit.estimate`.
     keep : sequence of str
         Column of your own to keep although its name resembles one of fomkit's; may be repeated.
 
@@ -353,7 +352,7 @@ def predict(
     if isinstance(table, str | Path):
         if Path(table).suffix in (".yaml", ".yml"):
             do = f"Give a table (.csv), or estimate the profile: fomkit estimate {table} -t {target.name}"
-            raise FomkitError(str(table), f"is a profile, no table of ops. {do}")
+            raise FomkitError(str(table), f"is a profile, not a table of ops. {do}")
         path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
     else:
         path, ops = "table", _frame_of_ops(table)

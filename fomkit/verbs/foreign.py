@@ -144,22 +144,22 @@ def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, ma
             raise FomkitError(found[0], f"{why}. Leave it out.")
 
     if chosen != "meter":
-        refuse(("start", "end"), "cuts a meter's log, and this is none")
+        refuse(("start", "end"), "is for a meter's log, and this is none")
     if chosen != "onnx":
         refuse(("mode", "optimizer"), "is for an ONNX file, and this is none")
     if makes == "measurements":
-        why = "says nothing of a record of a run; `model` and `machine` do"
+        why = "is not for a record of a run; `model` and `machine` are"
         refuse(("device", "facts", "name", *_OF_MODEL), why)
         return
-    refuse(("model",), "names what a record of a run is of, and this is none")
+    refuse(("model",), "is for a record of a run, and this is none")
     if chosen not in TRACES or makes == "machine":
-        refuse(("machine",), "names where a record, or a trace that becomes a model, was made")
+        refuse(("machine",), "is for a record, or for a trace that becomes a model")
     of_run = ("sizes",) if chosen in READERS and READERS[chosen].takes == "run" else ()
     if makes == "machine" and any(name in names for name in _OF_MODEL if name not in of_run):
         listed = ", ".join(f"`{name}`" for name in _OF_MODEL)
-        raise FomkitError("import", f"{listed} say something of a model, not of a machine.")
+        raise FomkitError("import", f"{listed} are for a model, not for a machine.")
     if makes == "model" and "device" in names:
-        raise FomkitError(f"device {given['device']}", "says something of a table of timings, not of a model.")
+        raise FomkitError(f"device {given['device']}", "is for a table of timings, not for a model.")
 
 
 def _read_machine(
@@ -172,7 +172,7 @@ def _read_machine(
     machine, imported = _with_timings(path, chosen, facts, name, stem, given["device"], given["sizes"])
     lines = [f"{machine.title}: {len(imported.timings)} timings from {path.name}", *_report(imported)]
     if facts is None:
-        lines.append("Peaks and bandwidth are not in this file and stay unknown; give them with --facts.")
+        lines.append("Peaks and bandwidth are missing in this file and stay unknown; give them with --facts.")
     skipped = [
         f"sheet {count.sheet!r}, {count.section}: skipped: {count.reason}"
         for count in imported.counts
@@ -204,7 +204,7 @@ def _read_model(
     lines = [f"{model.name}: {len(model.ops):,} rows of ops from {path.name}"]
     if model.data.train_samples is None or model.run.epochs is None:
         lines.append(
-            "Samples and epochs of a run are not known; give them with --facts, or with --samples and --epochs."
+            "Samples and epochs of a run are unknown; give them with --facts, or with --samples and --epochs."
         )
     return (
         model,
@@ -364,7 +364,7 @@ def import_measurements(
     if chosen == "meter":
         return import_meter(path, model=model, machine=machine, start=start, end=end)
     if start is not None or end is not None:
-        raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
+        raise FomkitError("start, end", "are for a meter's log, and this is none. Leave them out.")
     return read(path, chosen, model=model, machine=machine)
 
 

@@ -178,9 +178,9 @@ def from_measurements(
     """
     if not result.baseline:
         raise FomkitError(
-            where, "measurements are of a baseline, and none is named. Add, for example, --baseline p100."
+            where, "measurements need a baseline, and none is named. Add, for example, --baseline p100."
         )
-    check_one_device((*result.estimates, *result.baseline), "what is told from measured steps")
+    check_one_device((*result.estimates, *result.baseline), "the estimate from measured steps")
     baselines = []
     for one in result.baseline:
         about = [row for row in rows if (row.model, row.machine) == (one.model.name, one.machine.name)]
@@ -206,12 +206,12 @@ def from_measurements(
 
 RULE = "measured step of the baseline × predicted step of the target / predicted step of the baseline"
 ERRORS = (
-    "of the measurement and of both predictions, taken as independent: what the two predictions get wrong alike "
-    "would cancel in the ratio, but how much that is nobody knows"
+    "of the measurement and of both predictions, assumed independent: errors common to both predictions would "
+    "cancel in the ratio, but their size is unknown"
 )
 VERDICTS = {
-    "agree": "the values lie in each other's intervals, and the measurement in that predicted for the baseline",
-    "ambiguous": "the intervals overlap, but a value lies outside of another's interval",
+    "agree": "each value is inside the other's interval, and the measurement inside the baseline's predicted one",
+    "ambiguous": "the intervals overlap, but a value is outside the interval of another",
     "disagree": "the intervals do not overlap",
 }
 

@@ -77,7 +77,7 @@ def explain(
     return Answer(content, measurement_rows(content), format_evidence, unfit)
 
 
-@command("following the memory")
+@command("computing the memory")
 def memory(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine | None = None,
@@ -134,7 +134,7 @@ LEVELS = 2
 
 @command(
     "looking",
-    arguments={"profile": "[MODEL|MACHINE]"},
+    arguments={"profile": "MODEL|MACHINE"},
     spelled={"having": ("--with",)},
     metavar={"top": "SHARE", "workspace": "SIZE", "having": "WORDS"},
     files=("timeline",),
@@ -211,21 +211,21 @@ def _selected(
 
     named = [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
     if given["having"] is not None:
-        raise FomkitError("with", "searches the list of machines. Ask for `fomkit show machines`.")
+        raise FomkitError("with", "is for the list of machines. Use `fomkit show machines`.")
     path: str | Path | ModelProfile | Machine | None = profile
     what = "machine" if isinstance(profile, Machine) else "model"
     if isinstance(profile, str | Path):
         path, what = find_profile(str(profile))
     if metrics:
         if profile is not None or named:
-            raise FomkitError("metrics", "lists figures, of no profile. Leave the name and options out.")
+            raise FomkitError("metrics", "lists figures and needs no profile. Leave the name and options out.")
         from fomkit.output.docs import format_metrics, metrics_content
 
         content = metrics_content()
         return Answer(content, content["metrics"], format_metrics)
     if path is None:
         if named:
-            raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
+            raise FomkitError("show", "these options need a model. Name one, or leave the options out.")
         return _profile_names()
     if what == "machine" and not isinstance(path, ModelProfile):
         if named:
@@ -237,14 +237,14 @@ def _selected(
 
 
 def _check_together(named: list[str]) -> None:
-    for name, about in (("precision", "depends on what a machine has"), ("timeline", "is of times on a machine")):
+    for name, about in (("precision", "depends on the machine"), ("timeline", "needs times on a machine")):
         if f"`{name}`" in named and "`machine`" not in named:
             raise FomkitError(name, f"{about}. Add, for example, `machine` v100.")
     groups, sizes = [f"`{name}`" for name in _OF_GROUPS], ("`formula`", "`batch`", "`sizes`")
     if "`convolutions`" in named and (others := [name for name in named if name in groups]):
-        raise FomkitError("convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+        raise FomkitError("convolutions", f"cannot be combined with {', '.join(others)}. Leave that out.")
     if "`formula`" in named and (others := [name for name in named if name not in sizes]):
-        raise FomkitError("formula", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+        raise FomkitError("formula", f"cannot be combined with {', '.join(others)}. Leave that out.")
     if "`workspace`" in named and "`convolutions`" not in named:
         raise FomkitError("workspace", "limits the methods of convolutions. Add `convolutions`.")
 
@@ -289,10 +289,10 @@ def _with_timeline(
     from fomkit.plan.timeline import timeline_content
 
     if path.suffix != ".json":
-        raise FomkitError(str(path), "has an ending that a timeline cannot have. Use .json.")
+        raise FomkitError(str(path), "has the wrong ending for a timeline. Use .json.")
     if machine is not None:  # without one the argument was refused
         write_whole(path, timeline_text(timeline_content(model, machine, options)))
-    note = f"timeline: {path}, projected, for ui.perfetto.dev\n"
+    note = f"timeline: {path}, predicted, for ui.perfetto.dev\n"
     return replace(answer, write=lambda *shown: answer.write(*shown) + note)
 
 

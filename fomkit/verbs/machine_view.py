@@ -94,12 +94,12 @@ def machines_content(having: str | None = None) -> Machines:
             found.append(as_content(Listed, machine, device, name=name, evidence=evidence, timings=len(timings),
                                     formats=formats))  # fmt: skip
     if not found:
-        what = f"no machine has {' and '.join(map(repr, words))}."
-        raise FomkitError("having", f"{what} Ask for a number format, a maker or a part of a name.")
+        what = f"no machine matches {' and '.join(map(repr, words))}."
+        raise FomkitError("having", f"{what} Give a number format, a maker or a part of a name.")
     return {"schema": MODEL_SCHEMA, "machines": found}
 
 
-EVERY = 10**9
+NO_LIMIT = 10**9
 """Number of excluded timings that are listed individually: all."""
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
@@ -183,7 +183,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     return as_content(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
-        coverage=_coverage(machine, reference), plausibility=verdict_on(machine, EVERY),
+        coverage=_coverage(machine, reference), plausibility=verdict_on(machine, NO_LIMIT),
     )  # fmt: skip
 
 
@@ -191,13 +191,13 @@ SCHEMA = "fomkit/memory/1"
 PASS_NAMES = ("forward", "backward", "update")
 
 ASSUMED = (
-    f"every piece of memory takes whole blocks of {BLOCK_BYTE} byte, as PyTorch's allocator for GPUs gives them",
-    "a convolution takes one sample's im2col as workspace; what cuDNN chooses is unknown",
-    "an attention runs as one kernel that keeps its factors and its result only",
-    "the model's output stays until the backward pass is over; gradients are freed after the update",
+    f"every piece of memory is rounded up to blocks of {BLOCK_BYTE} byte, as in PyTorch's allocator for GPUs",
+    "a convolution uses one sample's im2col as workspace; cuDNN's choice is unknown",
+    "an attention runs as one kernel that keeps only its inputs and its result",
+    "the model's output is kept until the end of the backward pass; gradients are freed after the update",
     "number formats are those of the trace",
 )
-AT_ONCE = "each variable is updated, and its gradient freed, as soon as that is there, as graphs run"
+AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
 
 
@@ -267,8 +267,8 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
     if standing is None:
         raise FomkitError(
             model.name,
-            "says nothing of memory: it has no order of its ops, no update and no parameters in one format. "
-            "Profile the model anew with 'fomkit profile FILE.py'.",
+            "has no data on memory: no order of its ops, no update and no parameters in one format. "
+            "Profile the model again with 'fomkit profile FILE.py'.",
         )
     return as_content(Followed, totals=standing._asdict(), peak=None, passes={}, modules=[], live=[])
 
@@ -314,11 +314,11 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
-    of_weights = [f"but for the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
+    of_weights = [f"except the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
     room = None if machine is None else _room_content(model, machine, options, sizes, needed, whole)
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
         layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
         assumed=[*_memory_assumed(use), *of_weights] if use is not None else [], deviations=model.caveats,
-        excludes=EXCLUDED if use is not None else ["activations and all else that the order would tell"],
+        excludes=EXCLUDED if use is not None else ["activations and everything else that needs the order"],
     )  # fmt: skip

@@ -34,10 +34,10 @@ def _output(path: str | Path, plan: str, force: bool) -> Path:
     from fomkit.files.write import check_absent
 
     if plan not in PLANS:
-        raise FomkitError("plan", f"is {plan!r}. Give {', '.join(PLANS)}.")
+        raise FomkitError("plan", f"is {plan!r}. Expected one of {', '.join(PLANS)}.")
     target = Path(path)
     if target.suffix != ".yaml":
-        raise FomkitError(str(target), "has not the ending of a machine profile. Name it, for example, here.yaml.")
+        raise FomkitError(str(target), "has the wrong ending for a machine profile. Use .yaml.")
     check_absent([target], force)
     return target
 
@@ -49,7 +49,7 @@ def _output(path: str | Path, plan: str, force: bool) -> Path:
     metavar={
         "output": "FILE", "models": "MODEL", "backends": "gloo|nccl|mpi", "slurm": "FILE", "input_file": "FILE.py"
     },
-    unanswered=lambda content: content.get("sufficient") is False,
+    is_incomplete=lambda content: content.get("sufficient") is False,
 )  # fmt: skip
 def measure(
     output: str | Path, *, quick: bool = False, full: bool = False, models: Sequence[str] = (),
@@ -128,17 +128,17 @@ class _OtherMeasurement(NamedTuple):
     def plan(self, quick: bool, full: bool) -> MeasurePlan:
         """Return the plan's name; raise FomkitError where an option does not apply to what is measured."""
         if quick and full:
-            raise FomkitError("`quick`, `full`", "ask for two plans. Choose one.")
+            raise FomkitError("`quick`, `full`", "are two plans. Choose one.")
         of_network = {"ranks": self.ranks, "backends": self.backends, "slurm": self.slurm}
         if not self.network and (wrong := [name for name, value in of_network.items() if value]):
-            raise FomkitError(wrong[0], "says something of a network. Add `network`, or leave it out.")
+            raise FomkitError(wrong[0], "needs `network`. Add `network`, or leave it out.")
         check_counts(nodes=self.nodes)
         if self.nodes and not self.slurm:
-            raise FomkitError("nodes", "says something of a job script. Add `slurm` FILE, or leave it out.")
+            raise FomkitError("nodes", "needs a job script. Add `slurm` FILE, or leave it out.")
         if self.workers is not None and self.input_file is None:
-            raise FomkitError("workers", "says something of an input pipeline. Add `input_file`, or leave it out.")
+            raise FomkitError("workers", "needs an input pipeline. Add `input_file`, or leave it out.")
         if self.add and not self.network and self.input_file is None:
-            raise FomkitError("add", "goes with `network` or `input_file`. Leave it out.")
+            raise FomkitError("add", "needs `network` or `input_file`. Leave it out.")
         if self.network and self.input_file is not None:
             raise FomkitError(
                 "`network`, `input_file`", "are two measurements. Run one after the other, with `add`."
@@ -149,7 +149,7 @@ class _OtherMeasurement(NamedTuple):
         """Raise FomkitError where an option of ops is given, because ops are not measured."""
         what, taken = ("the network", ("resume", "seed")) if self.network else ("an input pipeline", ("batch",))
         for name in (name for name, value in of_ops.items() if value and name not in taken):
-            raise FomkitError(name, f"says something of ops, and {what} is measured. Leave it out.")
+            raise FomkitError(name, f"is for ops, and {what} is measured. Leave it out.")
 
 
 def _measure_other(
@@ -169,7 +169,7 @@ def _measure_other(
     lines = [*found.machine.notes, f"measured in {found.wall_s:.0f} s: {', '.join(map(str, found.files))}"]
     if found.interrupted:
         lines.append(
-            f"interrupted; to go on: fomkit measure --network --resume -o {output}, with the same options"
+            f"interrupted; to continue: fomkit measure --network --resume -o {output}, with the same options"
         )
     return written(found.files, [*(_link_line(link) for link in found.machine.links if link.channel), *lines])
 
@@ -318,7 +318,7 @@ def measure_network(
         place = None
     if place is not None and (ranks or resume):
         wrong = "ranks" if ranks else "resume"
-        raise FomkitError(wrong, f"cannot be had where {place.launcher} started the processes. Leave it out.")
+        raise FomkitError(wrong, f"cannot be used where {place.launcher} started the processes. Leave it out.")
     target, chosen = Path(output), tuple(backends)
     spec = NetworkSpec(target, ranks or 2, chosen, plan, add, resume, seed, name, place, os.environ)
     _output(output, plan, force or add or resume or not spec.writes)
@@ -366,7 +366,7 @@ def _page(found: Answer) -> str:
 
 def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
     if arguments["here"] and output is not None and output.suffix == ".md":
-        raise FomkitError(str(output), "a page is of public comparisons, and --here is none. Use .json or .csv.")
+        raise FomkitError(str(output), "is for public comparisons, and --here is none. Use .json or .csv.")
 
 
 @command(
@@ -374,7 +374,7 @@ def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
     arguments={},
     spelled={"sheets": ("--sheet",)},
     metavar={"data": "DIR", "sheets": "NAME"},
-    unanswered=lambda content: bool(content["regressed"]),
+    is_incomplete=lambda content: bool(content["regressed"]),
     before=_check_page,
     writes={".md": _page},
 )
@@ -422,13 +422,13 @@ def validate(
 
     if not here:
         if quick:
-            raise FomkitError("quick", "is a plan of `here`. Add `here`, or leave it out.")
+            raise FomkitError("quick", "is a plan for `here`. Add `here`, or leave it out.")
         from fomkit.validation.validate import validate as compared
 
         content = compared(None if data is None else Path(data), full=full, sheets=sheets or None).content()
         return Answer(content, content["lines"], format_validation)
     if data is not None or full or sheets:
-        raise FomkitError("here", "takes no `data`, `full` or `sheets`: it times this machine. Leave them out.")
+        raise FomkitError("here", "excludes `data`, `full` and `sheets`: it times this machine. Leave them out.")
     from fomkit.validation.here import content_of, prove_here
 
     proof = content_of(prove_here(quick=quick, tell=tell))

@@ -267,8 +267,8 @@ def _by_line(model: ModelProfile, ops: pd.DataFrame) -> pd.DataFrame:
     if not has_lines(ops):
         raise FomkitError(
             model.name,
-            "its op table has no lines of code. Profile the program anew with 'fomkit profile FILE.py' or "
-            "'--script FILE.py', which note them; or show it --by module.",
+            "its op table has no lines of code. Profile the program again with 'fomkit profile FILE.py' or "
+            "'--script FILE.py', which record them; or show it --by module.",
         )
     return split_by_line(ops)
 

@@ -84,7 +84,7 @@ def as_model(
 
     if isinstance(given, str | Path | ModelProfile):
         if inputs is not None:
-            raise FomkitError("inputs", "are those of a module. Leave them out: a profile or a file has its own.")
+            raise FomkitError("inputs", "are for a module. Leave them out: a profile or a file has its own.")
         if isinstance(given, ModelProfile):
             return given
         is_code = Path(given).suffix in TRACED
@@ -125,8 +125,8 @@ def in_mode(
         return found
     if fusion == "compiled":
         return join_chains(found)
-    what = "was traced as it runs, and nobody knows which of its ops a vendor's library joins"
-    raise FomkitError(found.name, f"{what}. Take compiled, or eager, or leave fusion out.")
+    what = "was traced as it runs, so the ops that a vendor's library fuses are unknown"
+    raise FomkitError(found.name, f"{what}. Use compiled or eager, or leave fusion out.")
 
 
 def _stored_mode(
@@ -155,8 +155,8 @@ def _stored_mode(
                                   name=f"{stem}-{mode}" if base is None else base.name)  # fmt: skip
             return made if base is None else replace(made, data=base.data, run=base.run, unit=base.unit)
     request = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
-    what = f"no config.json beside it says what {request} would take"
-    raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave that out.")
+    what = f"it has no config.json beside it, which {request} needs"
+    raise FomkitError(found.name, f"{what}. Give the file from which it was made, or leave that out.")
 
 
 _READABLE_ENDINGS = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
@@ -279,7 +279,7 @@ def _changed(found: object, target: Path) -> Machine:
     impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
     if impossible is not None:
         raise FomkitError(
-            str(target), f"is not written, because {impossible.where} cannot be: {impossible.message}"
+            str(target), f"is not written, because {impossible.where} is impossible: {impossible.message}"
         )
     try:
         own = as_machine(changed_machine(found))  # its timing table, which the workbook does not hold, is kept

@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.core.units import format_quantity
 from fomkit.plan.options import Options, check_counts
-from fomkit.verbs.answer import Answer, Kept, command
+from fomkit.verbs.answer import Answer, StoredResult, command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ Mode = Literal["train", "infer", "prefill", "decode"]
 """Steps of a model: training, forward pass only, a prompt, one token after a cache."""
 Fusion = Literal["eager", "compiled", "vendor"]
 """Which ops run as one kernel: none, chains that a compiler joins, those that the vendor's libraries join."""
-CARRIED = 0.95
+MAIN_SHARE = 0.95
 """Share of a step's flop that the listed ops reach together."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
@@ -81,8 +81,8 @@ _WITHOUT_DATA = {
     arguments={"source": "FILE", "arguments": "ARGUMENTS"},
     spelled={"precision": ("--precision",)},
     metavar={"measure": "<step|ops>", "memory_limit": "GB", "optimizer": "RULE"},
-    alone={"inputs": None, "loss": None},
-    kept=Kept(
+    python_only={"inputs": None, "loss": None},
+    stores=StoredResult(
         "model",
         "The profile to write; default: ./NAME.yaml.",
         lambda asked: (
@@ -188,9 +188,9 @@ def _profile_module(source: Any, inputs: Any, loss: Any, args: _Arguments) -> Mo
     if not isinstance(source, Workload):
         source = Workload(source, inputs, loss, args.optimizer)
     elif inputs is not None or loss is not None or args.optimizer is not None:
-        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+        raise FomkitError("profile", "inputs, loss and optimizer are for a module. Leave them out.")
     if args.measure is not None or args.threads is not None or args.precision:
-        raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
+        raise FomkitError("profile", "only a model.py can be timed, in a separate process. Give its path.")
     if args.script or args.arguments is not None:
         raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
     return profile_workload(source, mode=_code_mode(args), batch=args.batch, sizes=args.sizes, name=args.name)
@@ -209,7 +209,7 @@ def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], 
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
     if not is_bare or not isinstance(args.optimizer, str | None):
-        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+        raise FomkitError("profile", "inputs, loss and optimizer are for a module. Leave them out.")
     args = args._replace(script=args.script or is_trainer_program(path))
     is_onnx = _is_onnx(path, args)
     _check_use(path, args)
@@ -252,7 +252,7 @@ def _profile_of_sizes(path: Path, args: _Arguments) -> ModelProfile:
 
     if args.sizes or args.mode != "train":
         raise FomkitError(
-            str(path), "holds the sizes of a transformer, which is trained. Only `batch`, `name` and -o apply."
+            str(path), "holds the sizes of a transformer for training. Only `batch`, `name` and -o apply."
         )
     found = load_recipe(path)
     used = {**found.sizes, **({"batch": args.batch} if args.batch is not None else {})}
@@ -273,7 +273,7 @@ def _is_onnx(path: Path, args: _Arguments) -> bool:
 def _check_use(path: Path, args: _Arguments) -> None:
     """Refuse a folder, invalid limits, and options that do not apply to this kind of file."""
     if args.fusion != "vendor" and path.suffix != ".json":
-        what = f"fusion {args.fusion} is of a config.json, whose ops follow from its sizes"
+        what = f"fusion {args.fusion} is for a config.json, whose ops follow from its sizes"
         raise FomkitError(str(path), f"{what}. Leave it out: code is traced as it runs.")
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Give the Python file, or the ONNX file, in it.")
@@ -291,7 +291,7 @@ def _check_use(path: Path, args: _Arguments) -> None:
         given = next(option for option, is_given in options.items() if is_given)
         raise FomkitError(
             str(path),
-            f"{given} is not for a training program, which runs as it is. Give it arguments of its own after "
+            f"{given} is not for a training program, which runs unchanged. Give the program's own arguments after "
             f"'--', for example: fomkit profile --script {path} -- --batch-size 32",
         )
 
@@ -309,11 +309,11 @@ def _check_measuring(path: Path, args: _Arguments, *, is_onnx: bool) -> None:
     if is_onnx:
         raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
     if path.suffix == ".json":
-        raise FomkitError(str(path), "holds sizes, and nothing runs. Give a model.py to time it.")
+        raise FomkitError(str(path), "holds sizes only and cannot run. Give a model.py to time it.")
     if args.script:
         raise FomkitError(
             str(path),
-            "`measure` is not for a training program, whose step cannot be run again alone. Give its model as a "
+            "`measure` is not for a training program, whose step cannot be repeated alone. Give its model as a "
             "model.py: model, inputs, loss_fn and optimizer.",
         )
     from fomkit.bench.model_steps import check_timed
@@ -330,51 +330,49 @@ def _missing_run_notes(model: ModelProfile) -> list[str]:
     made_by_code = model.traced_with.get("device") in _WITHOUT_DATA.keys() - {_OF_FILE}
     place = "file" if made_by_code else "profile's data and run"
     given = " and ".join(f"--{name.removeprefix('train_')}" for name in lacking)
-    note = f"no run and no units per day without {' and '.join(lacking)}; the {place} may give them"
+    note = f"no run and no units per day without {' and '.join(lacking)}; the {place} may state them"
     return [f"note: {note}, or {given} of an estimate"]
 
 
-CarryingOp = TypedDict("CarryingOp", {"op": str, "count": float, "share": float})
-CarryingProduct = TypedDict("CarryingProduct", {
+MainOp = TypedDict("MainOp", {"op": str, "count": float, "share": float})
+MainProduct = TypedDict("MainProduct", {
     "product": str, "b": NotRequired[float], "m": NotRequired[float], "n": NotRequired[float],
     "k": NotRequired[float], "count": float, "share": float,
 })  # fmt: skip
 Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": float, "at_least": bool,
-                                  "ops": list[CarryingOp], "products": list[CarryingProduct]})  # fmt: skip
+                                  "ops": list[MainOp], "products": list[MainProduct]})  # fmt: skip
 
 
-def _main_ops(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
-    """Return the ops that reach `CARRIED` of a step's flop, by the framework's names, the largest first."""
+def _main_ops(ops: pd.DataFrame, total: float) -> list[MainOp]:
+    """Return the ops that reach `MAIN_SHARE` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
     sums = ops[["work", "count"]].groupby(ops["op"].astype("str")).sum()
-    names = fewest({str(name): float(work) for name, work in sums["work"].items()}, CARRIED).groups
+    names = fewest({str(name): float(work) for name, work in sums["work"].items()}, MAIN_SHARE).groups
     listed = sums.loc[list(names)]
     rows = zip(names, listed["work"].tolist(), listed["count"].tolist(), strict=True)
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
-def _main_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
-    """Return the sizes of the products that reach `CARRIED` of the flop of all passes, the largest first."""
+def _main_products(ops: pd.DataFrame, total: float) -> list[MainProduct]:
+    """Return the sizes of the products that reach `MAIN_SHARE` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
 
-    found: dict[str, CarryingProduct] = {}
+    found: dict[str, MainProduct] = {}
     rows = ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()].to_dict("records")
     for row in ({str(name): value for name, value in one.items()} for one in rows):
         label = shape_label({**row, "trans_a": 0.0, "trans_b": 0.0})
         sizes = {
             name: row[name] for name in "bmnk" if row.get(name) == row.get(name, "")
         }  # else NaN, or no column
-        one = found.setdefault(
-            label, cast("CarryingProduct", {"product": label, **sizes, "count": 0.0, "share": 0.0})
-        )
+        one = found.setdefault(label, cast("MainProduct", {"product": label, **sizes, "count": 0.0, "share": 0.0}))
         one["count"], one["share"] = one["count"] + row["count"], one["share"] + row["work"] / total
     shares = {label: one["share"] for label, one in found.items() if one["share"] > 0}
-    return [found[label] for label in fewest(shares, CARRIED).groups] if shares else []
+    return [found[label] for label in fewest(shares, MAIN_SHARE).groups] if shares else []
 
 
-def told(model: ModelProfile) -> Answer:
+def profile_summary(model: ModelProfile) -> Answer:
     """Summarise a new profile: its work, the ops that account for most of it, the sizes of its products."""
     from fomkit.bench.measured_run import run_content
     from fomkit.ops.pricing import add_costs

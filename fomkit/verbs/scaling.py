@@ -45,30 +45,30 @@ from fomkit.verbs.profiles import as_machine, as_model
 
 SCHEMA = "fomkit/scaling/1"
 ASSUMED = (
-    "links carry one collective at a time, at the stated rate for each device, and nothing else",
-    "a collective by a formula takes 0.7 to 2.3 times as long as it says (80%): so it was from 1 MiB on over "
-    "NVLink, and between nodes nobody measured it; devices without links of their own, which send through the "
-    f"host's memory, took up to {BRIDGED} times as long, and are to be measured (fomkit measure --network)",
-    "a measured collective takes what its repeats took, or 0.91 to 1.06 times that where they are not told (80%)",
-    "every device is as fast as the others; a step waits for nothing but what is listed",
-    "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",
+    "links carry one collective at a time, at the stated rate for each device, and no other traffic",
+    "a collective by a formula takes 0.7 to 2.3 times the formula's time (80%), as measured from 1 MiB on over "
+    "NVLink; between nodes there is no measurement; devices without links, which send through the host's memory, "
+    f"took up to {BRIDGED} times as long, and should be measured (fomkit measure --network)",
+    "a measured collective has the interval of its repeats, or 0.91 to 1.06 times its time without repeats (80%)",
+    "all devices are equally fast; a step waits only for what is listed",
+    "intervals of speed-up and efficiency cover communication only; errors of calculation cancel in the ratio",
 )
 ABOVE_ALL = (
-    "an efficiency above 100%: a device works less for a sample than the one device beside it, where the layout "
-    "shares the update out, or its batch runs faster"
+    "an efficiency above 100%: a device does less work for a sample than the single device, because the layout "
+    "divides the update among devices, or its batch runs faster"
 )
 OF_MEASURED_LINKS = (
-    "the interval of a measured link is that of its messages, without the error of a collective's formula: by "
-    "gloo on one CPU all-reduces took 2.7 to 3.2 times as long as theirs says"
+    "the interval of a measured link is that of its messages, without the error of a collective's formula: with "
+    "gloo on one CPU all-reduces took 2.7 to 3.2 times the formula's time"
 )
 OF_EXPERTS = (
-    "tokens spread over experts as the capacity factor says, which is declared and not predicted: every place is "
-    "sent and worked on, and tokens that find none are dropped"
+    "tokens spread over experts by the capacity factor, which is declared and not predicted: every slot is sent "
+    "and computed, and tokens without a slot are dropped"
 )
-OF_RUNS = "a run has the same epochs at any batch; whether it still learns as much nobody says"
+OF_RUNS = "a run has the same epochs at any batch; whether it still reaches the same accuracy is unknown"
 OF_TRANSFORMERS = (
-    "sums over replicas are of fp32 gradients, a block at a time, beside the last microbatch's backward pass",
-    "sends between stages hide behind nothing",
+    "replicas sum fp32 gradients, a block at a time, during the last microbatch's backward pass",
+    "sends between stages do not overlap with calculation",
 )
 
 
@@ -99,7 +99,7 @@ ScalingContent = TypedDict("ScalingContent", {
 
 def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTarget) -> Reach:
     """Return the epochs to a target at a step's batch, and their time; None with the reason where unknown."""
-    why = "an epoch has no full step, or unknown samples"
+    why = "an epoch has no full step, or its samples are unknown"
     if run is not None and run.epoch_s is not None:
         try:
             epochs, time_s = time_to_target(curve, batch, run.epoch_s, machine)
@@ -266,10 +266,10 @@ def parse_nodes(text: str) -> list[int]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise FomkitError("nodes", f"{part.strip()!r} is no whole number. Give 1..4096, or 1,2,4.")
+            raise FomkitError("nodes", f"{part.strip()!r} is not a whole number. Give 1..4096, or 1,2,4.")
         first, last = int(match[1]), int(match[2] or match[1])
         if first < 1 or last < first:
-            raise FomkitError("nodes", f"{part.strip()!r} is no range from 1 up. Give, for example, 1..64.")
+            raise FomkitError("nodes", f"{part.strip()!r} is not a range from 1 up. Give, for example, 1..64.")
         while first < last:
             found.add(first)
             first *= 2
@@ -289,7 +289,7 @@ def _plain_integers(numbers: str | Sequence[int]) -> list[int]:
 
 def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
     if whole_batch is not None and mode == "weak":
-        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
+        raise FomkitError("whole_batch", "is for strong scaling. Leave it out, or leave `mode` weak out.")
     modes = [one for one in MODES if mode in (one, "both")]
     if not modes:
         raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")

@@ -57,10 +57,10 @@ StepLine = TypedDict("StepLine", {
     "name": str, "baseline_step_s": Ends, "rest_s": Ends, "step_s": Ends, "unit_per_day": Ends | None,
     "measured_step_s": Ends | None, "inside": bool | None,
 })  # fmt: skip
-WhyLeft = TypedDict("WhyLeft", {"line": str, "why": str})
+LeftOutLine = TypedDict("LeftOutLine", {"line": str, "why": str})
 Calibrated = TypedDict("Calibrated", {
     "fom": Ends | None, "projected_fom": Ends | None, "measured_fom": Ends | None, "measured_lines": int,
-    "inside": int, "lines": list[StepLine], "left_out": list[WhyLeft], "carried": str,
+    "inside": int, "lines": list[StepLine], "left_out": list[LeftOutLine], "carried": str,
 })  # fmt: skip
 Missing = TypedDict("Missing", {"line": str, "machine": str, "required": bool, "why": str})
 Deviation = TypedDict("Deviation", {"line": str, "machine": str, "deviation": str})
@@ -121,9 +121,9 @@ def _campaigns(result: SuiteResult) -> list[CampaignDays]:
     return found
 
 
-CARRIED_SAYS = (
-    "the device's part as predicted; the rest of the baseline's measured step is carried over: as long within a "
-    "factor of two, for nobody states the two hosts, and down to half of what the device's part shrinks to"
+HOST_TIME_RULE = (
+    "the device's part as predicted; the rest of the baseline's measured step is assumed equal within a factor of "
+    "two, because the hosts are not stated, and down to half of what the device's part shrinks to"
 )
 
 
@@ -138,7 +138,7 @@ def _calibration(found: Calibration) -> Calibrated:
     return as_content(
         Calibrated, fom=found.merit and found.merit.value, projected_fom=found.projected and found.projected.value,
         measured_fom=found.measured and found.measured.value, measured_lines=count, inside=inside, lines=lines,
-        left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=CARRIED_SAYS,
+        left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=HOST_TIME_RULE,
     )  # fmt: skip
 
 

@@ -37,10 +37,10 @@ def _proposed_value(text: str, name: str, where: str) -> Any:
         return text
     if name == "precision":
         if text not in get_args(Precision):
-            raise FomkitError(where, f"{text!r} is no precision. Use one of {', '.join(get_args(Precision))}.")
+            raise FomkitError(where, f"{text!r} is not a precision. Use one of {', '.join(get_args(Precision))}.")
         return text
     if not re.fullmatch(r"[1-9]\d{0,14}", text):
-        raise FomkitError(where, f"{name} is a whole number from 1. Write, for example, {name}=256.")
+        raise FomkitError(where, f"{name} must be a whole number of 1 or more. Write, for example, {name}=256.")
     return int(text)
 
 
@@ -59,7 +59,7 @@ def _parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
         line, name = match[1], match[2]
         one = proposals.get(line, Conditions())
         if name in one.stated():
-            raise FomkitError(where, f"proposes {name} a second time. Propose it once.")
+            raise FomkitError(where, f"{name} is given twice. Give it once.")
         value = _proposed_value(match[3], name, where)
         known = name in (*_COUNTS, "quality", "precision")
         proposals[line] = (
@@ -74,14 +74,14 @@ def _only_other(lines: Suite, baseline: str) -> str:
 
     others = [name for name in given_machines(lines) if name != baseline]
     if len(others) != 1:
-        known = f"the suite gives times of {', '.join(others)}" if others else "the suite gives no machine's times"
-        raise FomkitError(lines.name, f"the target is not clear; {known}. Add '--target NAME'.")
+        known = f"the suite states times of {', '.join(others)}" if others else "the suite states no times"
+        raise FomkitError(lines.name, f"the target is missing; {known}. Add '--target NAME'.")
     return others[0]
 
 
 def _check_freeze(arguments: Mapping[str, Any], output: Path | None) -> None:
     if arguments["freeze"] is not None and output is not None:
-        raise FomkitError("freeze", "rates the suite's own baseline and nothing else. Leave -o out.")
+        raise FomkitError("freeze", "freezes the rates of the suite's own baseline only. Leave -o out.")
 
 
 def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answer:
@@ -92,10 +92,10 @@ def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answ
 
     if given := [f"`{name}`" for name, value in others.items() if value]:
         raise FomkitError(
-            "freeze", f"rates the suite's own baseline and nothing else. Leave {', '.join(given)} out."
+            "freeze", f"freezes the rates of the suite's own baseline only. Leave {', '.join(given)} out."
         )
     if path.suffix not in (".yaml", ".yml"):
-        raise FomkitError(str(path), "has an ending that no suite has. Use .suite.yaml.")
+        raise FomkitError(str(path), "has the wrong ending for a suite. Use .suite.yaml.")
     text, lines = read_unfrozen(suite)
     lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
     rates = freeze_rates(lines, as_machine(lines.baseline), options_of(), load_model)
@@ -117,7 +117,7 @@ def _without_verdict(content: Mapping[str, Any]) -> bool:
     spelled={"target": ("--target", "-t"), "proposals": ("--propose",), "measurements": ("--from",)},
     metavar={"proposals": "LINE.CONDITION=VALUE", "measurements": "CSV", "freeze": "FILE"},
     judges_fit=True,
-    unanswered=_without_verdict,
+    is_incomplete=_without_verdict,
     before=_check_freeze,
     files=("freeze",),
     workbook=True,
@@ -152,7 +152,7 @@ def fom(
     strict : bool
         Refuse any deviation from the conditions that the lines fix.
     interval : float
-        Probability level of the intervals.
+        As of `fomkit.estimate`.
     measurements : name or path, optional
         Table of measurements of the baseline, by path or name; the FOM is also computed from it.
     freeze : path, optional
@@ -178,8 +178,7 @@ def fom(
     if strict and deviations:
         raise FomkitError(
             found.suite.name,
-            f"`strict` allows no deviation from its lines, and there is {'; '.join(deviations)}. "
-            "Leave `strict` out.",
+            f"`strict` allows no deviation, and these lines deviate: {'; '.join(deviations)}. Leave `strict` out.",
         )
     return found
 
@@ -232,7 +231,7 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
     from fomkit.workbook.write import write_workbook as _write
 
     if Path(path).suffix != ".xlsx":
-        raise FomkitError(str(path), "has an ending that no workbook has. Use .xlsx.")
+        raise FomkitError(str(path), "has the wrong ending for a workbook. Use .xlsx.")
     _write(sheet_model_of(result), Path(path), only)
 
 
@@ -245,10 +244,10 @@ def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
 
 
 @command(
-    "working out",
+    "computing the campaign",
     arguments={"campaign": "CAMPAIGN"},
     judges_fit=True,
-    unanswered=lambda content: any(machine["days"] is None for machine in content["machines"]),
+    is_incomplete=lambda content: any(machine["days"] is None for machine in content["machines"]),
 )
 def campaign(
     campaign: str | Path, machines: Sequence[str | Path | Machine], *, scope: Scope = "system",
@@ -257,7 +256,7 @@ def campaign(
 ) -> Answer:  # fmt: skip
     """Compute how long the phases of a campaign take on a machine, and what they cost.
 
-    Exit code 1 where the duration of a phase is unknown.
+    Exit code 1 where the duration of a phase is unknown, or a step does not fit the memory (--allow-oversize).
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import write_whole
 from fomkit.plan.options import Options, options_of
 from fomkit.profiles.locate import locate
-from fomkit.verbs.answer import Answer, Kept, command, parts, written
+from fomkit.verbs.answer import Answer, StoredResult, command, parts, written
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @command(
     "reviewing",
     arguments={"workbook": "WORKBOOK"},
-    kept=Kept("machine", "Keep the changed machine as a profile (.yaml) whose party is vendor."),
-    unanswered=lambda content: bool(content["findings"]),
+    stores=StoredResult("machine", "Store the changed machine as a profile (.yaml) whose party is vendor."),
+    is_incomplete=lambda content: bool(content["findings"]),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
     """Show what a vendor changed in a workbook, cell by cell, and how each change affects the results.
@@ -61,7 +61,7 @@ def review(workbook: str | Path, issued: str | Path) -> Review:
     "rating",
     arguments={"suite": "SUITE"},
     metavar={"committed": "MACHINE", "measured": "FILE.csv", "measured_on": "NAME"},
-    unanswered=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
+    is_incomplete=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
 )
 def accept(
     suite: str | Path,
@@ -112,7 +112,7 @@ def accept(
     return Answer(content, content["lines"], format_acceptance)
 
 
-@command("estimating", arguments={"models": "MODEL..."}, metavar={"output": "FOLDER"}, plain=True)
+@command("estimating", arguments={"models": "MODEL"}, metavar={"output": "FOLDER"}, plain=True)
 def pack(
     models: Sequence[str | Path | ModelProfile],
     machine: str | Path | Machine,
@@ -158,7 +158,7 @@ def pack(
     options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     folder = Path(output)
     if folder.exists():
-        raise FomkitError(str(folder), "is there already. Name a new folder.")
+        raise FomkitError(str(folder), "exists already. Name a new folder.")
     target, estimates = as_machine(machine), []
     for number, model in enumerate(map(as_model, models), 1):
         tell(f"estimating {model.name}, {number} of {len(models)}")
@@ -223,7 +223,7 @@ def _sheet(found: Answer) -> bytes:
     "projecting",
     arguments={"models": "MODEL"},
     metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
-    shows={"cells": ("--all", "Each cell: times, intervals, what it may claim and what it waits for.")},
+    shows={"cells": ("--all", "Show each cell: times, intervals, its claim and what limits its time.")},
     writes={".xlsx": _sheet},
 )
 def compare(
@@ -293,9 +293,9 @@ def _cell_by_cell(
     baseline: str, calibrate_on: str | None, host_from: str | None, latency: str | float | None,
 ) -> Answer:  # fmt: skip
     if latency is not None:
-        raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
+        raise FomkitError("latency", "limits inference, which needs `grid`. Add `grid`, or leave it out.")
     if options.precision is not None:
-        raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
+        raise FomkitError("precision", "needs --grid. Without it, each row of the measurements states its own.")
     from fomkit.output.comparisons import format_compare
     from fomkit.validation.cells import counted_once, make_cells
     from fomkit.validation.grid import compare_content
@@ -328,7 +328,7 @@ def _rates_grid(
     if not machines:
         raise FomkitError(
             ", ".join(profile.name for profile in profiles),
-            "nobody measured it in this table, so no machine follows from it. Name machines, for example "
+            "has no measurement in this table, so the machines are unknown. Name machines, for example "
             "'--target v100', or another table (--measured).",
         )
     cells = make_grid(profiles, machines, rows, options, limit_s, parts(len(profiles) * len(machines)))

@@ -61,7 +61,7 @@ class Plots:
         if shown.empty or roofs.empty:
             raise FomkitError(
                 f"{self.estimate.model.name} on {self.estimate.machine.name}",
-                "no op has arithmetic, traffic and a time under known rates, so there is no roofline to draw.",
+                "no op has arithmetic, traffic, a time and known rates, so there is no roofline to draw.",
             )
         return draw_roofline(shown, roofs)
 
@@ -105,9 +105,9 @@ def _cost(found: Cost) -> Answer:
 
 
 def _profiled(found: Any) -> Answer:
-    from fomkit.verbs.profiling import told
+    from fomkit.verbs.profiling import profile_summary
 
-    return told(found)
+    return profile_summary(found)
 
 
 def _reviewed(found: Review) -> Answer:
@@ -265,7 +265,7 @@ def schema(name: str) -> Answer:
 
     paths = {path.stem: path for path in shipped_folder("docs/schema").glob("*.json")}
     if name not in paths:
-        raise FomkitError(name, f"is the name of no schema. {nearest_names(name, paths)}")
+        raise FomkitError(name, f"is not the name of a schema. {nearest_names(name, paths)}")
     content = parse_json(read_text(paths[name]), str(paths[name]))
     rows = [
         {"name": key, "required": key in part["required"], "description": one.get("description")}

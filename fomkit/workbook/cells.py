@@ -17,7 +17,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.worksheet import Worksheet
 
 from fomkit.core.errors import printable
-from fomkit.files.csv import LIVE
+from fomkit.files.csv import FORMULA_STARTS
 from fomkit.workbook.layout import (
     ANSWERS,
     AS_ISSUED,
@@ -72,10 +72,10 @@ def cell_text(text: str) -> str:
 
 LEGEND = {
     "input": "blue on yellow: for you to change",
-    "idle": "grey on white: moves nothing in this workbook; the note in the cell says why",
+    "idle": "grey on white: no effect in this workbook; the note in the cell says why",
     "condition": "blue on grey: set by the suite or the workload; a change is a deviation",
     "formula": "black: computed in this workbook",
-    "issued": "grey italic: the value when the workbook was issued, computed in Python",
+    "issued": "grey italic: the value when the workbook was issued, computed by Python",
     "state": "green: as issued or ok; orange: changed; red: error",
 }
 _FILLS = {"input": "FFF9D9", "condition": "ECEFF4", "header": "1F3864", "state": "F3F6F3"}
@@ -147,7 +147,7 @@ def mark_table(sheet: Worksheet, placed: Placed) -> None:
                 sheet.conditional_formatting.add(placed.column(column.key), rule)
         elif column.role == "input" and column.form != "General":
             watch = DataValidation(type="decimal", operator="greaterThan", formula1="0", errorStyle="warning")
-            watch.error = "A figure above 0 was expected, in the unit of the sheet; or the word unknown."
+            watch.error = "Expected a figure above 0, in the unit of the sheet, or the word unknown."
             watch.errorTitle = "Not a figure"
             sheet.add_data_validation(watch)
             watch.add(placed.column(column.key))
@@ -263,7 +263,7 @@ class Page:
         elif isinstance(value, str):
             cell.value = text = cell_text(value)
             cell.data_type = "s"
-            if text.startswith(LIVE):
+            if text.startswith(FORMULA_STARTS):
                 cell.quotePrefix = True
         else:
             cell.value = value

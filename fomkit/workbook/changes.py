@@ -98,7 +98,7 @@ def _check_places(issued: Book, returned: Book, table: Table) -> None:
             if was.get(key) != now.get(key):
                 raise FomkitError(
                     f"{returned.path}, sheet {table.sheet}, cell {table.letter(key)}{first + index}",
-                    f"{now.get(key)!r} stands where {was.get(key)!r} was issued. Leave rows in their places.",
+                    f"{now.get(key)!r} is found, {was.get(key)!r} was issued. Leave rows in their places.",
                 )
     if len(old) != len(new):
         raise FomkitError(
@@ -192,14 +192,14 @@ def _range_problems(change: Change, row: Row) -> Iterator[str]:
     new = change.new
     if not isinstance(new, float):
         if isinstance(change.old, float):
-            yield "was a figure and is unknown now"
+            yield "was a figure and is now unknown"
         return
     if new < 0 or (new == 0 and change.key not in _MAY_BE_0):
         yield f"is {new:g}, and more than 0 was expected"
     elif not _SMALLEST <= new <= _LARGEST:
-        yield f"is {new:g}, which is no figure of a machine"
+        yield f"is {new:g}, which is impossible for a machine"
     elif isinstance(change.old, float) and change.old > 0 and not 1 / _NO_UNIT < new / change.old < _NO_UNIT:
-        yield f"is {new:g}, and {change.old:g} was issued: no unit is so different"
+        yield f"is {new:g}, and {change.old:g} was issued: no other unit explains that"
     whole = change.key in _WHOLE_KEYS or (change.title == FACTS.title and row.get("fact") in _WHOLE)
     if whole and not new.is_integer():
         yield f"is {new:g}, and a whole number was expected"
@@ -213,7 +213,7 @@ def _interval_problems(change: Change, row: Row) -> Iterator[str]:
         return
     low, high = (end if isinstance(end := row.get(key), float) else value for key in ("low", "high"))
     if not low <= value <= high:
-        yield f"the interval {low:g} … {high:g} does not hold the value {value:g}"
+        yield f"the interval {low:g} … {high:g} does not contain the value {value:g}"
 
 
 def _unit_problems(change: Change, row: Row) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _evidence_wanted(change: Change) -> str:
     """Return a request for evidence where a changed figure is called measured; "" elsewhere."""
     if change.basis != "measured" or change.is_condition or change.title not in _GROUNDED:
         return ""
-    was = "and was issued so" if change.was_basis == "measured" else f"and was {change.was_basis or 'of no basis'}"
+    was = "as issued" if change.was_basis == "measured" else f"but was {change.was_basis or 'without a basis'}"
     message = "a changed figure is labelled measured"
     return f"{change.what}: {message}, {was}. Ask for the measurement: its log, date and software."
 
@@ -249,8 +249,8 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
     reported = set()
     for change in changed:
         if change.is_condition:
-            effect = "; it is left out" if change.is_ignored else ""
-            message = f"{change.what} is set for everybody; a change is a deviation{effect}."
+            effect = "; it is ignored" if change.is_ignored else ""
+            message = f"{change.what} is fixed for all vendors; a change is a deviation{effect}."
             yield Finding(change.where, "condition", message)
         elif change.key in ("basis", "party") and not change.is_ground:
             moved = f"was {change.old or 'empty'!r}, is {change.new or 'empty'!r}"
@@ -284,7 +284,7 @@ def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -
         if span is not None and span.value < floor:
             where = f"Ops!{OPS.letter('utilisation')}{first + index}"
             times = f"{floor / span.value:.2f} times as fast as the stated peak and bandwidth allow"
-            yield Finding(where, "above peak", f"{case.name}, {line.sizes}: {times}. Say why.")
+            yield Finding(where, "above peak", f"{case.name}, {line.sizes}: {times}. Ask the vendor why.")
 
 
 IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
@@ -343,7 +343,7 @@ def _effects_of(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effe
     for name, old in before.items():
         now = after[name].figures if name in after else (float("nan"),)
         if all(map(isfinite, old.figures)) and not all(map(isfinite, now)):
-            raise ValueError(f"{name} would be no number")
+            raise ValueError(f"{name} would not be a number")
     return [
         {
             "figure": name, "old": old.span.value, "new": new.span.value,
@@ -383,7 +383,7 @@ class Effector:
         if impossible and len(some) == 1:
             return None, self.barred(impossible[0])
         if impossible:
-            return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))} cannot be"
+            return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))}: impossible"
         try:
             return _effects_of(before, sheet_model_from(with_changes(self.sent, known))), ""
         except IMPOSSIBLE as error:

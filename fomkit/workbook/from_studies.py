@@ -183,7 +183,7 @@ def caveats_of(
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
     verdicts = dict.fromkeys((one.machine.name, said) for one in estimates for said in verdict_on(one.machine))
-    nobody = ((machine, f"nobody can have this rate: {message}") for machine, message in unfit)
+    nobody = ((machine, f"this rate is not possible: {message}") for machine, message in unfit)
     return (*bounds, *sides, *nobody, *runs, *verdicts)
 
 
@@ -299,7 +299,7 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     little = [one.line for one in result.little_explained]
     found = caveats_of(result.excludes, estimates, unfit, little, [result.alone])
     if result.withheld and result.suite.threshold is not None:
-        found += (("", f"threshold {result.suite.threshold:g}: no verdict is given, it rests on these lines"),)
+        found += (("", f"threshold {result.suite.threshold:g}: no verdict, because it depends on these lines"),)
     return found
 
 

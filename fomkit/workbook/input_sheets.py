@@ -22,58 +22,58 @@ CAVEAT = "caveat"
 ASSUMPTION_ENDS = ("low", "high")
 _TEXTS = (
     ("time of a predicted op", "max(flop / peak, byte / bandwidth) / utilisation, and starts · launch cost where "
-     "the op's row has starts. The utilisation is an input; its source stands beside it."),
-    ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
+     "the op's row has starts. The utilisation is an input; its source is in the same row."),
+    ("time of a measured op", "an input. It does not change with peak or bandwidth, and its row says so."),
     ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
     ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common "
      f"(by timings {COMMON_BY_TABLE:.0%}, "
      f"{', '.join(f'{kind} by {word} {share:.0%}' for (kind, word), share in COMMON_OF.items())}), so that "
-     "half-widths add; the rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
-    ("intervals of means", "what ops have in common lines have in common as well, and their half-widths add; the "
-     "rest of a line's error is its own and adds in quadrature, as the errors of the two machines do"),
-    ("intervals of ratios", "errors of the two machines are independent, as log-normals"),
+     "half-widths add; the rest is independent for each op and adds in quadrature; so do kinds and sources"),
+    ("intervals of means", "errors common to ops are also common to lines, so half-widths add; the rest of a "
+     "line's error is independent and adds in quadrature, as do the errors of the two machines"),
+    ("intervals of ratios", "errors of the two machines are independent and log-normal"),
     ("units a day", "86,400 s · runs at once / (run · runs per unit)"),
-    ("unknown", "unknown work is the word unknown and left out of sums: times are lower bounds then"),
+    ("unknown", "unknown work has the word unknown and is excluded from sums; times are then lower bounds"),
 )  # fmt: skip
 
 
 def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     """Yield the choices that are needed to compute the same results: name, value, meaning."""
     yield "schema", SCHEMA, "the layout of this workbook; fomkit review reads it"
-    yield "title", sheet_model.title, "what was asked"
-    yield "interval level", sheet_model.level, "share of intervals that should contain the truth"
-    yield "scope", sheet_model.scope, "what the rates count: one device, one node or the whole system"
-    yield "mean", sheet_model.mean, "how the figure of merit is made of the lines"
+    yield "title", sheet_model.title, "the title of the study"
+    yield "interval level", sheet_model.level, "probability that an interval contains the truth"
+    yield "scope", sheet_model.scope, "scope of the rates: one device, one node or the whole system"
+    yield "mean", sheet_model.mean, "how the figure of merit is computed from the lines"
     yield "baseline", sheet_model.baseline or NONE, "the machine to compare with"
     for target in sheet_model.targets:
         yield "target", target, "a machine to rate"
     threshold = NONE if sheet_model.threshold is None else sheet_model.threshold
     yield "threshold", threshold, "the figure of merit to reach"
-    what = "ends of the interval over the sum, from what kernels of a table do in a step"
+    what = "bounds of the interval divided by the sum, from the behaviour of a table's kernels inside a step"
     for name, ends in sheet_model.uses.items():
         if name in SHARED_USES and not sheet_model.widened:
             continue
         kinds = ", ".join(kind for kind, group in GROUPS.items() if name.startswith(group)) or "all together"
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
             yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {kinds}"
-    what = "its times rest on a table of single kernels, so sums are widened for use in a step"
+    what = "its times are from a table of single kernels, so intervals of sums are widened for use in a step"
     for machine in sheet_model.widened:
         yield WIDENED, machine, what
     for one in sheet_model.workloads:
         for machine, share in one.common_shares.items():
-            what = "share of the variance of a given time's error that lines of the machine have in common"
+            what = "share of the error variance of a given time that is common to lines of the machine"
             yield f"{SHARE}{case_name(one.name, machine)}", share, what
-    what = "the weakest ground that the figure of merit rests on"
+    what = "the weakest basis of the figure of merit"
     yield "worst basis", sheet_model.worst_basis or UNKNOWN, what
 
 
 def write_assumptions(page: Page, sheet_model: SheetModel) -> Placed:
     """Write the choices, then the rules, and what each estimate excludes."""
-    page.intro("What all numbers rest on. A change of a grey cell is a deviation.")
+    page.intro("Assumptions behind all numbers. A change of a grey cell is a deviation.")
     rows: list[list[Value]] = [list(row) for row in _choices(sheet_model)]
     names = tuple(str(row[0]) for row in rows)
     rows += [[name, "rule", text] for name, text in _TEXTS]
-    rows += [[CAVEAT, text, "what the rates are not to be read without"] for _, text in sheet_model.caveats]
+    rows += [[CAVEAT, text, "caveat for reading the rates"] for _, text in sheet_model.caveats]
     for case in sheet_model.cases:
         rows.append([case.name, "number formats", case.precision])
         rows += [[case.name, "left out", term] for term in case.excludes]
@@ -202,7 +202,7 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     # Without a stated spread the bounds are formulas that follow the value, until a number is written over them.
     for written in (low, high):
         yield Formula(cell["value"], value, is_input=True) if fact is not None and written == value else written
-    yield from ("", party, "nobody stated it") if fact is None else (fact.basis, party, fact.source)
+    yield from ("", party, "not stated") if fact is None else (fact.basis, party, fact.source)
     yield from (_si_formula(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
     yield from (value, low, high)
     pairs = zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
@@ -210,7 +210,7 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
 
 
 _RATES = {"peak": "compute", "memory bandwidth": "memory"}
-LITTLE = 0.001
+NEGLIGIBLE_SHARE = 0.001
 """Share of a step below which ops that do not follow a rate are not mentioned."""
 
 
@@ -233,21 +233,21 @@ def _unaffected_note(sheet_model: SheetModel, row: FactRow) -> str:
         return ""
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
     shares = {case.workload: measured_share(case, sheet_model.machine(case.machine), row) for case in cases}
-    listed = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > LITTLE)
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > NEGLIGIBLE_SHARE)
     if not listed:
         return ""
     return (
-        f"Measured ops stay as they are when this changes; of the ops' time they are: {listed}. fomkit sweep "
-        "moves them like the others: at twice this value it gives up to that much more units a day than here."
+        f"Measured ops keep their times when this changes; their share of the ops' time: {listed}. fomkit sweep "
+        "scales them too: at twice this value it predicts up to that share more units a day than this workbook."
     )
 
 
 def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     """Write the facts of all machines."""
     page.intro(
-        "Facts of the machines: change the yellow cells, in the unit that stands beside them. "
+        "Facts of the machines: change the yellow cells, in the unit beside them. "
         "Rows of the machine to compare with are grey. "
-        "What is grey on white moves nothing here; a note in the cell says why."
+        "Cells in grey on white have no effect here; a note in the cell says why."
     )
     rows = tuple(row for machine in sheet_model.machines for row in fact_rows(machine))
     parties = {machine.name: machine.party for machine in sheet_model.machines}
@@ -263,7 +263,7 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
 
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
     """Write the origin of machines and workloads; the source of each figure is beside it."""
-    page.intro("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
+    page.intro("Each fact and each op has its own source in Machines and Ops; this sheet has the common sources.")
     rows: list[list[Value]] = [["made by", "fomkit", version]]
     for machine in sheet_model.machines:
         rows.append(["machine", machine.name, f"{machine.title} (party: {machine.party})"])
@@ -276,10 +276,10 @@ def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
 
 def write_history(page: Page, sheet_model: SheetModel) -> None:
     """Write the changes of earlier rounds, then this issue."""
-    page.intro("What happened to the figures, oldest first.")
+    page.intro("Changes of the figures, oldest first.")
     rounds = enumerate(sheet_model.rounds, 1)
     rows: list[list[Value]] = [[str(at), f"{name}: {what}"] for at, (name, what) in rounds]
-    page.table(HISTORY, [*rows, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
+    page.table(HISTORY, [*rows, ["this issue", "written by fomkit; 'fomkit review' finds changes"]])
 
 
 def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None:
@@ -292,7 +292,7 @@ def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None
         page.line(paragraph, "prose")
         page.gap()
     if only is not None:
-        page.line(f"This copy is for {only}: it holds no other target.", "prose")
+        page.line(f"This copy is for {only}: it contains no other target.", "prose")
         page.gap()
     page.line("Colours", "title")
     for role, meaning in LEGEND.items():

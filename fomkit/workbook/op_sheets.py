@@ -93,7 +93,7 @@ def _job_row(
     """Write the terms of a run on many devices: a step is their sum, a run is its steps plus the rest."""
     one, cell = sheet_model.workload(key[0]).jobs[key[1]], JOBS.row(number)
     # In the order of `JOB_KEYS`.
-    terms = (one.calculation_s, one.exposed_s, one.bubble_s, one.beside_s, one.rest_s, one.low, one.high)
+    terms = (one.calculation_s, one.exposed_s, one.bubble_s, one.other_s, one.rest_s, one.low, one.high)
     inputs = (one.devices, one.at_once, one.steps, *terms)
     yield from (*key, *inputs, one.basis, one.party, one.source)
     parts = "+".join(cell[name] for name in ("calculation", "exposed", "bubble", "beside"))
@@ -114,9 +114,7 @@ def write_workloads(
     page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells
 ) -> tuple[Placed, Placed, Placed]:
     """Write the workloads, and given times and jobs where there are any; return the three tables' places."""
-    page.intro(
-        "What one run of each workload is. Grey cells are set: a change of one is a deviation, and said so."
-    )
+    page.intro("Definition of a run of each workload. Grey cells are fixed: a change is reported as a deviation.")
     first = page.first_row()
     rows = [list(_workload_row(first + index, one)) for index, one in enumerate(sheet_model.workloads)]
     placed = page.table(WORKLOADS, rows, about=[workload.name for workload in sheet_model.workloads])
@@ -163,9 +161,9 @@ def _how_made(line: OpLine) -> str:
     if line.utilisation is not None:
         return f"floor / utilisation{' + starts · launch cost' if line.starts else ''}"
     if line.time_s is None:
-        return "unknown: nobody knows a time, left out of all sums"
-    why = "measured" if line.time_source == "measured" else "no floor is known"
-    return f"an input: {why}, does not move with peak or bandwidth"
+        return "unknown: no time, excluded from all sums"
+    why = "measured" if line.time_source == "measured" else "floor unknown"
+    return f"an input: {why}, does not change with peak or bandwidth"
 
 
 def _time_cell(line: OpLine, machine: Machine, number: int, span: Span | None) -> Value:

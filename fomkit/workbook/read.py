@@ -110,7 +110,7 @@ def _is_state(place: Place, formulas: Mapping[Place, str]) -> bool:
     return f'"{CHANGED}"' in text
 
 
-def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
+def cells_affecting_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
     """Return every cell on which a value of Summary depends, through any number of formulas.
 
     Cells that state whether something was changed are no headlines: they depend on every input, including those
@@ -185,7 +185,7 @@ class Book:
     @cached_property
     def moving(self) -> frozenset[Place]:
         """Every cell on which a headline depends."""
-        return behind_headlines({
+        return cells_affecting_headlines({
             (sheet, *place): cell.formula
             for sheet, cells in self.sheets.items()
             for place, cell in cells.items()
@@ -275,20 +275,20 @@ def _idle_reason(row: FactRow, sheet_model: SheetModel) -> str:
     """Return why no headline of a sheet model's workbook depends on a fact.
 
     >>> _idle_reason(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
-    'no time follows from the size of the memory'
+    'no time depends on the size of the memory'
     """
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
     if row.name == "memory capacity":
-        return "no time follows from the size of the memory"
+        return "no time depends on the size of the memory"
     if row.name in _COUNTS and sheet_model.scope not in _COUNTS[row.name]:
-        return f"rates count one {sheet_model.scope}"
+        return f"rates are for one {sheet_model.scope}"
     if not cases:
-        return "the times of all lines are given (sheet Workloads) and do not follow from it"
+        return "the times of all lines are given (sheet Workloads) and do not depend on it"
     if row.name == "peak":
-        return f"no op's time follows from {row.what} on the {row.where} engine"
+        return f"no op's time depends on {row.what} on the {row.where} engine"
     if row.name in ("memory bandwidth", "launch cost"):
-        return "no op's time follows from it (sheet Ops, how the time is made)"
-    return "no line says how often it happens"
+        return "no op's time depends on it (sheet Ops, how the time is made)"
+    return "no line states how often it occurs"
 
 
 def _reasons(
@@ -299,17 +299,17 @@ def _reasons(
     for number, row in enumerate(machines.rows, start=machines.placed.first):
         why = _idle_reason(row, sheet_model)
         if (FACTS.sheet, number, FACTS.position("value")) in moving:
-            why = "only the value counts; its ends keep their ratio to it"
+            why = "only the value counts; its bounds keep their ratio to it"
             if row.name in ("peak", "memory bandwidth"):
-                why = "each op has ends of its own (sheet Ops); these keep their ratio to the value"
-        notes |= {(number, key): f"Moves nothing here: {why}." for key in ("value", "low", "high")}
+                why = "each op has its own bounds (sheet Ops); these keep their ratio to the value"
+        notes |= {(number, key): f"No effect here: {why}." for key in ("value", "low", "high")}
     return notes
 
 
 def mark_idle(pages: Mapping[str, Page], sheet_model: SheetModel, machines: MachineCells) -> None:
     """Mark every input cell on which no headline depends; text cells are marked with all figures of their row."""
     cells = [(name, page.sheet[address]) for name, page in pages.items() for address in page.cached]
-    moving = behind_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
+    moving = cells_affecting_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
     notes = _reasons(sheet_model, machines, moving)
     for name, page in pages.items():
         rows = {row for row, position, _ in page.inputs if (name, row, position) in moving}

@@ -37,7 +37,7 @@ class Given:
 class JobTerms:
     """A run on many devices as the terms of its step, each computed elsewhere and stated here with its source.
 
-    `calculation_s`, `exposed_s`, `bubble_s`, `beside_s`: time of a step for calculation, and for waiting for
+    `calculation_s`, `exposed_s`, `bubble_s`, `other_s`: time of a step for calculation, and for waiting for
       links, for other stages, and for input or overheads [s].
     `steps`: of a run; `rest_s`: other time of a run: validation, overheads of epochs, start-up [s].
     `low`, `high`: bounds of the interval of a run as ratios to its time.
@@ -48,7 +48,7 @@ class JobTerms:
     calculation_s: float
     exposed_s: float
     bubble_s: float
-    beside_s: float
+    other_s: float
     steps: float
     rest_s: float
     low: float
@@ -64,7 +64,7 @@ class JobTerms:
     @property
     def step_s(self) -> float:
         """Time of a step [s]."""
-        return self.calculation_s + self.exposed_s + self.bubble_s + self.beside_s
+        return self.calculation_s + self.exposed_s + self.bubble_s + self.other_s
 
     def run_s(self, level: float) -> Span:
         """Return the time of a run [s]."""

@@ -50,14 +50,14 @@ def changed_machine(found: Review) -> str:
     names = {str(rows[change.title][change.index]["machine"]) for change in found.changes if change.title in rows}
     own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
     if own:
-        message = "which is no target. Nothing is kept. Ask for its rows as issued."
+        message = "which is not a target. Nothing is stored. Ask the vendor for its rows as issued."
         raise FomkitError(str(found.returned), f"changes {', '.join(own)}, {message}")
     if len(names) > 1:
-        message = f"changes several machines: {', '.join(sorted(names))}. Keep one; send others their own."
+        message = f"changes several machines: {', '.join(sorted(names))}. Change one; send others their own."
         raise FomkitError(str(found.returned), message)
     name = names.pop() if names else found.before.targets[0]
     if name == BASELINE:
-        raise FomkitError(str(found.returned), f"rates a machine called {BASELINE!r}, of which nothing is kept.")
+        raise FomkitError(str(found.returned), f"rates a machine called {BASELINE!r}, which cannot be stored.")
     return name
 
 
@@ -71,11 +71,11 @@ def not_recorded(found: Review) -> list[str]:
     given, jobs = (sum(one.title == table.title and not one.is_ignored for one in own) for table in (GIVEN, JOBS))
     others = len(own) - given - jobs
     return [
-        f"not kept: {count} change{'s' * (count > 1)} of {what}"
+        f"not stored: {count} change{'s' * (count > 1)} of {what}"
         for count, what in (
             (given, "given times; they belong in the suite"),
             (jobs, "terms of runs on many devices; they follow from links and layouts"),
-            (others, "conditions; they are the same for everybody"),
+            (others, "conditions; they are the same for all vendors"),
         )
         if count
     ]
@@ -220,11 +220,11 @@ Group = TypedDict("Group", {
     "factor_high": float | None, "basis": list[Move], "party": list[Move], "sources": list[str],
     "alone": Effects | None, "not_computed": str, "moves_nothing": bool,
 })  # fmt: skip
-Talk = TypedDict("Talk", {"where": str, "kind": str, "said": str})
+FindingContent = TypedDict("FindingContent", {"where": str, "kind": str, "said": str})
 ReviewContent = TypedDict("ReviewContent", {
     "schema": str, "fomkit": str, "workbook": str, "issued": str, "caveats": list[str], "threshold": float | None,
     "changes": list[Changed], "groups": list[Group], "together": Effects | None, "not_computed": str,
-    "findings": list[Talk],
+    "findings": list[FindingContent],
 })  # fmt: skip
 
 
@@ -281,5 +281,5 @@ def review_content(found: Review) -> ReviewContent:
         ReviewContent, found.before, schema="fomkit/review/1", fomkit=__version__, workbook=str(found.returned),
         issued=str(found.issued), caveats=[message for _, message in found.before.caveats], changes=entries,
         groups=[_group_content(some, effector) for some in changes.columns(figures)], together=together,
-        not_computed=why_not, findings=[as_content(Talk, one, said=one.message) for one in findings],
+        not_computed=why_not, findings=[as_content(FindingContent, one, said=one.message) for one in findings],
     )  # fmt: skip

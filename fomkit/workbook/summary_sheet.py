@@ -254,7 +254,7 @@ def _first_lines(page: Page, sheet_model: SheetModel) -> None:
     against = f", against {sheet_model.baseline}" if sheet_model.baseline is not None else ""
     page.line(f"Machines to rate: {', '.join(sheet_model.targets)}{against}.")
     level = level_text(sheet_model.level)
-    page.line(f"Rates count one {sheet_model.scope}. Intervals: {level}. Every number below is computed here.")
+    page.line(f"Rates are for one {sheet_model.scope}. Intervals: {level}. All numbers below are computed here.")
     for _, message in sheet_model.caveats:
         page.line(f"caveat: {message}")
     for machine, message in sheet_model.deviations:
@@ -326,10 +326,10 @@ def _case_checks(sheets: Sheets) -> Iterator[Check]:
         what = "every op that has a time source has a time"
         yield Check(what, name, found, f"SUMPRODUCT({named})", float(rows))
         found = f"SUMPRODUCT(--({block['low']}>1))+SUMPRODUCT(--ISNUMBER({block['high']}),--({block['high']}<1))"
-        yield Check("no interval lies beside its time", name, found, "0", 0.0)
+        yield Check("every interval contains its time", name, found, "0", 0.0)
         step, low, high = (terms.at(*case.key, STEP, end) for end in ENDS)
         inside = f"IF(AND({low}<={step},{step}<={high}),1,0)"
-        yield Check("the step lies inside its interval", name, inside, "1", 1.0)
+        yield Check("the step is inside its interval", name, inside, "1", 1.0)
 
 
 def _unit_checks(machines: MachineCells) -> Iterator[Check]:
@@ -353,7 +353,7 @@ def _mean_checks(sheets: Sheets, summary: SummaryCells) -> Iterator[Check]:
         fom = summary.merits.of((target, FOM), "value")
         yield Check("the weights of the lines sum to 1", target, f"SUM({weight})", "1", 1.0)
         inside = f"IF(AND({fom}>=MIN({ratio})*(1-{_NEAR:.9f}),{fom}<=MAX({ratio})*(1+{_NEAR:.9f})),1,0)"
-        yield Check("the figure of merit lies among the ratios", target, inside, "1", 1.0)
+        yield Check("the figure of merit is between the smallest and the largest ratio", target, inside, "1", 1.0)
         harmonic, arithmetic = (mean_formula(name, new, old, new) for name in ("harmonic", "arithmetic"))
         found = f"IF({harmonic}<={arithmetic}*(1+{_NEAR:.9f}),1,0)"
         yield Check("harmonic ≤ arithmetic mean of the ratios", target, found, "1", 1.0)
@@ -386,7 +386,7 @@ def _check_row(number: int, check: Check) -> list[Value]:
 
 def write_checks(page: Page, sheets: Sheets, summary: SummaryCells) -> None:
     """Write all checks; the first line counts errors."""
-    page.line("Identities hold always. Equality with Python's value is judged only where no input was changed.")
+    page.line("Identities always hold. Equality with Python's value is checked only where no input was changed.")
     counted = page.row
     page.row += 2
     checks = [

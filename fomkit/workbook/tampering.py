@@ -26,7 +26,7 @@ def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
             if not same_entry(was.get(column.key), now.get(column.key)):
                 kind = _KIND_OF_TEXT.get(column.key, "label")
                 message = f"{row_name(rows.table, was)}: {column.header} was {was.get(column.key)!r}, is "
-                advice = "It has no effect; ask anew." if kind == "precision" else "It has no effect."
+                advice = "It has no effect; ask the vendor." if kind == "precision" else "It has no effect."
                 where = f"{rows.table.sheet}!{rows.cell(index, column.key)}"
                 yield Finding(where, kind, f"{message}{now.get(column.key)!r}. {advice}")
 
@@ -62,10 +62,10 @@ def _formula_finding(old: Content, new: Content, *, is_unchanged: bool) -> tuple
     if not (new.formula and same_formula(old.formula, new.formula)):
         found = new.formula or ("nothing" if new.value is None else repr(new.value))
         message = f"the formula {old.formula} was issued, {found} is found"
-        return "formula", f"{message}. It is left out here, where all is computed anew."
+        return "formula", f"{message}. It is ignored; all results are recomputed."
     if is_unchanged and not _is_shown(old, new):
-        message = f"shows {new.value!r}, and no input was changed that would make it so; {old.value!r} was issued"
-        return "calculation", f"{message}. All is computed anew here."
+        message = f"shows {new.value!r}, and no changed input explains it; {old.value!r} was issued"
+        return "calculation", f"{message}. All results are recomputed."
     return None
 
 
@@ -94,8 +94,8 @@ def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[F
             if old.formula:
                 found = None if entry == FOLLOWS else _formula_finding(old, new, is_unchanged=is_unchanged)
             elif new.formula:
-                message = f"a formula, {new.formula}, stands in a cell for {'a figure' if is_number else 'words'}"
-                found = ("formula", f"{message}. Its saved value is taken.")
+                message = f"a formula, {new.formula}, is in a cell for {'a figure' if is_number else 'text'}"
+                found = ("formula", f"{message}. Its saved value is used.")
             elif column is None:
                 found = _constant_finding(old, new)
             if found is not None:
@@ -125,10 +125,10 @@ def _sheets(issued: Book, returned: Book) -> Iterator[Finding]:
     for title, now in returned.marks.sheets.items():
         was = issued.marks.sheets.get(title)
         if was is None:
-            yield Finding(title, "label", f"this sheet was not issued ({now.state}). It is left out.")
+            yield Finding(title, "label", f"this sheet was not issued ({now.state}). It is ignored.")
             continue
         if now.state not in (was.state, "visible"):
-            yield Finding(title, "hidden", f"the sheet is {now.state}, {was.state} was issued. Show it.")
+            yield Finding(title, "hidden", f"the sheet is {now.state}, {was.state} was issued. Unhide it.")
         yield from _hidden(issued, title, was, now)
         for place in sorted(now.comments):
             message = now.comments[place]
@@ -151,7 +151,7 @@ def _hidden(issued: Book, title: str, was: SheetMarks, now: SheetMarks) -> Itera
     ):
         if hidden:
             many = f"{what}s are" if len(hidden) > 1 else f"{what} is"
-            yield Finding(title, "hidden", f"{', '.join(hidden)}: the {many} hidden, and stood open when issued.")
+            yield Finding(title, "hidden", f"{', '.join(hidden)}: the {many} hidden, but visible when issued.")
 
 
 def _name_findings(issued: Book, returned: Book) -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def _number_formats(issued: Book, returned: Book) -> Iterator[Finding]:
             similar.setdefault((sheet, was.form, now.form), []).append(cell_name(*place))
     for (sheet, old, new), places in similar.items():
         more = f" (and {len(places) - 1} more cells)" if len(places) > 1 else ""
-        message = f"the number format {old} was issued, {new} is found{more}. Look at the cells themselves."
+        message = f"the number format {old} was issued, {new} is found{more}. Check the cells."
         yield Finding(f"{sheet}!{places[0]}", "format", message)
 
 
@@ -185,7 +185,7 @@ def _unreadable_reason(cell: Content, ink: str = "", ground: str = "") -> str:
     colours = (ink or cell.ink, ground or cell.ground)
     if not is_legible(*colours):
         return f"its text has the colour {colours[0]} on {colours[1]}"
-    return f"its letters are {cell.size:g} points high" if cell.size < _SMALLEST else ""
+    return f"its font size is {cell.size:g} points" if cell.size < _SMALLEST else ""
 
 
 def _unreadable(issued: Book, returned: Book) -> Iterator[Finding]:
@@ -238,10 +238,10 @@ def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
         )
         gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (before - after, after - before))
         if new:
-            message = f"a chart reads {new}; {gone or 'nothing more'} was issued. Look at cells."
+            message = f"a chart reads {new}; {gone or 'nothing more'} was issued. Check the cells."
             yield Finding(sheet, "chart", message)
         elif gone:
-            yield Finding(sheet, "chart", f"no chart reads {gone} now, and one did when issued.")
+            yield Finding(sheet, "chart", f"no chart reads {gone} now, but one did when issued.")
 
 
 def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
@@ -250,5 +250,5 @@ def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
         yield from found(issued, returned)
     message = returned.marks.calculation
     if message and message != issued.marks.calculation:
-        advice = "the values that it shows may not follow from its inputs. All is computed anew here."
+        advice = "the values that it shows may differ from its inputs. All results are recomputed."
         yield Finding(str(returned.path), "calculation", f"calculation is set to {message}: {advice}")

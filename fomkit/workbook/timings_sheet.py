@@ -213,7 +213,7 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
     if "forward" in step.passes:
         span, formulas = step.passes["forward"], _quadrature(sheets, case, "forward")
         forward = sheets.terms.add(case, "forward pass", "s", span, formulas, "part of the device's time")
-    how = "ops one after the other; a part of an error common in a kind and source, else in quadrature"
+    how = "ops one after the other; errors common to a kind and source add, others add in quadrature"
     device = sheets.terms.add(case, DEVICE, "s", step.device_s, _quadrature(sheets, case, ""), how)
     if sheets.families.has_any(case):
         sides = (sheets.families.block(case, f"shared_{end}") for end in ("low", "high"))
@@ -221,7 +221,7 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
         width = f"({device[2]}-{device[1]})"
         sheets.terms.add(
             case, SHARED, "1", step.device_s.shared, _triple(f"IF({width}>0,(({together})/{width})^2,1)"),
-            "squares of what each kind and source has in common, over those of all",
+            "squared common errors of kinds and sources, divided by all squared errors",
         )  # fmt: skip
     starts = sheets.ops.block(case, "step_starts")
     costs = [sheets.machines.si(case.machine, "launch cost", end=end) for end in ENDS]
@@ -292,7 +292,7 @@ def write_timings(
     workloads: tuple[Placed, Placed, Placed], ops: CaseCells,
 ) -> Sheets:  # fmt: skip
     """Write the roll-up of every case."""
-    page.intro("All of this is computed. Inputs stand in Workloads, Machines and Ops.")
+    page.intro("Everything here is computed. Inputs are in Workloads, Machines and Ops.")
     families = write_families(page, sheet_model, values, ops, assumptions)
     terms = TermCells(page.first_row())
     sheets = Sheets(sheet_model, values, assumptions, machines, *workloads, ops, families, terms)

@@ -1,8 +1,8 @@
 """Restrict a workbook to what one vendor may see, and make the pack of ops that a vendor is asked to time.
 
-A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names: `SEEN`
-lists the fields of the target's records and of the work that are copied unchanged; all other fields are left out,
-or recomputed from figures of the target.
+A vendor sees its own machine, the work, and the baseline's units a day. No text is searched for names.
+`VISIBLE_FIELDS` lists the fields of the target's records and of the work that are copied unchanged; all other
+fields are left out, or recomputed from figures of the target.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fomkit.workbook.records import (
 
 Record = TypeVar("Record")
 BASELINE = "baseline"
-SEEN: Mapping[type, tuple[str, ...]] = {
+VISIBLE_FIELDS: Mapping[type, tuple[str, ...]] = {
     SheetModel: ("title", "scope", "level", "mean", "threshold", "worst_basis"),
     Machine: (
         "name", "title", "party", "device", "timings", "node_devices", "system_nodes", "availability", "overheads",
@@ -48,7 +48,7 @@ SEEN: Mapping[type, tuple[str, ...]] = {
         "name", "title", "batch", "data", "run", "unit", "weight", "required", "category", "basis", "party",
     ),
     JobTerms: (
-        "calculation_s", "exposed_s", "bubble_s", "beside_s", "steps", "rest_s", "low", "high", "devices",
+        "calculation_s", "exposed_s", "bubble_s", "other_s", "steps", "rest_s", "low", "high", "devices",
         "at_once", "basis", "party", "source", "excludes", "unfit",
     ),
     Case: ("workload", "machine", "precision", "excludes", "unfit", "deviations"),
@@ -65,7 +65,7 @@ _OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
 
 
 def _shown_copy(record: Record, **own: object) -> Record:
-    shown_fields = {name: getattr(record, name) for name in SEEN[type(record)]}
+    shown_fields = {name: getattr(record, name) for name in VISIBLE_FIELDS[type(record)]}
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
@@ -95,10 +95,10 @@ def _time_source_text(line: OpLine) -> str:
         return line.evidence
     op = f"{line.kind}/{line.engine}"
     if line.utilisation is None:
-        return f"carried over by the lab from what timed machines take for {op}"
+        return f"predicted by the lab from times of {op} on timed machines"
     if line.time_source == "roofline":
-        return f"rates of this machine; utilisation {line.utilisation:.2g}, usual for {op} on timed machines"
-    return f"carried over from timed ops; comes to a utilisation of {line.utilisation:.2g} here"
+        return f"rates of this machine; utilisation {line.utilisation:.2g}, typical of {op} on timed machines"
+    return f"predicted from timed ops; equals a utilisation of {line.utilisation:.2g} here"
 
 
 def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
@@ -107,9 +107,9 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     Raises FomkitError when the machine is no target, or has the name that copies use for the baseline.
     """
     if target not in sheet_model.targets:
-        raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, sheet_model.targets)}")
+        raise FomkitError(f"--for {target}", f"is not a target here. {nearest_names(target, sheet_model.targets)}")
     if target == BASELINE:
-        message = "is what copies call the machine to compare with. Give the target another name in its profile."
+        message = "is the baseline's name in copies. Give the target another name in its profile."
         raise FomkitError(f"--for {target}", message)
     values, old = evaluate(sheet_model), sheet_model.baseline
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
@@ -265,7 +265,7 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
         shares = pd.Series([{model: part} for part in parts], chosen.index, dtype=object)
         found.append(chosen.assign(note=notes, shares=shares))
     if not any(map(len, found)):
-        raise FomkitError("pack", "no op has a time, so none can be asked for. Choose another target.")
+        raise FomkitError("pack", "no op has a time, so none can be chosen. Choose another target.")
     together = pd.concat(found).groupby(keys, dropna=False, sort=False)
     table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _sum_shares))
     table = table.reset_index().sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
@@ -280,11 +280,11 @@ _PAGE = Path(__file__).with_name("pack.txt")
 def _pack_lines(
     table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]
 ) -> tuple[str, ...]:
-    template = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
+    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
     found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
     refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
     for (kind, dtype, why), rows in refused:
-        found.append(f"not by time_ops.py: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
+        found.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
     return tuple(found)
 
 

@@ -138,7 +138,7 @@ def _add_op_charts(page: Page, sheets: Sheets) -> None:
         rows = list(_pareto_rows(page.first_row(), case, sheets))
         if not rows:
             continue
-        title = f"Longest ops of {case.name}, in the order as issued"
+        title = f"Longest ops of {case.name}, in the issued order"
         start = page.row
         placed = page.table(PARETO, rows, title)
         chart = _bars(title, "ms per step", horizontal=True)

@@ -223,7 +223,7 @@ def test_the_exit_code_and_the_json_say_whether_it_is_enough(
     words = ["measure", "--quick", "--for", "gpt2", "-o", str(tmp_path / "here.yaml")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == code
-    assert ("to go on: fomkit measure --resume" in done.stdout) == bool(code)
+    assert ("to continue: fomkit measure --resume" in done.stdout) == bool(code)
     assert ("Next: fomkit estimate gpt2 --target " in done.stdout) == (not code)
     assert "measured: 9 of 20 ops timed in 98 s of process time (budget 110 s), 400 s of wall time" in done.stdout
     rests = f"{share:.1%} of the predicted step of gpt2 rests on timings"

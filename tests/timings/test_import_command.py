@@ -90,7 +90,7 @@ def test_bad_input_writes_nothing(tmp_path):
     bad = tmp_path / "bad.xlsx"
     bad.write_bytes(b"PK\x03\x04 and no more")
     (tmp_path / "out.yaml").write_text("mine")
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         import_file(bad, "-o", tmp_path / "out.yaml", "--force")
     assert (tmp_path / "out.yaml").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.xlsx", "out.yaml"]

@@ -70,7 +70,7 @@ def test_text_file_called_xlsx(tmp_path):
     path = tmp_path / "made.xlsx"
     path.write_text("M,N,K\n1,2,3\n")
     assert not xlsx.looks_like_workbook(path)
-    with pytest.raises(FomkitError, match=r"made\.xlsx: is no \.xlsx workbook: a workbook is a zip archive"):
+    with pytest.raises(FomkitError, match=r"made\.xlsx: is not an \.xlsx workbook \(a zip archive\)"):
         read_workbook(path)
 
 
@@ -86,7 +86,7 @@ def test_truncated_workbook(make_workbook, share):
     path = make_workbook({"a": [[number, "text"] for number in range(500)]})
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         read_workbook(path)
 
 
@@ -97,26 +97,26 @@ def test_flipped_byte(make_workbook):
         part = archive.getinfo("xl/worksheets/sheet1.xml")
     content[part.header_offset + 30 + len(part.filename) + part.compress_size // 2] ^= 0xFF
     path.write_bytes(bytes(content))
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         read_workbook(path)
 
 
 def test_zip_that_is_no_workbook(tmp_path):
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         read_workbook(write_zip(tmp_path / "photos.xlsx", {"a.txt": b"hello"}))
 
 
 def test_broken_xml(make_workbook, tmp_path):
     parts = parts_of(make_workbook({"a": [[1]]}))
     parts["xl/worksheets/sheet1.xml"] = parts["xl/worksheets/sheet1.xml"][:-30]
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         read_workbook(write_zip(tmp_path / "broken.xlsx", parts))
 
 
 def test_archive_whose_list_of_parts_names_no_workbook(make_workbook, tmp_path):
     parts = parts_of(make_workbook({"a": [[1]]}))
     parts["[Content_Types].xml"] = parts["[Content_Types].xml"].replace(b"sheet.main+xml", b"sheet.other+xml")
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         read_workbook(write_zip(tmp_path / "partless.xlsx", parts))
 
 
@@ -141,7 +141,7 @@ def test_zip_bomb_that_lies_about_its_size(tmp_path):
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert archive.infolist()[0].file_size == 1000
     tracemalloc.start()
-    with pytest.raises(FomkitError, match="damaged or no workbook"):
+    with pytest.raises(FomkitError, match="damaged or not a workbook"):
         read_workbook(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -165,7 +165,7 @@ def test_unusual_compression_is_refused(tmp_path):
     path = tmp_path / "bz2.xlsx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("[Content_Types].xml", b" " * 500)
-    with pytest.raises(FomkitError, match="packed in a way that workbooks are not"):
+    with pytest.raises(FomkitError, match="has an unknown compression"):
         read_workbook(path)
 
 

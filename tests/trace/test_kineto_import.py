@@ -99,7 +99,7 @@ def test_what_is_partial_is_told_and_kept(here: Path) -> None:
         (["--as", "measurements"], "is not of a known format. The formats are"),
         (["--as", "machine", "--format", "ops"], "the format 'ops' makes a model"),
         (["--as", "machine", "--device", "a"], "a trace is of one device"),
-        (["--as", "machine", "--set", "batch=8"], "say something of a model, not of a machine"),
+        (["--as", "machine", "--set", "batch=8"], "are for a model, not for a machine"),
         (["--format", "kinetto"], "The nearest names are 'kineto'"),
     ],
 )
@@ -140,4 +140,4 @@ def test_the_machine_gives_the_share_of_its_peak(here: Path) -> None:
     assert "flop utilisation 3.9% of the peaks of slow, weighted by time (55% of it is" in done.stderr
     refused = run("trace.json.gz", "--machine", "slow.yaml", "--as", "machine", "-o", "m.yaml", cwd=here)
     assert refused.returncode == 2
-    assert "--machine: names where a record, or a trace that becomes a model, was made" in refused.stderr
+    assert "--machine: is for a record, or for a trace that becomes a model" in refused.stderr

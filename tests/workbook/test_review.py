@@ -80,8 +80,8 @@ FINDINGS: dict[str, tuple[Edit, str, str]] = {
     "range": (fact(-3.0), "range", "is -3, and more than 0 was expected"),
     "whole": (fact(2.5, "devices per node"), "range", "is 2.5, and a whole number was expected"),
     "share": (fact(1.2, "availability"), "range", "a share up to 1 was expected"),
-    "order": (fact(50, "launch cost"), "range", "the interval 3 … 10 does not hold the value 50"),
-    "emptied": (fact("unknown"), "range", "was a figure and is unknown now"),
+    "order": (fact(50, "launch cost"), "range", "the interval 3 … 10 does not contain the value 50"),
+    "emptied": (fact("unknown"), "range", "was a figure and is now unknown"),
     "above peak": (op("utilisation", 1.25, "conv"), "above peak", "1.25 times as fast as the stated peak"),
     "measured above peak": (op("time", 1e-6, "norm"), "above peak", "times as fast as the stated peak"),
     "no ground": (fact(1700, said=False), "basis", "the figure was changed, and basis, party and source were not"),
@@ -89,14 +89,14 @@ FINDINGS: dict[str, tuple[Edit, str, str]] = {
     "condition": (
         lambda book: setattr(find(book, WORKLOADS, "epochs", workload="TC1"), "value", 200),
         "condition",
-        "TC1, epochs [1/run] is set for everybody; a change is a deviation",
+        "TC1, epochs [1/run] is fixed for all vendors; a change is a deviation",
     ),
     "formula": (
         lambda book: setattr(find(book, TERMS, "value", **ACME, workload="net-a", term="step"), "value", 0.001),
         "formula",
-        "0.001 is found. It is left out here",
+        "0.001 is found. It is ignored",
     ),
-    "figure over a prediction": (op("time", 1e-6, "conv", said=False), "formula", "is found. It is left out here"),
+    "figure over a prediction": (op("time", 1e-6, "conv", said=False), "formula", "is found. It is ignored"),
 }
 
 
@@ -143,7 +143,7 @@ def test_a_figure_that_cannot_be_has_no_effect(issued: Path, tmp_path: Path, cas
     assert next(one for one in found["changes"] if "availability" in one["what"])["alone"]
     text = run(path, "--issued", issued)[1]
     assert f"alone: cannot be computed: {first['not_computed']}" in text
-    assert f"all together: cannot be computed: {first['where']} cannot be" in text
+    assert f"all together: cannot be computed: {first['where']}: impossible" in text
 
 
 def test_a_better_basis_alone_is_told(issued: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_plain_counts_have_no_unit(issued: Path, tmp_path: Path) -> None:
 def test_moved_rows_are_refused(issued: Path, tmp_path: Path) -> None:
     path = returned(issued, tmp_path, lambda book: book["Machines"].delete_rows(6))
     with pytest.raises(
-        FomkitError, match="sheet Machines, cell B6: 'memory bandwidth' stands where 'peak' was issued"
+        FomkitError, match="sheet Machines, cell B6: 'memory bandwidth' is found, 'peak' was issued"
     ):
         review(path, issued)
     path = returned(issued, tmp_path, lambda book: book["Ops"].delete_rows(46))
@@ -219,7 +219,7 @@ def test_exit_codes_and_json(issued: Path, tmp_path: Path) -> None:
     assert json.loads(out)["schema"] == "fomkit/review/1"
     code, out, said = run(path, "--issued", issued, "-o", tmp_path / "no.yaml")
     assert code == 2
-    assert "is not written, because Machines!E7 cannot be" in said
+    assert "is not written, because Machines!E7 is impossible" in said
     assert not (tmp_path / "no.yaml").exists()
     code, _, said = run(tmp_path / "absent.xlsx", "--issued", issued)
     assert code == 2

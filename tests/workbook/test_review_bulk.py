@@ -85,7 +85,7 @@ def test_a_bulk_change_is_one_line_for_each_column(issued: Path, tmp_path: Path)
     assert len([line for line in lines if line.startswith("Ops!")]) == 1
     assert lines[1].endswith("acme-1, utilisation (floor over kernel time): 10 cells × 1.060")
     assert lines[2] == "  basis modelled → measured, party published → vendor; our lab"
-    told = [line for line in lines if line.startswith("to talk about: ")]
+    told = [line for line in lines if line.startswith("to discuss: ")]
     assert len(told) == 1
     assert "And 9 more cells of this column" in told[0]
 
@@ -100,13 +100,13 @@ def test_words_without_figures_are_one_line_too(issued: Path, tmp_path: Path) ->
     lines = format_review(found).splitlines()
     assert lines[1] == "Ops!AE5 … AE11: acme-1, basis: 6 cells"
     assert lines[2].startswith("  basis modelled → measured (5), not said → measured (1), party published")
-    assert len([line for line in lines if line.startswith("to talk about: ")]) <= 2
+    assert len([line for line in lines if line.startswith("to discuss: ")]) <= 2
 
 
 def test_different_things_to_say_of_one_column_stay_apart(issued: Path, tmp_path: Path) -> None:
     found = content(issued, returned(issued, tmp_path, every_op(narrow, "low", "high"), op("low", 1.5, "conv")))
-    lines = [line for line in format_review(found).splitlines() if line.startswith("to talk about: ")]
-    assert any("(range)" in line and "does not hold the value 1" in line for line in lines)
+    lines = [line for line in format_review(found).splitlines() if line.startswith("to discuss: ")]
+    assert any("(range)" in line and "does not contain the value 1" in line for line in lines)
     assert any("(basis)" in line and "more cells of this column" in line for line in lines)
 
 
@@ -114,8 +114,8 @@ def test_different_things_to_say_of_one_column_stay_apart(issued: Path, tmp_path
     ("edit", "was"),
     [
         (fact(1700, said=False), ""),
-        (op("utilisation", 0.6, "conv", said=False), "and was modelled"),
-        (op("time", 2e-6, "norm", said=False), "and was issued so"),
+        (op("utilisation", 0.6, "conv", said=False), "but was modelled"),
+        (op("time", 2e-6, "norm", said=False), "as issued"),
     ],
 )
 def test_who_calls_a_changed_figure_measured_is_asked_for_evidence(
@@ -138,7 +138,7 @@ def test_a_change_that_moves_nothing_is_told_so_and_kept(issued: Path, tmp_path:
     found = content(issued, path)
     (change,) = found["changes"]
     assert (change["moves_nothing"], change["alone"], found["together"]) == (True, [], [])
-    assert "alone: moves nothing: no headline of the workbook hangs on it" in format_review(found)
+    assert "alone: no effect: no result depends on it" in format_review(found)
     kept = review(path, issued).after.machine("acme-1").device.capacity_byte
     assert kept is not None
     assert kept.value == pytest.approx(20 * 2**30)
@@ -180,7 +180,7 @@ UNREADABLE: dict[str, tuple[Edit, str]] = {
     "theme with a tint": (ink(theme=1, tint=0.97), "Ops!S6: cannot be read"),
     "indexed": (ink(indexed=9), "Ops!S6: cannot be read: its text has the colour FFFFFF on"),
     "on its own colour": (painted(text="FF1F3864", ground="FF203864"), "Summary!D7: cannot be read"),
-    "small": (lambda book: setattr(book["Summary"]["D7"], "font", Font(size=1)), "letters are 1 points high"),
+    "small": (lambda book: setattr(book["Summary"]["D7"], "font", Font(size=1)), "font size is 1 points"),
     "condition": (
         condition(DifferentialStyle(font=Font(color="FFFFFFFF"))),
         "Summary!D7: a conditional format makes cells unreadable: its text has the colour FFFFFF on FFFFFF",

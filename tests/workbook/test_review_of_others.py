@@ -46,7 +46,7 @@ def test_a_change_of_the_labs_own_machine_is_a_deviation_and_left_out(
     found = content(issued, returned(issued, tmp_path, EDITS[case], fact(1700)))
     said = [one["said"] for one in found["findings"] if one["kind"] == "condition"]
     assert said
-    assert all("set for everybody; a change is a deviation; it is left out" in one for one in said)
+    assert all("fixed for all vendors; a change is a deviation; it is ignored" in one for one in said)
     alone = content(issued, returned(issued, tmp_path, fact(1700)))
     assert found["together"] == alone["together"] != []
 
@@ -77,7 +77,7 @@ def test_nothing_is_kept_of_a_machine_that_is_no_target(issued: Path, tmp_path: 
     kept = tmp_path / "round2.yaml"
     code, said = keep(returned(issued, tmp_path, EDITS["bandwidth"]), issued, kept)
     assert code == 2
-    assert "changes oldlab-3, which is no target. Nothing is kept" in said
+    assert "changes oldlab-3, which is not a target. Nothing is stored" in said
     sent = tmp_path / "for.xlsx"
     write_workbook(sheet_model(), sent, "acme-1")
     edit: Edit = lambda book: setattr(  # noqa: E731
@@ -85,7 +85,7 @@ def test_nothing_is_kept_of_a_machine_that_is_no_target(issued: Path, tmp_path: 
     )
     code, said = keep(returned(sent, tmp_path, edit), sent, kept)
     assert code == 2
-    assert "changes baseline, which is no target" in said
+    assert "changes baseline, which is not a target" in said
     assert not kept.exists()
 
 
@@ -97,7 +97,7 @@ def test_given_times_are_not_kept_and_that_is_said(issued: Path, tmp_path: Path)
     kept = tmp_path / "round2.yaml"
     code, said = keep(returned(issued, tmp_path, edit, fact(1700)), issued, kept)
     assert code == 1  # who calls a changed figure measured is asked for the measurement
-    assert said.strip() == "not kept: 1 change of given times; they belong in the suite"
+    assert said.strip() == "not stored: 1 change of given times; they belong in the suite"
     text = kept.read_text("utf-8")
     assert "round 1: Machines!E7" in text
     assert "Workloads!" not in text

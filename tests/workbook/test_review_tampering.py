@@ -95,8 +95,8 @@ SILENT: dict[str, tuple[Edit, str, str]] = {
         "label",
         "Summary!A7: was 'fig",
     ),
-    "heading": (put("Timings", "A1", "Agreed by all"), "label", "Timings!A1: was 'All of this"),
-    "read me": (worded("Read me", "Figures stand", "A binding offer"), "label", "is 'A binding offer'"),
+    "heading": (put("Timings", "A1", "Agreed by all"), "label", "Timings!A1: was 'Everything here"),
+    "read me": (worded("Read me", "Figures are", "A binding offer"), "label", "is 'A binding offer'"),
     "provenance": (worded("Provenance", "made by", "agreed by"), "label", "was 'made by', is 'agreed by'"),
     "history": (worded("History", "written by fomkit", "agreed by all"), "label", "is 'agreed by all'"),
     "very hidden sheet": (extra("veryHidden"), "label", "Terms, veryHidden: this sheet was not issued"),
@@ -107,7 +107,7 @@ SILENT: dict[str, tuple[Edit, str, str]] = {
         "Ops: the sheet is hidden",
     ),
     "beside the tables": (put("Machines", "Z5", "17 TFLOP/s"), "label", "Machines!Z5: nothing was issued here"),
-    "formula beside": (put("Machines", "Z6", "=1+1"), "formula", "Machines!Z6: a formula, =1+1, stands"),
+    "formula beside": (put("Machines", "Z6", "=1+1"), "formula", "Machines!Z6: a formula, =1+1, is in"),
     "below the tables": (put("Machines", "A60", "Note: 20"), "label", "Machines!A60: nothing was issued here"),
     "hidden row": (hide, "hidden", "Ops: 6: the row is hidden"),
     "hidden column": (hide, "hidden", "Machines: I: the column is hidden"),
@@ -123,7 +123,7 @@ SILENT: dict[str, tuple[Edit, str, str]] = {
     "formula for words": (
         lambda book: setattr(find(book, FACTS, "source", **ACME, fact="peak"), "value", '="annex"&2'),
         "formula",
-        "stands in a cell for words",
+        "is in a cell for text",
     ),
 }
 

@@ -51,7 +51,7 @@ def test_fom_writes_a_workbook_for_one_vendor(tmp_path: Path) -> None:
 def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "vendor.xlsx"
     result = CliRunner().invoke(app, ["fom", "lecture", "--for", "a", "-o", str(path)])
-    assert f"free texts that go along in {path}; read them before you send it:" in result.stderr
+    assert f"free texts that {path} contains; read them before you send it:" in result.stderr
     for line in ("  line names: P1; P2; P3", "  title of the study: Suite lecture, version 1"):
         assert line in result.stderr.splitlines()
     assert "  titles of machines: " in result.stderr
@@ -63,9 +63,9 @@ def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["estimate", "p1b3", "-t", "v100", "-o", "x.pdf"], "x.pdf: has an ending that estimate cannot write"),
-        (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: is about a workbook"),
+        (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: needs a workbook"),
         (["fom", "lecture", "-o", "x.pdf"], "x.pdf: has an ending that fom cannot write"),
-        (["fom", "lecture", "--for", "a", "-o", "x.csv"], "--for a: is about a workbook"),
+        (["fom", "lecture", "--for", "a", "-o", "x.csv"], "--for a: needs a workbook"),
     ],
 )
 def test_other_endings_are_refused_before_anything_is_estimated(words: list[str], said: str) -> None:

@@ -20,7 +20,7 @@ from fomkit.workbook.layout import FACTS, GIVEN, JOBS, OPS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, own_use
-from fomkit.workbook.vendor import SEEN, for_target
+from fomkit.workbook.vendor import VISIBLE_FIELDS, for_target
 from fomkit.workbook.write import write_workbook
 
 NAMES = ("v100", "V100S", "tesla", "titan", "titan-x", "a", "datasheet")
@@ -126,9 +126,9 @@ def test_its_own_words_stand_and_no_others_do(tmp_path: Path, target: str) -> No
 def test_a_source_that_may_be_others_is_said_from_its_own_figures() -> None:
     lines = for_target(named("titan"), "titan").cases[0].ops
     assert [line.evidence for line in lines] == [
-        "rates of this machine; utilisation 0.5, usual for gemm/vector on timed machines",
-        "carried over from timed ops; comes to a utilisation of 0.5 here",
-        "carried over by the lab from what timed machines take for norm/vector",
+        "rates of this machine; utilisation 0.5, typical of gemm/vector on timed machines",
+        "predicted from timed ops; equals a utilisation of 0.5 here",
+        "predicted by the lab from times of norm/vector on timed machines",
         "NV_V100 a.xlsx, row 4",
     ]
 
@@ -163,9 +163,9 @@ KEPT_BACK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("record", SEEN)
+@pytest.mark.parametrize("record", VISIBLE_FIELDS)
 def test_whoever_adds_a_field_decides_whether_the_target_sees_it(record: type) -> None:
-    decided = [set(SEEN[record]), MADE_ANEW[record], KEPT_BACK[record]]
+    decided = [set(VISIBLE_FIELDS[record]), MADE_ANEW[record], KEPT_BACK[record]]
     assert set.union(*decided) == {one.name for one in fields(record)}
     assert sum(map(len, decided)) == len(fields(record))
 
@@ -184,7 +184,7 @@ def test_a_target_cannot_be_called_as_copies_call_the_baseline() -> None:
     book = sheet_model()
     target = replace(book.machines[0], name="baseline")
     whole = replace(book, machines=(target, *book.machines[1:]), targets=("baseline",))
-    with pytest.raises(FomkitError, match="is what copies call the machine to compare with"):
+    with pytest.raises(FomkitError, match="is the baseline's name in copies"):
         for_target(whole, "baseline")
 
 

@@ -103,7 +103,7 @@ def test_doubling_the_lectures_peak_moves_nothing_and_the_cell_says_so(lecture: 
     peak = find(book, FACTS, "value", machine="a", fact="peak")
     assert role(peak) == "idle"
     assert peak.comment is not None
-    said = "Moves nothing here: the times of all lines are given (sheet Workloads) and do not follow from it."
+    said = "No effect here: the times of all lines are given (sheet Workloads) and do not depend on it."
     assert peak.comment.text == said
     assert role(find(book, FACTS, "source", machine="a", fact="peak")) == "idle"
     nodes = find(book, FACTS, "value", machine="a", fact="nodes")
@@ -190,9 +190,9 @@ def test_a_time_written_for_an_op_that_had_none_counts(issued: Path, tmp_path: P
 
 
 REASONS = {
-    "memory capacity": "no time follows from the size of the memory.",
-    "nodes": "rates count one device.",
-    "availability": "rates count one device.",
+    "memory capacity": "no time depends on the size of the memory.",
+    "nodes": "rates are for one device.",
+    "availability": "rates are for one device.",
 }
 
 
@@ -203,11 +203,11 @@ def test_reasons(tmp_path: Path) -> None:
     for fact, why in REASONS.items():
         cell = find(book, FACTS, "value", machine="acme-1", fact=fact)
         assert cell.comment is not None
-        assert cell.comment.text == f"Moves nothing here: {why}"
+        assert cell.comment.text == f"No effect here: {why}"
     low = find(book, FACTS, "low", machine="acme-1", fact="memory bandwidth")
     assert low.comment is not None
     assert low.comment.text.endswith(
-        "each op has ends of its own (sheet Ops); these keep their ratio to the value."
+        "each op has its own bounds (sheet Ops); these keep their ratio to the value."
     )
     assert find(book, FACTS, "low", machine="acme-1", fact="launch cost").comment is None
 
@@ -225,7 +225,7 @@ def test_a_peak_that_no_op_uses(tmp_path: Path) -> None:
     book = openpyxl.load_workbook(path)
     cell = find(book, FACTS, "value", machine="acme-1", fact="peak", what="fp64")
     assert cell.comment is not None
-    assert cell.comment.text == "Moves nothing here: no op's time follows from fp64 on the vector engine."
+    assert cell.comment.text == "No effect here: no op's time depends on fp64 on the vector engine."
     assert role(find(book, FACTS, "value", machine="acme-1", fact="peak", what="fp32")) == "input"
 
 
@@ -235,4 +235,4 @@ def test_read_me_is_the_first_sheet_and_the_one_that_opens(lecture: Path) -> Non
     assert book.active is not None
     assert book.active.title == "Read me"
     texts = [str(cell.value) for row in book["Read me"] for cell in row]
-    assert any(text.startswith("idle: grey on white: moves nothing in this workbook") for text in texts)
+    assert any(text.startswith("idle: grey on white: no effect in this workbook") for text in texts)

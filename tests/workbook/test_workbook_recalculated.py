@@ -166,5 +166,5 @@ def test_only_what_hangs_on_a_change_is_called_changed(issued: Path, tmp_path: P
         old, new = (find(one, OPS, "total", kind=kind, **place).value for one in (before, computed))
         assert old / new == pytest.approx(faster, rel=0.2 if faster > 1 else NEAR), kind
     made = find(before, OPS, "made", kind="norm", **place).value
-    assert made == "an input: measured, does not move with peak or bandwidth"
+    assert made == "an input: measured, does not change with peak or bandwidth"
     assert find(before, OPS, "total", kind="embedding", **place).value == "unknown"

@@ -212,7 +212,7 @@ def test_a_copy_for_one_target_names_nobody_else(tmp_path: Path) -> None:
         for row in book["Summary"].iter_rows()
         for cell in row
     )
-    with pytest.raises(FomkitError, match=r"--for acme-2: is no target here\. The nearest names are 'acme-1'"):
+    with pytest.raises(FomkitError, match=r"--for acme-2: is not a target here\. The nearest names are 'acme-1'"):
         write_workbook(sheet_model(), path, "acme-2")
 
 
@@ -272,7 +272,7 @@ def test_a_rate_says_how_far_a_change_of_it_is_off(tmp_path: Path) -> None:
     write_workbook(made, path)
     sheet = openpyxl.load_workbook(path)["Machines"]
     notes = {row[1].value: row[4].comment.text for row in sheet.iter_rows(min_row=5) if row[4].comment}
-    (said,) = re.findall(r"llama3-8b-decode ([\d.]+)%\. fomkit sweep moves", notes["memory bandwidth"])
+    (said,) = re.findall(r"llama3-8b-decode ([\d.]+)%\. fomkit sweep scales", notes["memory bandwidth"])
     device = made.machines[0].device
     twice = replace(device, byte_per_s=replace(device.byte_per_s, value=2 * device.byte_per_s.value))
     here = evaluate(replace(made, machines=(replace(made.machines[0], device=twice),)))

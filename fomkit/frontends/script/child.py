@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.child_process import Answer, take_request, told_error
+from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.model_file import explain_exception, is_user_file
 from fomkit.frontends.step import Draft
 
@@ -87,17 +87,17 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
 
 def _failure(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
     """Return the answer of a failed child; ``quotes``: whether to quote the program's output."""
-    return {**told_error(error), "quotes": quotes}
+    return {**error_content(error), "quotes": quotes}
 
 
-def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
+def _stop_with(answer: ResultFile, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
     """Return the function called on capture: it leaves the draft and ends the program unless more is to follow."""
 
     def on_capture(capture: T, is_all: bool = True) -> None:
         try:
-            answer.leave({"draft": asdict(framework.draft(capture, request, ""))})
+            answer.write({"draft": asdict(framework.draft(capture, request, ""))})
         except Exception as error:  # otherwise the user's code might swallow the error and train on
-            answer.leave(_failure(explain_exception(error, request["where"], Path(request["path"]))))
+            answer.write(_failure(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
         if not is_all:
             return
@@ -169,7 +169,7 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
 
 def run_script(framework: FrameworkCapture[T]) -> None:
     """Run one request from standard input, then end the process at once."""
-    request, answer = take_request()
+    request, answer = read_request()
     sys.dont_write_bytecode = True
     watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
     result = _result(request, watch, framework)
@@ -177,5 +177,5 @@ def run_script(framework: FrameworkCapture[T]) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the program may have closed or replaced it
                 stream.flush()
-        answer.leave(result)
+        answer.write(result)
     os._exit(0)

@@ -31,9 +31,9 @@ _QUANTITIES = {
     "step_s": "step", "epoch_s": "epoch", "run_s": "run", "latency_s": "latency", "sample_per_s": "rate"
 }  # fmt: skip
 _CLAIMS = {
-    "absolute": "its time", "ratio": "only its ratio to another machine",
-    "start-up bound": "neither: fixed costs beside the device", "host bound": "neither: it waits for the host",
-    "unexplained": "neither, and nothing here says why",
+    "absolute": "its time", "ratio": "only the ratio to another machine",
+    "start-up bound": "neither: fixed costs outside the device", "host bound": "neither: it waits for the host",
+    "unexplained": "neither, for an unknown reason",
 }  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def measured(
     here = [row for row in ours if row.machine == estimate.machine.name]
     tables = ", ".join(names) or "none"
     absent = "" if here else (
-        f"Nobody's measurement of {estimate.model.name} on {estimate.machine.name} is in the tables known here "
-        f"({tables}). Add your own with 'fomkit import' into the folder measurements/."
+        f"The known tables ({tables}) have no measurement of {estimate.model.name} on {estimate.machine.name}. "
+        "Add your own with 'fomkit import' into the folder measurements/."
     )  # fmt: skip
     if not ours:
         return Section(f"{key}-measured", MEASURED_TITLE, tuple(more), absent=absent)
@@ -119,9 +119,9 @@ def measured(
     says = (
         f"{len(here)} measured figure{'s' * (len(here) != 1)} of {estimate.model.name} on "
         f"{estimate.machine.name}, {len(ours) - len(here)} on other machines; each is projected at its own batch. "
-        f"{sum(inside)} of {len(inside)} lie inside the projected interval.",
-        "A device model tells what the device takes. Where a framework's fixed costs or the host decide, it must "
-        "not claim the time; the table says which.",
+        f"{sum(inside)} of {len(inside)} are inside the projected interval.",
+        "A device model predicts the time of the device. Where fixed costs of a framework or the host dominate, "
+        "it must not claim the time; see the column 'what may be claimed'.",
         *more,
     )
     if drawn.empty:
@@ -139,7 +139,7 @@ def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
     peak = format_quantity(peak_byte, "byte", 3)
     has = "" if holds is None else format_quantity(holds.value, "byte", 3)
     if holds is None:
-        return f"At most {peak} at once. How much the device of {estimate.machine.name} holds nobody stated."
+        return f"At most {peak} at once. The memory of the device of {estimate.machine.name} is not stated."
     message = "fits into" if peak_byte <= holds.value else "does not fit into"
     return (
         f"At most {peak} at once, which {message} the {has} of {estimate.machine.name} "
@@ -159,7 +159,7 @@ def memory(estimate: Estimate, key: str) -> Section:
     at_peak = peak.drop_duplicates("role")[["role", "byte"]]
     shown = figure(
         f"{key}-live", "Memory by what it is for, op by op", chart, message,
-        (f"{message} It is fullest at {peak['op'].iloc[0] or 'an op without a row'} "
+        (f"{message} The peak is at {peak['op'].iloc[0] or 'an op without a row'} "
          f"({peak['pass_name'].iloc[0]}).",),
         frame_table("Memory at the peak", at_peak, {"role": "", "byte": "byte"}),
     )  # fmt: skip
@@ -179,7 +179,7 @@ def composition(estimate: Estimate, key: str) -> Section:
     host = step.host_launch_s
     host_text = (
         "What the host needs to start the kernels is unknown here." if host is None else
-        f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer decides."
+        f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer counts."
     )  # fmt: skip
     shown = figure(
         f"{key}-parts", "Each pass, by kind of op", Plots(estimate).composition(),
@@ -198,8 +198,8 @@ def _longest(estimate: Estimate, key: str) -> Figure:
     message = f"The {len(wholes)} longest ops take {reached:.0%} of the step."
     return figure(
         f"{key}-pareto", "The longest ops", Plots(estimate).pareto(), message,
-        (f"{message} Bars are passes, lines the {level_text(estimate.step.level)} interval, and the number "
-         "behind is the share of the step that an op reaches together with those above it. Ops of equal sizes "
+        (f"{message} Bars are passes, lines the {level_text(estimate.step.level)} interval; the number at the "
+         "end is the share of the step that an op has together with the ops above it. Ops of equal sizes "
          "count as one.",),
         frame_table("The longest ops", wholes, {"name": "", "time_s": "time_s", "low_s": "time_s",
                                                 "high_s": "time_s", "share": "share", "reached": "share"}),
@@ -218,19 +218,19 @@ def roofline(estimate: Estimate, key: str) -> Section:
     roofs = roof_frame(estimate, ops)
     above = ops[ops["flop_per_s"] > roofs["flop_per_s"].max()]
     caption = [
-        "Each mark is an op, as large as its share of the time. Under the sloping line memory traffic limits it, "
-        "under the flat one arithmetic. Choose a kind in the legend to see it alone; click an op to find it in "
-        "the table below."
+        "Each mark is an op; its size is its share of the time. Memory traffic limits ops below the sloping line, "
+        "arithmetic those below the flat one. Click a kind in the legend to see it alone; click an op to find it "
+        "in the table below."
     ]
     if len(without):
         caption.append(
             f"{len(without)} ops without arithmetic (copies and the like, {share(without['share'].sum()).text} "
-            "of the time) have no place here; the table has them."
+            "of the time) are not drawn; the table has them."
         )
     if len(above):
         caption.append(
-            f"{len(above)} ops stand above the flat line: FLOP are counted as a direct product or convolution has "
-            "them, and libraries know cheaper algorithms (Winograd, FFT)."
+            f"{len(above)} ops are above the flat line: FLOP are counted for direct products and convolutions, "
+            "and libraries have cheaper algorithms (Winograd, FFT)."
         )
     shown = figure(f"{key}-roof", "Rate of every op over its arithmetic intensity", chart,
                    f"Roofline of {len(ops) - len(without)} ops under {'; '.join(roofs['roof'])}.",
@@ -251,7 +251,7 @@ def all_ops(estimate: Estimate, key: str) -> Section:
         Head("op"), Head("time", True, "of all executions in one step"),
         Head("share", True, "of the device time of a step"), Head("sizes"), Head("kind", filtered=True),
         Head("pass", filtered=True), Head("interval", True), Head("runs", True, "executions in one step"),
-        Head("time is", filtered=True, hint="how the time was made"),
+        Head("time is", filtered=True, hint="how the time was predicted"),
         Head("bound by", filtered=True), Head("rate", True, "FLOP a second reached"), Head("module"),
         Head("evidence", hint="the nearest timed op, or the rates used"),
     )  # fmt: skip

@@ -84,7 +84,7 @@ def share(value: float | None) -> Cell:
 _PARAMETERS: Mapping[str, str] = {
     "byte_per_s": "memory bandwidth", "launch_s": "host cost of a launch", "alpha_s": "start-up time",
     "train_samples": "samples of an epoch", "validation_samples": "samples validated", "nodes": "nodes",
-    "node_devices": "devices in a node", "availability": "share of time that the system is up",
+    "node_devices": "devices in a node", "availability": "availability of the system, as a share of time",
 }  # fmt: skip
 
 
@@ -161,10 +161,10 @@ _SCOPES = {"device": "one device", "node": "one node", "system": "the whole syst
 
 def _excluded(estimate: Estimate) -> str:
     if estimate.fit.message:
-        return f"Nobody can have it: the step {estimate.fit.message.removesuffix(' (fomkit memory)')}."
+        return f"It cannot run: the step {estimate.fit.message.removesuffix(' (fomkit memory)')}."
     terms = [_WORDS["left out"].get(term, term).partition(":")[0] for term in estimate.excludes]
     if not terms:
-        return "Nothing is left out that the profiles name."
+        return "Nothing that the profiles name is left out."
     return f"{upper_bounds(terms, 'Units/day')}."
 
 
@@ -179,7 +179,7 @@ def claim_of(estimate: Estimate) -> Claim:
     title = f"{estimate.model.name} on {estimate.machine.name}"
     per_day = estimate.unit_per_day
     if per_day is None:
-        message = "Its profile does not say what a run is, so there are no runs a day."
+        message = "Its profile does not define a run, so there are no runs a day."
         return _claim(title, estimate.step, "time_s", "for one training step", message)
     unit = f"{plural(estimate.model.unit.name, per_day.value)} a day on {_SCOPES[estimate.scope]}"
     return _claim(title, per_day, None, unit, _excluded(estimate))
@@ -194,7 +194,7 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
     more, bound = ", ".join(filter(None, (sizes, steps + epochs))), estimate.step_time.bound
     found = [
         Tile("one step", amount(estimate.step), interval(estimate.step)),
-        Tile("one run", amount(run.run_s), interval(run.run_s) or "the profile does not say what a run is"),
+        Tile("one run", amount(run.run_s), interval(run.run_s) or "the profile does not define a run"),
         Tile("batch", "unknown" if batch is None else f"{batch:,}", more),
         Tile("number format", estimate.precision, estimate.formats.message),
         Tile("waits for", _WORDS["bound"].get(bound, bound)),
@@ -222,19 +222,19 @@ def limits(estimate: Estimate, key: str) -> Section:
     assumed = (
         f"number formats: {estimate.formats.message or estimate.precision}",
         f"intervals ({level_text(estimate.step.level)}) cover {INTERVAL_MEANING}",
-        "a device runs one op after the other; host and input work meanwhile, and the longest decides",
+        "a device runs one op after the other; host and input work at the same time, and the longest time counts",
     )
     lists = [
         Listing("Left out; units/day are then upper bounds" if excluded else "Left out",
                 excluded or ("nothing that the profiles name",)),
         Listing("Assumed", assumed),
     ]  # fmt: skip
-    for title, lines in (("Done otherwise than usual", estimate.deviations),
+    for title, lines in (("Deviations from the default", estimate.deviations),
                          ("Notes of the model", estimate.model.notes),
                          ("Notes of the machine", estimate.machine.notes)):  # fmt: skip
         if lines:
             lists.append(Listing(title, tuple(lines)))
     sources = (pair for pair in _WORDS["time source"].items() if estimate.coverage.get(pair[0], 0) > 0)
     words = tuple(f"{name}: {meaning}" for name, meaning in (*_WORDS["page"].items(), *sources))
-    lists.append(Listing("Words of this page", words))
+    lists.append(Listing("Terms on this page", words))
     return Section(f"{key}-limits", "What it assumes and leaves out", lists=tuple(lists))

@@ -119,10 +119,10 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     machine has, 64 at most.
     """
     machine, model = estimate.machine, estimate.model
-    hint = f"Ask with: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
+    hint = f"See: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
     if nodes is None and not machine.links:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
-                       f"between devices or nodes, so nothing is said of more of them. {hint}")  # fmt: skip
+                       f"between devices or nodes, so runs on several are not estimated. {hint}")  # fmt: skip
     try:
         contents = _contents(estimate, options, nodes)
     except FomkitError as error:
@@ -131,8 +131,8 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     if points["devices"].max() < 2:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"{machine.name} has one device. {hint}")
     says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
-    caption = ("Strong scaling shares one batch out, weak scaling gives each replica its own. The dashed line "
-               "loses nothing.",)  # fmt: skip
+    caption = ("Strong scaling divides one batch among replicas, weak scaling gives each its own. The dashed line "
+               "is ideal scaling.",)  # fmt: skip
     shown = figure(f"{key}-curve", "Speed-up over devices", charts.scaling(points), " ".join(says), caption, table)
     refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
     lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
@@ -141,7 +141,7 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     return Section(f"{key}-scaling", SCALING_TITLE, says, () if few else (shown,), (table,) if few else (), lists)
 
 
-SENSITIVITY_TITLE = "What the answer hangs on"
+SENSITIVITY_TITLE = "What the result depends on"
 FIGURES = {"unit_per_day": "units a day", "sample_per_s": "samples a second", "step_s": "time of a step"}
 MEASURED = 6
 """Number of proposed measurements that are listed."""
@@ -153,8 +153,8 @@ def _word(name: str, sizes: Collection[str]) -> str:
 
 def _effects_table(effects: pd.DataFrame) -> Table:
     head = (Head("parameter"), Head("is", True), Head("varied from", True), Head("to", True),
-            Head("elasticity", True, "by how many percent the answer changes for one percent of the parameter"),
-            Head("swing", True, "between these ends, as a share of the answer"))  # fmt: skip
+            Head("elasticity", True, "by how many percent the result changes for one percent of the parameter"),
+            Head("swing", True, "between these bounds, as a share of the result"))  # fmt: skip
     rows = tuple(
         (
             Cell(row["parameter"]), *(Cell(format_setting(row[name], row["unit"]), row[name])
@@ -184,18 +184,18 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     try:
         found = work_out(subject)
     except FomkitError as error:
-        return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent=f"Not worked out: {error}")
+        return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent=f"Not computed: {error}")
     middle, name = found.figures[found.figure].value, FIGURES.get(found.figure, found.figure)
     effects = found.table()
     effects = effects.assign(parameter=[_word(one, estimate.sizes) for one in effects["parameter"]])
     says = (
-        f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the ends of its own "
-        "interval where one is stated, else by 10 % either way.",
+        f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the bounds of its own "
+        "interval where one is stated, else by ±10 %.",
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
         charts.tornado(effects, middle, "", name), says[0],
-        ("Bars start at the answer as it is. Blue is the parameter's lower value, orange its higher one.",),
+        ("Bars start at the present result. Blue is the parameter's lower value, orange its higher one.",),
         _effects_table(effects),
     )  # fmt: skip
     head = (Head("measure"), Head("which is"), Head("the interval would be narrower by", True), Head("with"))
@@ -305,7 +305,7 @@ def options_of(estimate: Estimate) -> Options:
     """Return the options that an estimate was made with, as far as they change its figures."""
     formats = estimate.formats.name
     if formats not in PRECISION_OF and formats not in DEFAULTS:
-        raise FomkitError(estimate.model.name, f"is priced in {formats!r}, which no option asks for.")
+        raise FomkitError(estimate.model.name, f"is priced in {formats!r}, which no option selects.")
     sizes = {name: size for name, size in estimate.sizes.items() if name != "batch"}
     partial = bool(estimate.coverage[UNPRICED] or estimate.model.unsupported)
     return Options(
@@ -360,8 +360,8 @@ def check_few(count: int) -> None:
     if count > MOST:
         raise FomkitError(
             "report",
-            f"{count} estimates were asked for, and a page holds {MOST}. Name fewer models or machines; "
-            "-o study.json or study.csv hold any number.",
+            f"{count} estimates are too many for a page, which holds {MOST}. Name fewer models or machines; "
+            "-o study.json or study.csv can hold any number.",
         )
 
 
@@ -376,7 +376,7 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
     check_few(len(estimates))
     check_one_device(estimates, "a report")
     shipped, files, errors = every_table()
-    left_out = tuple(f"a table of measurements was left out: {error}" for error in errors)
+    left_out = tuple(f"a table of measurements was skipped: {error}" for error in errors)
     known = ((*shipped, *result.rows), (*files, *(["yours"] if result.rows else [])), left_out)
     references = {one.model.name: one for one in result.baseline}
     chapters = []
@@ -421,8 +421,8 @@ def write_report(
     """
     found = (estimates,) if isinstance(estimates, Estimate) else tuple(estimates)
     if not found or not all(isinstance(one, Estimate) for one in found):
-        raise FomkitError("write_report", "needs estimates. Give one, or a list of some, from fomkit.estimate().")
+        raise FomkitError("write_report", "needs estimates. Give one, or a list, from fomkit.estimate().")
     if Path(path).suffix != ".html":
-        raise FomkitError(str(path), "has an ending that a report cannot have. Use .html.")
+        raise FomkitError(str(path), "has the wrong ending for a report. Use .html.")
     check_absent([Path(path)], force=True)
     write_whole(Path(path), comparison_page(Comparison(found, (), ()), nodes))
