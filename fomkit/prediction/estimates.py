@@ -196,11 +196,11 @@ def is_in(rows: Table, column: str, *words: str) -> Flags:
     return as_rows(rows).is_in(column, *words)
 
 
-def places_of(estimate_chosen: Indices, among: Indices) -> Places:
+def places_of(wanted: Indices, among: Indices) -> Places:
     """Return the position of each op among others, both by their index; -1 where it is not among them."""
-    places = np.full(max(among.max(initial=-1), estimate_chosen.max(initial=-1)) + 1, -1, np.intp)
+    places = np.full(max(among.max(initial=-1), wanted.max(initial=-1)) + 1, -1, np.intp)
     places[among] = np.arange(len(among))
-    return places[estimate_chosen]
+    return places[wanted]
 
 
 def item_bytes(rows: Table) -> Matrix:

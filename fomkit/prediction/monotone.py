@@ -1,4 +1,4 @@
-"""Make predictions of products monotone: more rows take no less time, unless two timings show that they do.
+"""Make predictions monotone: more rows take no less time, and a larger batch uses a device no less.
 
 A fit goes up and down between timings, and so does the share of the bandwidth that other machines reach. So each
 product is compared with the same product at other sizes of the side that a batch makes larger (`growing_axes`).
@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.ops.columns import alike
 from fomkit.prediction.estimates import Answers, Rows, is_in, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places
+from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -26,6 +26,8 @@ STEPS = 8
 """Rungs in an octave; below this size every integer is a rung."""
 CACHE_SIZE = 100_000
 """Rungs, ladders and lines that are cached for the next batch."""
+PARTS = 4.0 ** np.arange(1, 10)
+"""Numbers of parts into which a batch is divided (`used_as_in_parts`)."""
 MOVED = 1e-3
 """Smallest change of a time that its evidence mentions."""
 
@@ -328,3 +330,34 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
         return f"{words if abs(moved) > MOVED else ''}{answers.evidence(place)}"
 
     return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)
+
+
+Utilisation = tuple[Matrix, str | Texts]
+"""Median and bounds of the utilisation of ops (3, q), and their sources."""
+
+
+def used_as_in_parts(rows: Rows, predict: Callable[[Rows], Utilisation | None]) -> Utilisation | None:
+    """Predict the utilisation of ops so that a larger batch is used no less than a smaller one.
+
+    An op with a batch can run as several with parts of the batch, one after the other. Other machines were timed
+    with large batches of small ops only, and far from its timings a surface returns to its mean. So an op has the
+    highest utilisation of itself and of a quarter, a sixteenth, … of its batch.
+
+    `rows`: COSTED rows. `predict`: predicts any of them; None where nothing is known of such ops.
+    """
+    found = predict(rows)
+    batch = np.nan_to_num(numbers(rows, "batch"))
+    if found is None or not (batch >= PARTS[0]).any():
+        return found
+    utilisation, sources = found[0], np.full(len(rows), found[1], object)
+    for parts in PARTS[batch.max() >= PARTS]:
+        at = np.flatnonzero(batch >= parts)
+        share = np.floor(batch[at] / parts) / batch[at]
+        one = rows.take(at)
+        scaled = {name: numbers(one, name) * share for name in ("batch", "flop", "byte")}
+        if (part := predict(one.assign(**scaled))) is not None:
+            better = part[0][0] > utilisation[0, at]
+            utilisation[:, at[better]] = part[0][:, better]
+            of_part = np.full(len(at), part[1], object) + [f", as at batch {size:g}" for size in scaled["batch"]]
+            sources[at[better]] = of_part[better]
+    return utilisation, sources

@@ -33,6 +33,7 @@ from fomkit.prediction.gp import (
     surface_values,
     surfaces,
 )
+from fomkit.prediction.monotone import used_as_in_parts
 from fomkit.prediction.rates import narrow_format_factors, rates, value_of
 
 FEATURES_BALANCED = 6.0
@@ -438,7 +439,8 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
             if in_tiles is not None:
                 ends[:, at[tiled]], sources[at[tiled]], started[at[tiled]] = *in_tiles, True
                 at = at[~tiled]
-        found = _of_group(rows.take(at), group, machine, interval) if len(at) else None
+        predict = partial(_of_group, group=group, machine=machine, interval=interval)
+        found = used_as_in_parts(rows.take(at), predict) if len(at) else None
         if found is not None and is_product:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:

@@ -47,6 +47,18 @@ def assert_rising(times: np.ndarray, sizes: np.ndarray) -> None:
     assert not len(fallen), [(int(sizes[at]), int(sizes[at + 1]), times[at + 1] / times[at]) for at in fallen]
 
 
+@pytest.mark.parametrize("machine", ["h100-sxm", "v100", "rtx-3090", "mi300x"])
+@pytest.mark.parametrize(("model", "kind"), [("vgg16", "conv"), ("bert-large", "attention")])
+def test_a_larger_batch_uses_a_device_known_by_facts_no_less(model: str, kind: str, machine: str) -> None:
+    known, target, per_sample = fomkit.model(model), with_fits(bare(machine)), []
+    for batch in (8, 32, 128, 512, 2048):
+        ops = estimate(known, target, Options(batch=batch, precision="fp32")).ops
+        own = ops[ops["kind"] == kind]
+        per_sample.append(float((own["time_s"] * own["count"]).sum()) / batch)
+    # Without its parts a batch of 2,048 took up to 2.4 times as long a sample as one of 8 or 32.
+    assert (np.array(per_sample[1:]) <= np.array(per_sample[:-1]) * 1.001).all(), per_sample
+
+
 @pytest.mark.parametrize("machine", FACTS_ONLY)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_step_on_facts_alone_rises_with_the_batch(model: str, machine: str) -> None:
