@@ -48,7 +48,7 @@ def shuffled(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choic
 
     In strict rotation, each of three choices would always meet the same third of `halton`'s second coordinate.
 
-    >>> sorted(in_turn("abc", 6))
+    >>> sorted(shuffled("abc", 6))
     ['a', 'a', 'b', 'b', 'c', 'c']
     """
     found = [choices[place % len(choices)] for place in range(count)]

@@ -98,7 +98,7 @@ def test_an_update_is_timed_with_the_models_own_tensors(measured: tuple[Path, Si
 
 def test_the_notes_tell_noise_drift_load_and_the_machine(measured: tuple[Path, Simple]) -> None:
     notes = fomkit.machine(measured[0] / "here.yaml").notes
-    for word in ("a machine of the mind", "noise: of", "drift: the reference", "throttling:"):
+    for word in ("a machine of the mind", "noise: half of", "drift: the reference", "throttling:"):
         assert any(word in note for note in notes), word
 
 

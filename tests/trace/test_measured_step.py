@@ -266,7 +266,7 @@ def test_a_small_disturbance_is_divided_off_and_said() -> None:
 def test_a_large_disturbance_leaves_no_times_of_ops(calm_s: float) -> None:
     found = by_processor(_shared_ops(0.016, calm_s), 0.9)
     assert (found.spent, found.profiled, found.scaled_by) == ((), None, 1)
-    assert "took 2 times their processor time" in found.run.notes[-1]
+    assert "was 2 times their processor time" in found.run.notes[-1]
     assert "--measure step" in found.run.notes[-1]
 
 
