@@ -512,7 +512,7 @@ def test_sizes_and_words_are_no_other_type() -> None:
         fomkit.estimate_all(["gpt2"], [])
     with pytest.raises(fomkit.FomkitError, match=r"points: are 3: .* Expected a DataFrame, or a dict of columns"):
         fomkit.scenarios("gpt2", "v100", 3)
-    with pytest.raises(fomkit.FomkitError, match=r"bandwidth: is no column .* It is called byte_per_s"):
+    with pytest.raises(fomkit.FomkitError, match=r"bandwidth: is not a column .* It is called byte_per_s"):
         fomkit.scenarios("gpt2", "v100", {"bandwidth": [1e12]})
     for word, advice in (
         ("tp=2", "It is called tensor"),

@@ -120,7 +120,7 @@ def test_an_edited_file_that_came_with_fomkit_is_told(vendor: Path, monkeypatch:
     beside = vendor / "v100.fits.json"
     content = json.loads((SHIPPED / "v100.fits.json").read_text(encoding="utf-8"))
     beside.write_text(json.dumps({**content, "fits": faster(content["fits"])}), encoding="utf-8")
-    with pytest.raises(FomkitError, match=r"somebody changed them after they were made\. Delete it"):
+    with pytest.raises(FomkitError, match=r"the file was changed after it was written\. Delete the file"):
         load_machine(vendor / "v100.yaml")
 
 

@@ -736,7 +736,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
         mpi,
     )
     assert code
-    assert "has links of tier 'node' by 2 channels" in output
+    assert "has links of tier 'node' for 2 channels" in output
     assert "--layout channel=gloo or mpi" in output
 
 

@@ -73,9 +73,9 @@ def test_values_are_listed_or_a_range_with_units() -> None:
     ("kind", "text", "said"),
     [
         (RATE, "5..9", "which has no unit"),
-        (RATE, "9 GB/s..5 GB/s:2", "does not rise"),
+        (RATE, "9 GB/s..5 GB/s:2", "is not ascending"),
         (RATE, "5 GB/s..9 GB/s:x", "'x' is not a number of steps"),
-        (RATE, "5 GB/s..9 GB/s:1", "has not both its ends"),
+        (RATE, "5 GB/s..9 GB/s:1", "does not include both bounds"),
         (RATE, "0 GB/s..9 GB/s:4:log", "has no logarithm"),
         (RATE, "5 GB/s:8", "has steps but no range"),
         (RATE, "5 GB/s,5 GB/s", "has a value twice"),
@@ -427,7 +427,7 @@ def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
         ({"flop_per_s/fp32/vectr": "1 TFLOP/s"}, "The nearest names are 'flop_per_s/fp32/vector'"),
         ({"byte_per_s": "0 GB/s"}, "byte_per_s is 0. Give a finite number above 0"),
         ({"batch": "1..2000000:3"}, "is more than the 800,121 samples of an epoch"),
-        ({"link_alpha_s": "5 us"}, "but says of no nodes"),
+        ({"link_alpha_s": "5 us"}, "but no nodes are given"),
         ({"nodes": "1..600000"}, "600,000 points with nodes, which are computed one by one"),
         ({"nodes": "1,2"}, "states no link of tier 'node'"),
     ],
@@ -441,7 +441,7 @@ def test_what_cannot_be_swept_is_refused_before_the_work(vary, said) -> None:
 def test_a_size_is_given_once() -> None:
     with pytest.raises(FomkitError, match="batch: is both varied and given as one value"):
         fomkit.sweep("p1b3", "v100", {"batch": [8, 16]}, batch=4)
-    with pytest.raises(FomkitError, match="vary batch: is no NAME=VALUES"):
+    with pytest.raises(FomkitError, match="vary batch: is not NAME=VALUES"):
         fomkit.sweep("p1b3", "v100", ["batch"])
     assert fomkit.sweep("p1b3", "v100", "batch=8").table["batch"].tolist() == [8]
 
@@ -632,7 +632,7 @@ def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--vary", "batch"], "--vary batch: is no NAME=VALUES"),
+        (["--vary", "batch"], "--vary batch: is not NAME=VALUES"),
         (["--vary", "batch=1", "--vary", "batch=2"], "batch stands twice"),
         (["--vary", "batch=1..1000000000"], "asks for 1,000,000,000 points"),
         (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),

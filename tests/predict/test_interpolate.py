@@ -110,7 +110,7 @@ def test_an_op_takes_the_same_whatever_is_asked_for_beside_it(name):
 
 
 def test_timings_without_costs_are_refused(v100):
-    with pytest.raises(FomkitError, match="Run add_costs on them first"):
+    with pytest.raises(FomkitError, match="Call add_costs first"):
         fit_timings(v100.timings)
 
 
