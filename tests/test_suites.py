@@ -275,7 +275,7 @@ def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
         ("THREE.batch=1", "no line of it"),
         ("TWO.seq=1", "seq is nothing that it fixes"),
         ("TWO.batch=0", "a whole number of 1 or more"),
-        ("TWO.precision=half", "no precision"),
+        ("TWO.precision=half", "not a precision"),
         ("batch=2", "LINE.CONDITION=VALUE"),
         ("ONE.batch=2", "is given"),
     ):
