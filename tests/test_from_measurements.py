@@ -343,7 +343,7 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
         first, second = csv.DictReader(file)
     name = "from_measurements.measured_times_ratio.step_s.value"
     assert (first[name], float(second[name])) == ("", way["measured_times_ratio"]["step_s"]["value"])
-    for words in ("measured × ratio", "set aside", "its basis is published, not measured", "taken as independent"):
+    for words in ("measured × ratio", "not used", "its basis is published, not measured", "assumed independent"):
         assert words in told
 
 

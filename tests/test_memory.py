@@ -211,7 +211,7 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
 
 def test_what_has_no_layouts_names_the_largest_batch() -> None:
     done = CliRunner().invoke(app, ["estimate", "resnet50", "-t", "v100", "--batch", "1000"])
-    (batch,) = re.findall(r"would need [\d.]+ GB; a batch of (\d+) does\. Nobody", done.stderr)
+    (batch,) = re.findall(r"would need [\d.]+ GB; a batch of (\d+) does\. Such a step", done.stderr)
     assert [estimate("resnet50", "v100", batch=int(batch) + more).fit.fits for more in (0, 1)] == [True, False]
     large = replace(load_model("today/llama3-8b"), transformer=None)
     (said,) = estimate_all([large], ["a100-sxm"]).unfit

@@ -50,7 +50,7 @@ def test_scalars_are_what_they_look_like(tmp_path: Path, text: str, value: objec
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: 1\na: 2\n", r"x.yaml:2: the key 'a' stands here a second time"),
+        ("a: 1\na: 2\n", r"x.yaml:2: the key 'a' is given twice"),
         ("a: &x 1\nb: *x\n", r"x.yaml:1: anchors and aliases"),
         ("a: 1:30\n", "could be read in several ways"),
         ("a: 010\n", "could be read in several ways"),
@@ -367,7 +367,7 @@ def test_saved_models_load_the_same(tmp_path: Path) -> None:
         ("op,speed\nmm,3\n", "'speed' is not a column of a table of ops"),
         ("", "is empty. A table of ops was expected, with a header."),
         ("op\n", "has a header and no rows. At least one row of ops was expected."),
-        ("op,op\nmm,mm\n", "stands twice"),
+        ("op,op\nmm,mm\n", "is given twice"),
         ("op,m\nmm\n", ":2: has 1 cells where the header has 2"),
         ("op,count\nmm,many!\n", ":2: count is 'many!'. Expected a number"),
         ("op,m\nmm,nan\n", "Leave the cell empty"),

@@ -274,8 +274,8 @@ def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
     for proposal, said in (
         ("THREE.batch=1", "not a line of it"),
         ("TWO.seq=1", "seq is not fixed by the line"),
-        ("TWO.batch=0", "a whole number from 1"),
-        ("TWO.precision=half", "no precision"),
+        ("TWO.batch=0", "a whole number of 1 or more"),
+        ("TWO.precision=half", "not a precision"),
         ("batch=2", "LINE.CONDITION=VALUE"),
         ("ONE.batch=2", "is given"),
     ):
