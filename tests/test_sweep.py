@@ -156,7 +156,7 @@ def test_sobol_points_are_scipys_and_spread_better_than_random_ones() -> None:
             r"1,000,000,000 points \(1,000,000,000 a\).*sobol --points 100000",
         ),
         ([("a", "1..1000"), ("b", "1..1000"), ("c", "1..1000")], "grid", None, "asks for 1,000,000,000 points"),
-        ([("a", "1,2")], "sobol", 10**9, "asks for 1,000,000,000 points; 10,000,000 is the most"),
+        ([("a", "1,2")], "sobol", 10**9, "asks for 1,000,000,000 points; at most 10,000,000 are possible"),
         ([("a", "1,2")], "random", 0, "--points: is 0"),
         ([("a", "1,2")], "grid", 5, "for --way random or sobol"),
         ([("a", "1,2"), ("a", "3")], "grid", None, "is given twice"),
@@ -265,7 +265,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
     swept = run_sweep(make_sweep(bare, fomkit.machine("titan"), {"batch": [50, 100], "price_per_h": "2 USD/h"}))
     assert not {"unit_per_day", "energy_j", "peak_byte", "fits"} & set(swept.table.columns)
     assert not swept.table.isna().to_numpy().any()
-    assert "what a run is" in swept.content["absent"]["unit_per_day"]
+    assert "does not define a run" in swept.content["absent"]["unit_per_day"]
     assert "power_w" in swept.content["absent"]["energy_j"]
     assert "no op order" in swept.content["absent"]["peak_byte"]
     # Then cost is that of a sample.
@@ -312,7 +312,7 @@ def test_whether_points_fit_is_said_where_nobody_knows() -> None:
     model = replace(fomkit.model("p1b3"), order=None)
     swept = run_sweep(make_sweep(model, fomkit.machine("v100"), {"batch": "50,100"}))
     assert swept.content["not_checked"] == 2
-    assert "whether points fit was not checked, because the profile has no order" in swept.summary()
+    assert "whether points fit was not checked, because the profile has no op order" in swept.summary()
     assert ", if that fits" in swept.summary()
     # Where one size can be followed and another cannot, the first is judged.
     some = make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), {"batch": "50,100"})
@@ -392,7 +392,7 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     assert by_rate.loc[1].nunique() == 1
     assert by_rate.loc[4, 25e9] < by_rate.loc[4, 12.5e9]
     bare = with_user_links(replace(machine, links=()), ())
-    with pytest.raises(FomkitError, match=r"so both its figures are needed\. Add --vary link_alpha_s"):
+    with pytest.raises(FomkitError, match=r"so its rate and latency are both needed\. Add --vary link_alpha_s"):
         make_sweep(model, bare, {"nodes": "1", "link_byte_per_s": "1 GB/s"})
 
 
@@ -633,7 +633,7 @@ def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> 
     ("arguments", "said"),
     [
         (["--vary", "batch"], "--vary batch: is not NAME=VALUES"),
-        (["--vary", "batch=1", "--vary", "batch=2"], "batch stands twice"),
+        (["--vary", "batch=1", "--vary", "batch=2"], "batch is given twice"),
         (["--vary", "batch=1..1000000000"], "asks for 1,000,000,000 points"),
         (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),
         (["--vary", "batch=8", "-o", "/nowhere/points.csv"], "there is no folder /nowhere"),
