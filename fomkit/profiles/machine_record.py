@@ -18,7 +18,7 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, format_table, read_numbered_table
 from fomkit.files.write import write_set
 from fomkit.files.yaml import Document, format_document, load_document
-from fomkit.ops.check import check_table
+from fomkit.ops.check import check_quartiles, check_table
 from fomkit.profiles.facts import (
     Ended,
     EnergyRecord,
@@ -312,6 +312,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
         check_beside(path, document.path)
         table = read_numbered_table(path, "TIMINGS")
         check_table(table, "TIMINGS", str(path))
+        check_quartiles(table, str(path))
         tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")
 

@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link
 from fomkit.files.csv import parse_number, read_header, read_rows
 from fomkit.files.op_csv import read_numbered_table
-from fomkit.ops.check import check_table, fill_dimensions
+from fomkit.ops.check import check_quartiles, check_table, fill_dimensions
 from fomkit.ops.tables import HUGE, LINE, TIMINGS
 
 Cell = str | float
@@ -196,5 +196,6 @@ def timings_of_table(
     if "kind" in table.columns:
         table, messages = fill_dimensions(table)
     check_table(table, "TIMINGS", str(path))
+    check_quartiles(table, str(path))
     table = _with_source(table, path).reset_index(drop=True)
     return ImportedTimings(table, device=device, counts=counts_of(table), notes=(*notes, *messages))
