@@ -278,7 +278,7 @@ def test_the_limit_of_a_chip_cuts_an_interval_but_no_value() -> None:
 
 def test_a_counter_that_may_have_gone_round_twice_tells_nothing() -> None:
     assert counted(90.0, 10.0, 100.0, 0.01) == pytest.approx(20.0)
-    with pytest.raises(FomkitError, match="wrapped twice"):
+    with pytest.raises(FomkitError, match="wrapped once more"):
         counted(10.0, 20.0, 100.0, 1.0)
     with pytest.raises(FomkitError, match="outside 0 to 100 J"):
         counted(10.0, 101.0, 100.0, 0.01)

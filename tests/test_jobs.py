@@ -272,7 +272,8 @@ def test_a_machine_file_states_its_host(tmp_path: Path) -> None:
     ("words", "why"),
     [("zero=1,prefetch=pre", "prefetch requires zero 3"), ("scatter=last", "scatter requires zero 2 or 3"),
      ("zero=3,prefetch=before", "'before' is not a value of prefetch"), ("gradient_byte=0", "gradient_byte is 0"),
-     ("attention_peak_fraction=130%", "attention_peak_fraction is 1.3"), ("launch=lazy", "'lazy' is not a value of launch")],
+     ("attention_peak_fraction=130%", "attention_peak_fraction is 1.3"),
+     ("launch=lazy", "'lazy' is not a value of launch")],
 )  # fmt: skip
 def test_words_of_a_layout_that_cannot_be(words: str, why: str) -> None:
     with pytest.raises(FomkitError, match=why):

@@ -155,12 +155,12 @@ def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) ->
     [
         ("device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: x}, "
          "{dtype: fp32, engine: vector, rate: 2 TFLOP/s, source: y}]}",
-         r"x.yaml:3: device.peak\[1\] and device.peak\[0\] are both of fp32 vector. Keep one of them."),
+         r"x.yaml:3: device.peak\[1\] and device.peak\[0\] both describe fp32 vector. Keep one of them."),
         ("links: [{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: x}, "
          "{tier: node, alpha: 1 us, bandwidth: 2 GB/s, direction: each, source: x}]",
-         r"x.yaml:3: links\[1\] and links\[0\] are both of node."),
+         r"x.yaml:3: links\[1\] and links\[0\] both describe node."),
         ("overheads: [{name: load, per: run, time: 5 s, source: x}, {name: load, per: run, time: 9 s, source: x}]",
-         r"x.yaml:3: overheads\[1\] and overheads\[0\] are both of load run."),
+         r"x.yaml:3: overheads\[1\] and overheads\[0\] both describe load run."),
     ],
 )  # fmt: skip
 def test_a_fact_that_is_stated_twice_is_refused(tmp_path: Path, entries: str, told: str) -> None:

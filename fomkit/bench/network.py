@@ -88,10 +88,7 @@ def _peers_of_first(hosts: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def cases(plan: NetworkPlan, hosts: list[str]) -> list[Case]:
-    """List the exchanges of a plan between ranks on these hosts, short messages first.
-
-    With this order an interrupted run has all kinds of exchange, and the start-up times of all.
-    """
+    """List the exchanges of a plan between ranks on these hosts, by size; `ordered` draws their order in a run."""
     ranks, effort = len(hosts), plan.effort()
     tier = "node" if len(set(hosts)) == 1 else "system"
     found = []
@@ -121,7 +118,7 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
 
 
 MAX_RESTARTS = 3
-"""Number of restarts of lost ranks before the remaining exchanges are given up."""
+"""Largest number of restarts of lost ranks; at the next loss the remaining exchanges are given up."""
 Reporter = Callable[[str], None]
 Key = tuple[str, ...]
 
@@ -199,7 +196,7 @@ def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, i
 
 
 def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
-    """Combine the times of two visits; a visit without times leaves the others' times in place."""
+    """Add the times of a visit to those of earlier ones; a visit without times leaves those in place."""
     times = [*before.get("times", ()), *answer.get("times", ())]
     visits = {"visits": int(before.get("visits", 0)) + 1}
     return {**visits, "times": times} if times else {**visits, "reason": answer["reason"]}
@@ -208,7 +205,8 @@ def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
 def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Reporter, *, keep: bool = True) -> None:
     """Time exchanges in turn; after a loss restart the ranks, if possible, and go on with the next exchange.
 
-    An exchange that cannot be timed has its reason recorded; so have all others after `MAX_RESTARTS` restarts.
+    An exchange that cannot be timed has its reason recorded; so have all that follow a loss after which the ranks
+    cannot be restarted, or after `MAX_RESTARTS` restarts.
     """
     restarts, gone = 0, ""
     for number, one in enumerate(wanted, 1):

@@ -12,7 +12,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        sys.exit(130)  # as a shell tells it of what a signal ended
+        sys.exit(130)  # 128 + SIGINT, as a shell reports a program that a signal ended
 
 
 if __name__ == "__main__":

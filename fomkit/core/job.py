@@ -102,7 +102,7 @@ class Layout:
         return self.model_devices * self.expert
 
     def replicas(self, devices: int) -> int:
-        """Return the copies of the model on so many devices; where experts are shared, those of the rest."""
+        """Return the copies of the model on ``devices`` devices; where experts are shared, those of the rest."""
         if devices % self.model_devices:
             raise FomkitError(
                 LAYOUT,

@@ -416,7 +416,7 @@ class Machine:
         return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]
 
     def nodes_of(self, devices: int) -> int:
-        """Return the whole nodes that a run on so many devices occupies; 0 where several runs share a node."""
+        """Return the whole nodes that a run on ``devices`` devices occupies; 0 where several runs share a node."""
         each = self.devices("node")
         return -(-devices // each) if devices > each // 2 else 0
 

@@ -94,7 +94,7 @@ def is_trainer_program(path: Path) -> bool:
     """Return whether a program trains by a library's trainer or in several processes, and holds no model.
 
     Such a program names a trainer (`transformers.Trainer` or a class with this ending, Lightning's, accelerate's)
-    or a PyTorch function for distributed training, and has neither ``inputs`` nor ``workload`` at its top level.
+    or a PyTorch class or function for distributed training, and has no ``inputs`` or ``workload`` at top level.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
@@ -126,7 +126,7 @@ def _stated_backend(tree: ast.AST) -> str | None:
 
 
 def _configured_backend() -> str:
-    """Return the backend in Keras's configuration file."""
+    """Return the backend in Keras's configuration file; TensorFlow if it states none."""
     folder = os.environ.get("KERAS_HOME") or Path("~", ".keras").expanduser()
     try:
         stated = json.loads(Path(folder, "keras.json").read_text(encoding="utf-8")).get("backend")

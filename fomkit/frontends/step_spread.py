@@ -81,7 +81,7 @@ def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
 
 CONTENDED_SHARE = 0.2
 """Share of a trace's time beyond the medians of equal executions above which the trace is called contended."""
-IDLE_SHARE = 0.5
+LEAST_BUSY_SHARE = 0.5
 """Busy share of a step's wall time below which a note names what the idle time may be."""
 MIN_REPEATS = 3
 
@@ -118,7 +118,9 @@ def contention_notes(
     if sum(wall_s) > 0:
         # Kernels of one step may end in the next step, and several streams run at once.
         busy = min(sum(step_s) / sum(wall_s), 1.0)
-        rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE_SHARE else ""
+        rest = (
+            "; in the rest it waited for the host, for input or for other work" if busy < LEAST_BUSY_SHARE else ""
+        )
         yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
     if (excess := excess_share(times)) > CONTENDED_SHARE:
         yield (

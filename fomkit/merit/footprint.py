@@ -239,14 +239,14 @@ def integrate(
 
 
 MOST_W = 2000.0
-"""More than the power of one processor [W]: a counter that may have wrapped twice at this power is useless."""
+"""More than the power of one processor [W]: a counter that may have wrapped unseen at this power is not used."""
 
 
 def counted(before: float, after: float, most: float, wall_s: float) -> float:
     """Return how far a counter [J] advanced between two readings, with at most one wrap.
 
     `before`, `after`: readings [J]; `most`: where the counter wraps to 0 [J]; `wall_s`: time between the readings
-    [s]. Raises FomkitError if a reading is out of range, or the counter may have wrapped twice.
+    [s]. Raises FomkitError if a reading is out of range, or the counter may have wrapped more often.
 
     >>> counted(10.0, 25.0, 100.0, 1e-2), counted(90.0, 5.0, 100.0, 1e-2)
     (15.0, 15.0)
@@ -259,6 +259,6 @@ def counted(before: float, after: float, most: float, wall_s: float) -> float:
     forward = after - before if after >= before else after - before + most
     # At MOST_W the counter could have wrapped once more than `forward` includes.
     if wall_s * MOST_W - forward >= most:
-        message = f"wraps every {most:g} J and was not read for {wall_s:.3g} s: it may have wrapped twice"
+        message = f"wraps every {most:g} J and was not read for {wall_s:.3g} s: it may have wrapped once more"
         raise FomkitError("energy counter", f"{message}. Measure for a shorter time.")
     return forward

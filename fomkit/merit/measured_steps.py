@@ -241,7 +241,7 @@ class _Case:
                 self.known[name] = None
         return self.known[name]
 
-    def held_against(self, rows: Sequence[Measurement], load: Callable[[str], Machine]) -> Iterator[Explained]:
+    def explained_by(self, rows: Sequence[Measurement], load: Callable[[str], Machine]) -> Iterator[Explained]:
         """Yield the explained share of each row that measures the model."""
         for row in rows:
             one = self.on(row.machine, load)
@@ -274,7 +274,7 @@ def _least_explained(case: _Case, own: Mapping[str, Machine], measured: Measured
 
     about = [row for row in measured.rows if row.model == case.model.name]
     here = [row for row in about if row.machine in own]
-    explained = [*case.held_against(here, machine_of)] or [*case.held_against(about, machine_of)]
+    explained = [*case.explained_by(here, machine_of)] or [*case.explained_by(about, machine_of)]
     if explained:
         yield min(explained, key=lambda one: one.share)
 
@@ -332,7 +332,7 @@ Merit = TypedDict("Merit", {
 })  # fmt: skip
 
 
-NOBODY: Mapping[str, list[str]] = {}
+NO_TERMS: Mapping[str, list[str]] = {}
 """No excluded terms, where both sides of a ratio leave out the same."""
 
 
@@ -342,7 +342,7 @@ def merit_content(
     excludes: Sequence[str] = (),
     unfit: Sequence[str] = (),
     explained: Sequence[Explained] = (),
-    alone: Mapping[str, list[str]] = NOBODY,
+    alone: Mapping[str, list[str]] = NO_TERMS,
 ) -> Merit:
     """Return the ``fom`` block of a figure of merit.
 

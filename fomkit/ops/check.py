@@ -86,7 +86,7 @@ def _layout_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
     if wrong.any():
         position = int(wrong.argmax())
         place = row_place(where, data.index, position)
-        expected = f"Expected {' or '.join(PRODUCT_LAYOUTS)} of a product, or nothing, which is row_major."
+        expected = f"Expected {' or '.join(PRODUCT_LAYOUTS)} for a product; empty means row_major."
         yield FomkitError(place, f"layout is {data['layout'].iloc[position]!r}. {expected}")
 
 
@@ -171,7 +171,7 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
 
 
 _ROUNDED = 1e-6
-"""Part of a time by which rounding may put it beside a quartile."""
+"""Share of a time by which rounding may move it past a quartile."""
 
 
 def check_quartiles(data: pd.DataFrame, where: str) -> None:

@@ -47,7 +47,7 @@ def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
 
 DIGITS = 10
 """Significant digits of predictions: more than clocks have, fewer than the order of summation affects."""
-MIDDLE = 5e-3
+NEAR_BOUNDARY = 5e-3
 """Distance from a rounding boundary that counts as close, in units of the last digit: at least 5e-13 of a
 value."""
 
@@ -71,7 +71,7 @@ def rounded(values: Matrix) -> tuple[Matrix, Flags]:
         scaled = values * scale
         whole = np.round(scaled)
         found = whole / scale
-        return np.where(np.isfinite(found), found, values), np.abs(scaled - whole) > 0.5 - MIDDLE
+        return np.where(np.isfinite(found), found, values), np.abs(scaled - whole) > 0.5 - NEAR_BOUNDARY
 
 
 def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
@@ -189,7 +189,7 @@ NONE_LEAST = -1.0
 
 
 def derive(column: Matrix, default: float, least: float) -> Matrix:
-    """Return a column with ``default`` in empty cells; or its log2, bounded below by ``least``."""
+    """Return a column with ``default`` in empty cells; or log2 of that, of ``least`` where it is less."""
     filled = np.where(np.isnan(column), default, column)
     return filled if least == NONE_LEAST else np.asarray(np.log2(np.maximum(filled, least)), np.float64)
 

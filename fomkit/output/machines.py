@@ -132,7 +132,7 @@ def _counted_names(entries: Sequence[Mapping[str, object]]) -> str:
         f"{' '.join(str(word) for name, word in entry.items() if name != 'rows' and word)} ({entry['rows']:,})"
         for entry in entries
     ]
-    return ", ".join(words) or "not said"
+    return ", ".join(words) or "not stated"
 
 
 def _add_tables(page: Page, tables: view.Tables) -> None:

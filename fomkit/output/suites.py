@@ -262,7 +262,7 @@ def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
         yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
 
-def _effects_told(
+def _effect_lines(
     effects: Effects | None, why_not: str, threshold: float | None, *, is_idle: bool = False
 ) -> list[str]:
     if effects is None:
@@ -295,7 +295,7 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
 
 def _put_effects(page: Page, label: str, content: Changed | Group, threshold: float | None) -> None:
     if content["alone"] is not None or content["not_computed"]:
-        lines = _effects_told(
+        lines = _effect_lines(
             content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"]
         )
         _put(page, label, lines)
@@ -312,7 +312,7 @@ def _change(page: Page, content: Changed, threshold: float | None) -> None:
 def _moves(word: str, moves: Sequence[Move]) -> str:
     shown = []
     for move in moves:
-        old, new = (move[when] or "not said" for when in ("old", "new"))
+        old, new = (move[when] or "not stated" for when in ("old", "new"))
         count = f" ({move['count']})" if len(moves) > 1 else ""
         shown.append(f"{old} → {new}{count}" if move["old"] != move["new"] else f"{new}{count}")
     return f"{word} {', '.join(shown)}"
@@ -370,7 +370,7 @@ def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
         elif one["where"] not in grouped:
             _change(page, one, content["threshold"])
     if changed:
-        lines = _effects_told(content["together"], content["not_computed"], content["threshold"])
+        lines = _effect_lines(content["together"], content["not_computed"], content["threshold"])
         _put(page, "all together:", lines, "bold")
     _findings(page, findings)
     return page.text()

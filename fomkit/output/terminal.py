@@ -37,7 +37,7 @@ def _value_text(span: Ends | None, dimension: str | None) -> str:
 
 
 def _first_line(models: Sequence[Estimated]) -> str:
-    """Format the mean time sources over each machine's models."""
+    """Format the shares of time sources for each machine, averaged over its models."""
     parts, kinds = [], set()
     for name in dict.fromkeys(model["target"] for model in models):
         own = [model for model in models if model["target"] == name]

@@ -132,7 +132,8 @@ def predict_ops(
 
     `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
     expressions in named sizes; `fill_defaults` fills in what may be left out; other columns are kept unread;
-    `sizes`: the value of each named size; `interval`: level of the intervals; `where`: for messages.
+    `sizes`: the value of each named size; `interval`: share of intervals that should contain the truth; `where`:
+    for messages.
     """
     names = set(column_names("OPS"))
     unknown = [name for name in ops.columns if name not in names and name not in _MADE]
@@ -156,7 +157,7 @@ def predict_ops(
 
 
 MOMENTS = 500
-"""Largest number of moments in a figure of memory; of more, the one with most memory of each stretch is shown."""
+"""Number of moments up to which all are shown; of more, the fullest of each of as many stretches, and the ends."""
 
 
 ROLE_WORDS = {"state": "optimizer state"}

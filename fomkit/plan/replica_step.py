@@ -227,7 +227,7 @@ class ReplicaStep:
         micros = add_common(
             [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
         )
-        first = one.step.scaled(first_share)  # with one microbatch, the update runs once
+        first = one.step.scaled(first_share)  # the first microbatch, and the update, which runs once
         work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
         traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
         if layout.zero > 1:  # sharded gradients are scattered in each microbatch

@@ -308,7 +308,7 @@ class Terms(NamedTuple):
 
 
 def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
-    """Return the terms beside the device time of a step of so many launches; overheads may be shares of it."""
+    """Return the terms beside the device time of a step of ``starts`` launches; overheads may be shares of it."""
     stated = overheads(machine, "step", device_s)
     input_s = stated.pop(INPUT, None)
     extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])

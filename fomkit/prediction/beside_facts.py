@@ -183,8 +183,8 @@ def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
     total = weight.sum(1)
     found = (weight * known).sum(1) / total
     few = ALONE**2 + (weight * (above[places] - found[:, None]) ** 2).sum(1) / total
-    # The prior is no offset from what machines have in common: few rows that disagree move it little. In a large
-    # table, where near rows were told apart from far ones, far rows move it little too.
+    # The prior is that the offset from other machines is 0: few rows that disagree move it little. In tables of
+    # more than `FEW` products, far rows move it little too.
     far = ALONE * (weight * np.minimum(near, FAR)).sum(1) / total if len(above) > FEW else 0.0
     return np.asarray(found / (1 + (few * (weight**2).sum(1) / total**2 + far**2) / BETWEEN**2))
 

@@ -190,7 +190,7 @@ def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Ma
 
 
 def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
-    """Return each row's weight in the mean of a process over all rows (`Fit.weights`), from `LIMIT` to `WHOLE`."""
+    """Return each row's weight in the mean over all (`Fit.weights`); none unless `LIMIT` < rows ≤ `WHOLE`."""
     if not LIMIT < len(target) <= WHOLE:
         return interpolate.NONE
     shared = hyper.variance * correlation(distances(features, features, hyper.length))

@@ -88,7 +88,7 @@ class Others(NamedTuple):
     unit: Matrix | None
 
     def tell_more(self, features: Matrix) -> bool:
-        """Return whether machines of the vendor timed enough ops that a table of these rows lacks."""
+        """Return whether another machine is of the vendor and a table of these rows lacks `LACKING` of all ops."""
         own = np.abs(self.features[:, None] - features[None]).max(2).min(1) < ALIKE
         return bool(self.alike[1].any() and (~own).mean() >= LACKING)
 
@@ -316,7 +316,7 @@ def time_ratio(
     `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
 
     >>> ones = np.ones(1)
-    >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
+    >>> time_ratio(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
     [0.54]
     """
     fixed_s = starts_within(time_s, starts_s)
@@ -356,7 +356,7 @@ AROUND = ("all_reduce", "broadcast", *ONE_WAY)
 def _group(network: Network, ranks: int, link: str) -> Group | None:
     """Place the ranks of a row: in a node, else in filled nodes if the link inside is stated, else one per node.
 
-    None where the machine does not state the row's link, or several.
+    None where the machine states no link of the row's tier, or several.
     """
     devices = network.machine.node_devices
     if link == "node" or (not link and devices is not None and ranks <= devices):

@@ -421,7 +421,7 @@ def weighted_median(predictions: Matrix, weight: Matrix) -> Matrix:
 
     `weight` (surfaces,) or (surfaces × q): sums to 1.
 
-    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
+    >>> weighted_median(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """
     order, at = np.argsort(predictions, 0, kind="stable"), np.arange(predictions.shape[1])

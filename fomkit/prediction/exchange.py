@@ -32,7 +32,7 @@ _FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
 def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> pd.DataFrame | None:
-    """Return the timings of a collective over so many ranks of a node, of one library.
+    """Return the timings of a collective over ``ranks`` ranks of a node, of one library.
 
     A row of DeepBench has the faster of two programs of one library: NCCL 2.0 MPI, NCCL 2.0 Single.
     """
@@ -63,13 +63,13 @@ def _log_half_widths(ends: tuple[float, float], between: bool) -> tuple[float, f
 
 
 class _Curve(NamedTuple):
-    """A collective's timings over so many ranks, by rising size; times as logarithms.
+    """A collective's timings over one number of ranks, by rising size; times as logarithms.
 
-    `below`, `above`: distance of the quartiles from the mean time; NaN where a size has none.
+    `below`, `above`: distance of the quartiles from the mean time, in logarithms; NaN where a size has none.
     """
 
     size: Matrix
-    middle: Matrix
+    log_mean: Matrix
     below: Matrix
     above: Matrix
 
@@ -82,14 +82,14 @@ def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channe
     spans = rows.assign(**quartiles)[["message_byte", "time_s", "p25_s", "p75_s"]]
     # The mean of floats depends on their order, so sort.
     means = spans.sort_values(list(spans.columns)).groupby("message_byte").mean()
-    middle, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
-    return _Curve(means.index.to_numpy(np.float64), middle, middle - low, high - middle)
+    log_mean, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
+    return _Curve(means.index.to_numpy(np.float64), log_mean, log_mean - low, high - log_mean)
 
 
 def table_time(
     timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = ""
 ) -> Duration | None:
-    """Return a collective's time from a table of timings inside a node; None without timings of so many ranks.
+    """Return a collective's time from a table of timings inside a node; None without timings of this many ranks.
 
     Time is linear between two sizes; above the largest its rate applies, below the smallest its time. The interval
     is that of the repeats where the table has their quartiles, combined with that of left-out sizes where the size
@@ -104,7 +104,7 @@ def table_time(
         return None
     at, known = log(message_byte), np.log(curve.size)
     below, above = (float(np.interp(at, known, ends)) for ends in (curve.below, curve.above))
-    value = float(np.interp(message_byte, curve.size, np.exp(curve.middle)))
+    value = float(np.interp(message_byte, curve.size, np.exp(curve.log_mean)))
     value *= max(1.0, message_byte / float(curve.size[-1]))
     ends = _log_half_widths((below, above), between=not bool((curve.size == message_byte).any()))
     return Duration(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
@@ -198,7 +198,7 @@ class Network:
         return self.machine.node_devices
 
     def check_joined(self, devices: int) -> None:
-        """Check that the links between nodes join so many devices.
+        """Check that the links between nodes join ``devices`` devices.
 
         Raises FomkitError at ``layout`` where no stated link joins them.
         """

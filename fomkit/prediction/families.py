@@ -324,7 +324,7 @@ VIEWS: Mapping[str, View] = {
 
 
 def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
-    """Return the features of rows for a fit of so many training rows."""
+    """Return the features of rows for a fit of ``row_count`` training rows."""
     rows = as_rows(rows)
     return with_tiles(VIEWS[kind].features(rows), rows, kind, row_count)
 

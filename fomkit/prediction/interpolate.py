@@ -147,7 +147,7 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
 
 
 def features_of(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
-    """Return the features of rows for this fit of so many training rows."""
+    """Return the features of rows for this fit of ``row_count`` training rows."""
     return _seen(fit, look_at(rows, kind, row_count), as_rows(rows), kind)
 
 
@@ -364,10 +364,10 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
             f"its fit of {name} was made from {len(fit.residual)} ops, not from the {len(training)} ops of its "
             "timings. Fit the timings again.",
         )
-    seen, told = features_of(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
-    if seen != told:
+    seen, stored = features_of(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
+    if seen != stored:
         raise FomkitError(
-            machine.name, f"its fit of {name} has {told} lengths, but an op has {seen} features. Fit them again."
+            machine.name, f"its fit of {name} has {stored} lengths, but an op has {seen} features. Fit them again."
         )
     return ready(fit, training, name.kind)
 

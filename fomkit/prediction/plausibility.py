@@ -1,9 +1,9 @@
 """Check whether a machine's timings and facts are plausible, by peaks, bandwidth and similar machines.
 
 `check_timings` compares each timing with its limits (`claims`), which no algorithm, cache or clock exceeds; a time
-hundreds of times longer than other timed machines need for such ops is impossible too. Single rows are quarantined
-by name. A family that is wrong as a whole is refused, with the slip that explains it best: of the times, peaks or
-the bandwidth, by a power of ten. `check_facts` compares the facts with each other.
+hundreds of times longer than other timed machines need for such ops is impossible too. Single rows are left out,
+each with the reason. A family that is wrong as a whole is refused, with the slip that explains it best: of the
+times, peaks or the bandwidth, by a power of ten. `check_facts` compares the facts with each other.
 
 All limits are judgements, beyond the most extreme of the 69,000 timings of the shipped machines: products at
 1.07 × the peak, Winograd at 4.42 ×, attention at 1.35 ×, caches at 2.5 × the bandwidth (3.5 × elsewhere),
@@ -43,7 +43,7 @@ BULK = 0.2
 SOME, SOME_FEW = 0.02, 10
 """Share and number of impossible rows of a table from which a fact that explains them is wrong, not the rows."""
 SLOW_FEW = 5
-"""Rows from which a slow family is wrong as a whole; fewer are left out by name, unless all families are slow."""
+"""Rows from which a slow family is wrong as a whole; fewer are left out singly, unless all families are slow."""
 SLOW_SMALL = 150.0
 """Multiple of similar machines' times from which families of fewer rows are suspected."""
 SLOW_EXCHANGE_S, SLOW_EXCHANGE = 3e-3, 1e9

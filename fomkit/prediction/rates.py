@@ -260,7 +260,7 @@ def _common_step(seconds: Matrix) -> float:
 def clock_step(timings: pd.DataFrame) -> Matrix:
     """Estimate the step [s] to which the times of each harness are truncated; 0 where none is visible.
 
-    DeepBench truncates to whole microseconds, so the true time is in [t, t + 1 µs].
+    DeepBench truncates to whole microseconds, so the true time is in [t, t + 1 µs).
 
     `timings`: a TIMINGS table; one step per row is returned.
     """
@@ -289,7 +289,8 @@ _STREAMED = ("norm", "softmax", "pointwise", "traffic")
 
 
 _ENGINES = {"positions": 1.0, "activation": 2.0}
-"""Element-wise ops for which serving engines have their own kernels, and the fewest inputs of those kernels."""
+"""Element-wise ops that serving engines run by their own kernels, from this many inputs on; with fewer, the kernel
+is a framework's."""
 BY_NUMBER = 0.5
 """Share of the ratio of widths, in logarithms, by which such kernels take longer. The engines' convolutions (see
 `narrow_format_factors`) have 0.3 to 1.4, median 0.7; 0.5 was chosen of 0, 0.35, 0.5, 0.7 on `validate` pieces."""
@@ -316,7 +317,8 @@ def narrow_format_factors(
 
     >>> import pandas as pd
     >>> rows = {"kind": ["pointwise"] * 3, "op": ["aten::add", "add", "positions"], "inputs": [2.0, 2.0, 1.0]}
-    >>> [np.exp(one).round(2).tolist() for one in narrower(pd.DataFrame(rows), "pointwise", ["fp32"], "bf16")]
+    >>> found = narrow_format_factors(pd.DataFrame(rows), "pointwise", ["fp32"], "bf16")
+    >>> [np.exp(one).round(2).tolist() for one in found]
     [[1.0, 1.0, 1.41], [1.0, 1.0, 1.41], [1.0, 2.0, 1.41]]
     """
     narrowest = min((ITEM_BYTE[one] for one in timed), default=0.0) if work in _STREAMED else 0.0

@@ -329,7 +329,7 @@ def thinness(rows: Table) -> Matrix:
     """Return how thin products are: 1 with one row or column, 0 from `THIN`, linear in log2 in between (n).
 
     Libraries run a product with one row or column by a kernel of its own, which reads the matrix once, bound by
-    memory. A few rows more are between that and the tiles of large products; where depends on library and chip.
+    memory. Products with a few more rows are in between; how they run depends on library and chip.
 
     >>> import pandas as pd
     >>> thinness(pd.DataFrame({"m": [1.0, 4.0, 16.0], "n": [512.0, 512.0, 512.0]})).round(3).tolist()

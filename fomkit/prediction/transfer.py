@@ -224,9 +224,10 @@ DEEP = 256
 
 
 def _depth_as_read(products: Rows) -> Matrix:
-    """Return the depths of products, those along no operand's rows rounded up to whole vectors, if they are deep.
+    """Return the depths of products, rounded up to whole vectors where neither operand's rows run along the depth.
 
-    Such products, as gradients of weights, read every depth equally well; the table's order may not.
+    Deep products of this kind, such as gradients of weights, read every depth equally well; products in the
+    table's storage order may not.
     """
     depth = numbers(products, "k")
     across = (numbers(products, "trans_a") > 0) & ~(numbers(products, "trans_b") > 0) & (depth >= DEEP)

@@ -130,7 +130,7 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
 
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with surfaces of their own; all other kinds share the surfaces of data movement."""
-_FALLBACKS = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # fallbacks
+_FALLBACKS = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # for work without a table
 MOVING = "traffic"
 MATVEC = "matvec"
 """Products with a side of 1: their share of the bandwidth is predicted from such products alone, on any engine."""

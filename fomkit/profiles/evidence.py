@@ -1,17 +1,17 @@
 """Prepare a machine for predictions: check its timings, fit them, and load other machines' tables.
 
-`with_fits` is the main function. *Plausibility*: timings are checked once by `without_implausible`;
-impossible rows are left out by name. *Fits* of its timings: the shipped ones, else those in the user's cache, else
-computed once and cached. The fits that ship beside a table are written by
+`with_fits` is the main function. *Plausibility*: timings are checked once by `without_implausible`; impossible
+rows are left out, each reported with the reason. *Fits* of its timings: the shipped ones, else those in the user's
+cache, else computed once and cached. The fits that ship beside a table are written by
 ``python -m fomkit.profiles.evidence machine_profiles/v100.yaml``. Fits beside any other profile are not read:
 their origin is unknown. *Others*: the small tables of other machines are used in a machine's fits.
 
-*Typical tables*: the utilisation of timed machines, two CSV files beside the machine profiles. ``surfaces.csv``
+*Typical tables*: the utilisation of timed machines, three CSV files beside the machine profiles. ``surfaces.csv``
 has a row for each kind of work, machine and number format: the number of timings used, their mean, and as numbers
 separated by spaces the length of each feature, the errors of similar chips and, for products in tiles, the
 constants of their form. ``ops.csv`` has a row for each op: the number of its surface, its weight in thousandths,
-its features in hundredths. ``benchmarks/usual_utilisation.py`` computes both from the timings in
-``machine_profiles``.
+its features in hundredths. ``generations.csv`` has the year in which each generation of chips was introduced.
+``benchmarks/usual_utilisation.py`` computes the first two from the timings in ``machine_profiles``.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def write_fits(machine: Machine, path: Path) -> list[Path]:
     return [beside]
 
 
-def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
+def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
     """Fit a table, or read its fits from the cache, by the table, the machine's facts and the fitting code."""
     built = machine.as_built()
     facts = f"{key} {built.name} {built.device_of} {built.device}"
@@ -308,7 +308,7 @@ def with_fits(machine: Machine) -> Machine:
     key = cached(timings, machine.origin, "fit key", lambda: fit_key(machine.as_built().timings))
     if machine.fits and machine.timings_key == key:
         return machine
-    fits = cached(timings, machine.origin, "fits", lambda: _kept_fits(machine, key))
+    fits = cached(timings, machine.origin, "fits", lambda: _cached_fits(machine, key))
     return replace(machine, timings_key=key, fits=fits)
 
 

@@ -50,14 +50,14 @@ def _number_format(text: str) -> str:
 
 
 def check_once(document: Document, keys: tuple[str, ...], entries: Sequence[tuple[object, ...]]) -> None:
-    """Raise where an entry of a list is of what one before it is of: which of them holds nobody knows.
+    """Raise FomkitError if two entries of a list describe the same thing: it is unknown which of them is right.
 
-    `entries`: what each is of.
+    `entries`: for each entry, the words that identify what it describes.
     """
     for index, one in enumerate(entries):
         if (first := entries.index(one)) != index:
             name, of = ".".join(keys), " ".join(str(word) for word in one if word not in ("", None))
-            what = f"{name}[{index}] and {name}[{first}] are both of {of}. Keep one of them."
+            what = f"{name}[{index}] and {name}[{first}] both describe {of}. Keep one of them."
             raise document.error((*keys, index), what)
 
 
@@ -102,7 +102,7 @@ class IdleRecord(Ended):
 
 
 class PerFlopRecord(Ended):
-    """``energy.per_flop[…]``: energy of one flop besides idle power; without engine it applies to both."""
+    """``energy.per_flop[…]``: energy of one flop besides idle power; without an engine, of both engines."""
 
     value_at = "energy"
     dtype: NumberFormat

@@ -250,7 +250,7 @@ class SuiteRecord(Record):
 def _given(line: LineRecord, machine: str, record: GivenRecord, where: str) -> GivenTime:
     what = f"line {line.name!r} gives {machine}"
     if (record.time is None) == (record.relative_rate is None):
-        raise FomkitError(where, f"{what} needs either 'time' or 'relative_rate', not both.")
+        raise FomkitError(where, f"{what} both or neither of 'time' and 'relative_rate'. Give one of them.")
     if (record.low is None) != (record.high is None):
         raise FomkitError(where, f"{what} one end of its interval. Give low and high, or neither.")
     time = record.time if record.time is not None else DAY_S / (record.relative_rate or 1.0)

@@ -21,7 +21,7 @@ Backward, and accumulation of gradients (derivatives.yaml and the kernels it nam
 - ``softmax`` multiplies gradient and result first, in a kernel of its own (ATen/native/cuda/SoftMax.cu).
 - Layer norm: one kernel for the input, one for gain and bias; both read gradient and input.
 - ``tanh``, ``gelu`` and ``relu`` read the gradient and one saved tensor; a power has three kernels.
-- A batched product has two; the gradients of its permuted operands are copied where heads are merged again.
+- A batched product has two products; gradients of its permuted operands are copied where heads are merged again.
 - Splitting one tensor into queries, keys and values concatenates their gradients, one copy.
 - ``accumulate``: gradient += new gradient, two reads and one write, for the weights and again for the bias.
 """
@@ -62,7 +62,7 @@ def traffic(op: str, kind: str, numel: float, row: float, read: float, written: 
 
 
 def elementwise(op: str, output: Shape, tensors: float) -> Work:
-    """Return the work of an element-wise op that reads so many tensors of its output's size."""
+    """Return the work of an element-wise op that reads ``tensors`` tensors of its output's size."""
     numel = prod(output)
     return traffic(op, "pointwise", numel, output[-1], tensors * numel, numel, tensors)
 

@@ -348,7 +348,7 @@ def import_measurements(
     Returns
     -------
     ImportedMeasurements
-        ``table`` has the measurements (columns of MEASUREMENTS), ``said`` the reader's remarks.
+        ``table`` has the measurements (columns of MEASUREMENTS), ``messages`` the reader's remarks.
 
     Raises
     ------

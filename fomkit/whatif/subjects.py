@@ -300,7 +300,7 @@ class OfSuite(Subject):
 
 @dataclass(frozen=True)
 class OnNodes(Subject):
-    """A job of so many nodes; the batch of the options is that of one replica."""
+    """A job on ``nodes`` nodes; the batch of the options is that of one replica."""
 
     model: ModelProfile
     machine: Machine

@@ -36,7 +36,10 @@ too, a thousand where it does not (benchmarks/sweeps.py), so this takes half an 
 
 
 def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -> Machine:
-    """Return the machine with a link between nodes: if it states none, a link with the wanted figures is added."""
+    """Return the machine; if it states no link between nodes, with one of the wanted figures, if any is given.
+
+    Raises FomkitError if only one of rate and latency is given.
+    """
     lacking = [name for name in (LINK_ALPHA, LINK_RATE) if name not in wanted]
     if len(lacking) == 2 or any((link.tier, link.channel) == ("system", channel) for link in machine.links):
         return machine

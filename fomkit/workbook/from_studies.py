@@ -183,8 +183,8 @@ def caveats_of(
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
     verdicts = dict.fromkeys((one.machine.name, said) for one in estimates for said in verdict_on(one.machine))
-    nobody = ((machine, f"this rate is not possible: {message}") for machine, message in unfit)
-    return (*bounds, *sides, *nobody, *runs, *verdicts)
+    impossible = ((machine, f"this rate is not possible: {message}") for machine, message in unfit)
+    return (*bounds, *sides, *impossible, *runs, *verdicts)
 
 
 def sheet_model_of_comparison(result: Comparison) -> SheetModel:

@@ -307,7 +307,7 @@ def _reasons(
 
 
 def mark_idle(pages: Mapping[str, Page], sheet_model: SheetModel, machines: MachineCells) -> None:
-    """Mark every input cell on which no headline depends; text cells are marked with all figures of their row."""
+    """Mark every input cell on which no headline depends; a text cell only if none depends on its whole row."""
     cells = [(name, page.sheet[address]) for name, page in pages.items() for address in page.cached]
     moving = cells_affecting_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
     notes = _reasons(sheet_model, machines, moving)

@@ -91,7 +91,7 @@ class Experts:
     router_bias: int = 0
 
     def parameters(self, hidden: int, count: int | None = None) -> int:
-        """Count the parameters; with ``count``, of only so many of the experts."""
+        """Count the parameters; with ``count``, those of this number of experts only."""
         of_experts = (self.count if count is None else count) * self.each.parameters(hidden)
         shared = self.shared.parameters(hidden) if self.shared else 0
         return of_experts + shared + hidden * self.count + self.router_bias

@@ -222,7 +222,7 @@ def axis_norm(call: Call) -> list[Work]:
 
 
 def softmax(call: Call) -> list[Work]:
-    """Price a softmax over one axis; before version 13 of the ops, over all axes from ``axis`` on."""
+    """Price a softmax over one axis, the last by default, in every version of the ops."""
     values = call.read[0]
     axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
     return row_work("softmax", call, values, values.shape[axis] if values.shape else 1)

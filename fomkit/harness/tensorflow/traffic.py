@@ -74,7 +74,7 @@ def same_in_double(op: Callable[..., Any], operands: Sequence[Any]) -> GraphCase
 
 
 def compiled(case: GraphCase, copies: int) -> Callable[[], Any]:
-    """Compile a function that runs the op so many times in sequence; with 0 it is the call alone."""
+    """Compile a function that runs the op ``copies`` times in sequence; with 0 it is the call alone."""
 
     def run(*operands: Any) -> Any:
         result, before = tf.constant(0), list[Any]()

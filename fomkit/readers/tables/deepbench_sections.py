@@ -61,7 +61,7 @@ def heading(value: object) -> Heading:
 
 
 def near(name: str, known: Collection[str]) -> str | None:
-    """Return the one known name that a longer name misspells; None if there is none.
+    """Return the known name that a name misspells, both of six letters or more; None if there is none.
 
     >>> near("hiden units", ["hidden units", "timesteps"]), near("r", ["s"])
     ('hidden units', None)

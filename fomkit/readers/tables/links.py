@@ -64,10 +64,11 @@ class Timed:
 
 
 def fit_line(timed: Timed) -> LinkLine | None:
-    """Fit α [s] and 1/β [s/byte] by weighted least squares; None for fewer than three sizes.
+    """Fit α [s] and 1/β [s/byte] by weighted least squares; None if these sizes do not determine both.
 
-    If one of them is below 0, it is set to 0 and the other is fitted again. Residuals larger than the repeats
-    explain widen the intervals, which are Student's.
+    They do not if there are fewer than three sizes, or if one message outweighs all others. If one term is below
+    0, it is set to 0 and the other is fitted again. Residuals larger than the repeats explain widen the intervals,
+    which are Student's.
 
     >>> sizes = [1e3, 1e4, 1e5, 1e6]
     >>> alpha, slope, _ = fit_line(Timed(sizes, [1e-5 + n / 1e9 for n in sizes], [0.01] * 4))

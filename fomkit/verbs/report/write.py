@@ -221,7 +221,7 @@ def content_hash(table: pd.DataFrame, columns: str) -> str:
 
 def _profiles(estimate: Estimate) -> Table:
     model, machine = estimate.model, estimate.machine
-    traced = ", ".join(f"{name} {value}" for name, value in model.traced_with.items()) or "not said"
+    traced = ", ".join(f"{name} {value}" for name, value in model.traced_with.items()) or "not stated"
     parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
     rows = [
         ("model", f"{model.title or model.name}; {parameters} parameters; traced with: {traced}"),
@@ -269,7 +269,7 @@ def _fact_table(machine: Machine) -> Table:
     for name, fact, dimension in _machine_facts(machine):
         texts = [_format_value(value, dimension) for value in (fact.value, fact.low, fact.high)]
         spread = "none stated" if fact.low == fact.high else f"{texts[1]} to {texts[2]}"
-        source = fact.source or "not said"
+        source = fact.source or "not stated"
         rows.append((Cell(name), Cell(texts[0], fact.value), Cell(spread), Cell(fact.basis), Cell(source)))
     return Table(f"Facts of {machine.name}", head, tuple(rows))
 
@@ -280,7 +280,7 @@ def _timings(timings: pd.DataFrame) -> Table:
     counts = words.groupby(columns, sort=False).size()
     head = (Head("file"), Head("sheet"), Head("library"), Head("version"), Head("timed by"), Head("rows", True))
     rows = tuple(
-        (*(Cell(str(word) or "not said") for word in key), number(float(count)))
+        (*(Cell(str(word) or "not stated") for word in key), number(float(count)))
         for key, count in zip(counts.index.tolist(), counts.tolist(), strict=True)
     )
     return Table("Timings by source and library", head, rows)
