@@ -462,7 +462,7 @@ def test_a_limit_alone_bounds_and_gives_no_energy(write: Write) -> None:
     path = str(write("  scope: chip\n  limit: {power: 300 W, source: example}\n"))
     said = told("estimate", "p1b3", "--target", path)
     assert "energy: p1b3 on mine: missing, neither idle power nor energy per flop or byte is stated" in said
-    assert "which is no average" in said
+    assert "not an average" in said
     (one,) = json.loads(told("estimate", "p1b3", "--target", path, "--json"))["models"]
     assert one["energy_j"]["step"] is None
     assert one["energy_j"]["basis"] is None

@@ -93,8 +93,10 @@ def timed(machine: Machine, timings: pd.DataFrame) -> Machine:
 
 def times(machine: Machine, factor: float, rows: list[int] | slice = slice(None)) -> Machine:
     timings = machine.timings.copy()
-    column = timings.columns.get_loc("time_s")
-    timings.iloc[rows, column] = timings.iloc[rows, column] * factor
+    for name in ("time_s", "p25_s", "p75_s"):
+        if name in timings:
+            column = timings.columns.get_loc(name)
+            timings.iloc[rows, column] = timings.iloc[rows, column] * factor
     return timed(machine, timings)
 
 

@@ -362,7 +362,7 @@ def test_unasked_a_framework_keeps_its_habit(framework, dtypes, conv, gemm) -> N
 
 
 def test_half_precision_asked_for_by_its_format_is_told_its_name() -> None:
-    with pytest.raises(FomkitError, match=r"precision: 'fp16' is not one\. It is called 'mixed'\.$"):
+    with pytest.raises(FomkitError, match=r"precision: 'fp16' is not a precision\. It is called 'mixed'\.$"):
         fomkit.estimate("alexnet", "v100", precision="fp16")
 
 

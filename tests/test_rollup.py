@@ -200,7 +200,7 @@ def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monke
     Path("ops.csv").write_text(OPS, encoding="utf-8")
     alone = fomkit.estimate("bare.yaml", "v100")
     assert alone.run_time.run_s is None
-    assert "does not say: add --samples, --epochs or both" in alone.summary()
+    assert "does not define a run: add --samples, --epochs or both" in alone.summary()
     one = fomkit.estimate("bare.yaml", "v100", epochs=3, samples=6_400, unit="fine-tuned model")
     assert one.step == alone.step
     assert one.run_time.steps_per_epoch == 100

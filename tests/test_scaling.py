@@ -711,7 +711,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
     for words in (
         "time sources of a weak step, nodes 1:",
         "excluded from a step: input; it is a lower bound",
-        "no trained models a day: gpt-22b does not say train_samples and epochs",
+        "no trained models a day: gpt-22b does not state train_samples and epochs",
     ):
         assert words in output
     gloo = "node, 50 us, 2 GB/s, each, gloo"

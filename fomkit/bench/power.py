@@ -94,7 +94,9 @@ class EnergyLog:
             raise CannotReadError(self.trouble)
         inside = [reading for reading in self.readings if begin_s <= reading.moment_s <= end_s]
         if len(inside) < 2:
-            raise CannotReadError(f"{self.meter.source}: was read only {len(inside)} times while steps ran")
+            raise CannotReadError(
+                f"{self.meter.source}: was read only {len(inside)} time{'s' * (len(inside) != 1)} while steps ran"
+            )
         return self.meter.total(inside)
 
 

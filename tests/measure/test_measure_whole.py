@@ -226,8 +226,8 @@ def test_the_exit_code_and_the_json_say_whether_it_is_enough(
     assert ("to continue: fomkit measure --resume" in done.stdout) == bool(code)
     assert ("Next: fomkit estimate gpt2 --target " in done.stdout) == (not code)
     assert "measured: 9 of 20 ops timed in 98 s of process time (budget 110 s), 400 s of wall time" in done.stdout
-    rests = f"{share:.1%} of the predicted step of gpt2 rests on timings"
-    assert f"{rests}{': too little, 80% is enough' * code}\n" in done.stdout
+    rests = f"{share:.1%} of the predicted step of gpt2 is based on timings"
+    assert f"{rests}{': too little, 80% is required' * code}\n" in done.stdout
     content = json.loads((done := CliRunner().invoke(app, [*words, "--json"])).stdout)
     assert done.exit_code == code
     assert content["schema"] == "fomkit/measured/1"

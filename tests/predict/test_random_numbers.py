@@ -41,7 +41,7 @@ def test_a_number_drawn_adds_its_share_of_a_processor_to_what_moves_as_much(of: 
     assert drawn["high_s"] > same["time_s"] + most
     assert drawn["time_s"] > drawn["low_s"] > same["low_s"]
     assert drawn["time_source"] == ("roofline" if same["time_source"] == "roofline" else "transferred")
-    assert f"{drawn['time_s'] / same['time_s']:.2f} × what moves as much" in str(drawn["evidence"])
+    assert f"{drawn['time_s'] / same['time_s']:.2f} × an op of this traffic" in str(drawn["evidence"])
 
 
 def test_a_wider_interval_reaches_farther() -> None:

@@ -189,4 +189,4 @@ def test_the_command_writes_links_and_takes_ranks(logs: Path, tmp_path: Path) ->
     result = CliRunner().invoke(app, [*words, "--force", "--set", "ranks=2", "--set", "batch=4"])
     assert "--set batch does not apply to it" in str(result.exception)
     result = CliRunner().invoke(app, [*words, "--force", "--epochs", "4"])
-    assert "say something of a model" in str(result.exception)
+    assert "are for a model, not for a machine" in str(result.exception)

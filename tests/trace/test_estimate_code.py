@@ -81,7 +81,7 @@ def test_a_module_in_memory_is_as_its_workload() -> None:
 @pytest.mark.parametrize(
     ("model", "more", "why"),
     [
-        ("p1b3", {"inputs": 1}, "inputs: are those of a module"),
+        ("p1b3", {"inputs": 1}, "inputs: are for a module"),
         (torch.nn.Linear(2, 2), {}, "'inputs' is missing"),
         ("nothing.py", {}, "nothing.py: is not a file"),
         (5, {}, "model: is of type int. Give a name, a path"),

@@ -358,7 +358,7 @@ def test_a_measured_step_is_a_row_of_measurements(small: Any) -> None:
     assert (row.low, row.high) == (step.p10_s, step.p90_s)
     assert ("process time, as other processes shared" in row.note) is shared
     arguments = ("estimate", "m.yaml", "--target", "v100", "--baseline", "knl-7250", "--from", "step.csv")
-    assert "used step.csv:2" in _fomkit(folder, *arguments).stdout
+    assert "used: step.csv:2" in _fomkit(folder, *arguments).stdout
     assert "Add --machine" in _fomkit(folder, "export", "m.yaml", "-o", "other.csv").stderr
     refused = _fomkit(folder, "export", "m.yaml", "--machine", "v100", "-o", "other.csv")
     assert refused.returncode == 2
