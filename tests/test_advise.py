@@ -548,7 +548,7 @@ def test_the_command(capsys, tmp_path) -> None:
         (["p1b3", "-t", "v100", "-o", "a.txt"], "has an ending that advise cannot write. Use .json or .csv"),
         (["p1b3", "-t", "v101"], "v101"),
         (["p1b3", "-t", "v100", "--precision", "bf16"], "needs arithmetic in bf16"),
-        (["p1b3", "-t", "v100", "--set", "seq=3"], "'seq' is none of its sizes"),
+        (["p1b3", "-t", "v100", "--set", "seq=3"], "'seq' is not one of its sizes"),
     ],
 )
 def test_mistakes_are_one_message(options, words) -> None:

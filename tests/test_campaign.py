@@ -213,7 +213,10 @@ def test_bad_campaigns(folder, old, new, said) -> None:
         ),
         (["line.campaign.yaml", "-t", "titan"], "'P9' is not a line of suite 'lecture'. Its lines: P1, P2, P3"),
         (["good.campaign.yaml", "-t", "titan", "-t", "titan"], "titan: is given twice among the machines"),
-        (["good.campaign.yaml", "-t", "titan", "--scope", "node"], "rates the scope 'system', not 'node'"),
+        (
+            ["good.campaign.yaml", "-t", "titan", "--scope", "node"],
+            "gives rates of the scope 'system', not of 'node'. Give --scope system",
+        ),
     ],
 )
 def test_bad_input_is_told(folder, words, said) -> None:

@@ -187,13 +187,13 @@ def _fits(devices: int, **layout: int | bool) -> bool | None:
 def test_one_sample_is_split_by_tensor_over_a_whole_node_and_no_farther(inside: int, layout: str) -> None:
     machine = replace(load_machine("a100-sxm"), node_devices=inside)
     found = smallest_layout(load_model("today/llama3-8b"), machine, Options(batch=1))
-    assert found.startswith(f"the smallest layout that does: 4 devices, {layout}")
+    assert found.startswith(f"the smallest layout that fits: 4 devices, {layout}")
 
 
 def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
     run = CliRunner().invoke
     room = run(app, ["memory", "today/llama3-8b", "-t", "a100-sxm"]).output
-    said = "the smallest layout that does: 4 devices, microbatch 1, zero 3, "
+    said = "the smallest layout that fits: 4 devices, microbatch 1, zero 3, "
     options = "--nodes 1 --node-devices 4 --layout microbatch=1,zero=3"
     assert f"{said}80.69 GB on each ({options})" in " ".join(room.split())
     done = run(app, ["estimate", "today/llama3-8b", "-t", "a100-sxm"])
@@ -211,11 +211,11 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
 
 def test_what_has_no_layouts_names_the_largest_batch() -> None:
     done = CliRunner().invoke(app, ["estimate", "resnet50", "-t", "v100", "--batch", "1000"])
-    (batch,) = re.findall(r"would need [\d.]+ GB; a batch of (\d+) does\. Such a step", done.stderr)
+    (batch,) = re.findall(r"would need [\d.]+ GB; a batch of (\d+) fits\. Such a step", done.stderr)
     assert [estimate("resnet50", "v100", batch=int(batch) + more).fit.fits for more in (0, 1)] == [True, False]
     large = replace(load_model("today/llama3-8b"), transformer=None)
     (said,) = estimate_all([large], ["a100-sxm"]).unfit
-    assert said.endswith("would need 128.5 GB; no batch does")
+    assert said.endswith("would need 128.5 GB; no batch fits")
 
 
 @pytest.mark.parametrize(("model", "batch"), [("llama3-70b-decode", 16), ("llama3-8b-decode", 512)])
@@ -223,7 +223,7 @@ def test_in_another_precision_the_named_batch_is_of_its_own_weights(model: str, 
     asked = {"machines": ["h100-sxm"], "precision": "fp8"}
     most = memory(f"today/{model}", "h100-sxm", precision="fp8").content["target"]["largest_batch"]
     (said,) = estimate_all([f"today/{model}"], batch=batch, **asked).unfit
-    assert said.endswith(f"; a batch of {most} does")
+    assert said.endswith(f"; a batch of {most} fits")
     assert most > 0
     alone = [estimate_all([f"today/{model}"], batch=one, **asked).unfit for one in (most, most + 1)]
     assert [bool(unfit) for unfit in alone] == [False, True]

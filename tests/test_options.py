@@ -38,7 +38,7 @@ def test_two_batches_are_a_mistake() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"sequence": 4}, "--set sequence=4: 'sequence' is none of its sizes"),
+        ({"sequence": 4}, "--set sequence=4: 'sequence' is not one of its sizes"),
         ({"batch": 0}, "--batch 0 is not possible"),
         ({"fixed": 9}, "its op table is fixed at fixed 7, so 9 needs a new trace.*with --set fixed=9"),
     ],

@@ -208,7 +208,7 @@ def test_a_machine_that_is_saved_has_a_name_of_one_word(tmp_path: Path) -> None:
         ("schema: fomkit/model/1\nname: x\n", r"x.yaml:1: schema is 'fomkit/model/1'"),
         (HEAD + "system: {nodes: 4}\n", r"x.yaml:3: states nodes, but node.devices is absent"),
         (HEAD + "timings: [../secret.csv]\n", r"x.yaml:3: timings '../secret.csv' must be in the folder"),
-        (HEAD + "timings: [absent.csv]\n", "cannot be read"),
+        (HEAD + "timings: [absent.csv]\n", "its table absent.csv is absent. Put it beside"),
         (HEAD + "overheads: [{name: io, per: run, source: x}]\n", "needs either 'time' or 'share'"),
         (HEAD + "device: {memory: {bandwidth: 0 GB/s, source: x}}\n", "above 0"),
         (HEAD + "device: {memory: {bandwidth: 9 GB/s, low: 10 GB/s, source: x}}\n", "low ≤ value ≤ high"),
@@ -485,8 +485,8 @@ def test_a_timing_without_a_time_is_refused(value: float) -> None:
 
 
 def test_an_op_table_without_rows_is_refused(tmp_path: Path, root: Path) -> None:
-    for name in ("p1b3.yaml", "p1b3.ops.csv"):
-        (tmp_path / name).write_text((root / "model_profiles" / "candle" / name).read_text())
+    for name in ("p1b3.yaml", "p1b3.ops.csv", "p1b3.layers.csv", "p1b3.order.csv.gz"):
+        (tmp_path / name).write_bytes((root / "model_profiles" / "candle" / name).read_bytes())
     header = (tmp_path / "p1b3.ops.csv").read_text().splitlines()[0]
     (tmp_path / "p1b3.ops.csv").write_text(header + "\n")
     with pytest.raises(FomkitError, match="has a header and no rows"):

@@ -367,7 +367,7 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["v10"], "no model or machine profile of this name. The nearest names are 'v100'"),
         (["lecture.suite.yaml"], "schema is 'fomkit/suite/1'. Expected 'fomkit/model/1' or 'fomkit/machine/1'"),
         (["v100", "--by", "op"], "is a machine, and --by is for models. Leave it out."),
-        (["alexnet", "--top", "95"], "95 is not a share of a total. Write, for example, '--top 95%'"),
+        (["alexnet", "--top", "95"], "95 (9500%) is not a share of a total. Give more than 0% and at most 100%"),
         (["alexnet", "--top", "most"], "which is not a number with a unit"),
         (["alexnet", "--measure", "time"], "no op has a time. Name a machine: --target v100."),
         (["alexnet", "--target", "v10"], "The nearest names are 'v100'"),
@@ -379,7 +379,7 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["gpt2", "--formula", "--by", "op"], "--formula: cannot be combined with --by. Leave that out."),
         (["gpt2", "--formula", "-t", "v100"], "--formula: cannot be combined with --target"),
         (["v100", "--formula"], "is a machine, and --formula is for models"),
-        (["alexnet", "--formula", "--set", "seq=2"], "'seq' is none of its sizes"),
+        (["alexnet", "--formula", "--set", "seq=2"], "'seq' is not one of its sizes"),
         (["p1b3-lecture", "--formula", "--batch", "7"], "fixed at batch 100"),
     ],
 )

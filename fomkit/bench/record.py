@@ -280,7 +280,9 @@ def _drift(journal: Journal) -> list[str]:
     change = max(times) / min(times) - 1
     verdict = "steady" if change <= MAX_DRIFT else "not steady: times are less certain than their intervals state"
     least, most = min(times), max(times)
-    return [f"drift: the reference op took {least:.4g} to {most:.4g} s in {len(times)} rounds, {verdict}"]
+    return [
+        f"drift: the reference op took {least * 1e3:.4g} to {most * 1e3:.4g} ms in {len(times)} rounds, {verdict}"
+    ]
 
 
 def _skipped(journal: Journal) -> list[str]:
@@ -294,7 +296,8 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     """Return the notes of the profile: machine, noise, drift, load, throttling and what is missing."""
     count, noisy, width = noise_of(in_step(one) for _, one in journal.answers.values() if "reason" not in one)
     clock = "process time of" if subject.device == "cpu" and subject.facts["threads"] == 1 else "wall time with"
-    how = "CUDA events" if subject.device == "cuda" else f"{clock} {subject.facts['threads']} thread(s)"
+    threads = subject.facts["threads"]
+    how = "CUDA events" if subject.device == "cuda" else f"{clock} {threads} thread{'s' * (threads != 1)}"
     messages = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
     messages.append(
         f"noise: half of {count} timings have intervals within ±{width:.1%}; {noisy} are wider than ±10 %"

@@ -99,7 +99,7 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
 
 
 def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
-    fits = "Exit code 1 where a step does not fit the device's memory (--allow-oversize)."
+    fits = "Exit code 1 where a step does not fit the device's memory, unless --allow-oversize is given."
     description = docs.about.replace("`", "")
     about = (
         f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description

@@ -88,8 +88,8 @@ def _literals(option: Any) -> list[str]:
     return [one for one in get_args(_python_type(option)) if isinstance(one, str)]
 
 
-def wrong_value(option: Any, value: object, said: str) -> FomkitError:
-    """Make the error for an invalid value of an option; ``said``: the parser's message."""
+def wrong_value(option: Any, value: object, said: str, verb: str) -> FomkitError:
+    """Make the error for an invalid value of an option of a verb; ``said``: the parser's message."""
     shown = value[0] if isinstance(value, list | tuple) and value else value
     words = _literals(option)
     if words:
@@ -99,7 +99,9 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
         return FomkitError(_name(option), f"is {shown!r}. {hint}")
     if _python_type(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
-    return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' describes the option.")
+    return FomkitError(
+        _name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit {verb} -h' describes the option."
+    )
 
 
 def checked_value(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
@@ -114,7 +116,7 @@ def checked_value(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value
     except UsageError as error:
         if value is None or value == ():
             raise
-        raise wrong_value(option, value, str(error.message)) from None
+        raise wrong_value(option, value, str(error.message), ctx.info_name) from None
 
 
 def _missing(option: Any, verb: str) -> str:

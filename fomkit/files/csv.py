@@ -87,15 +87,18 @@ def read_errors_reported(path: Path) -> Iterator[None]:
 
 
 def check_beside(path: Path, owner: Path) -> None:
-    """Raise for a table named in a profile that is a link to a place outside the profile's folder.
+    """Raise for a table named in a profile that is absent, or a link to a place outside the profile's folder.
 
     Messages quote a table's words, and the content of other files on this computer must not appear in them.
     """
     folders = {owner.parent.resolve(), owner.resolve().parent}
-    if not any(path.resolve().is_relative_to(folder) for folder in folders):
-        raise FomkitError(
-            str(path), f"is a link to a file outside the folder of {owner.name}. Copy the table into that folder."
-        )
+    if not path.exists() or not any(path.resolve().is_relative_to(folder) for folder in folders):
+        raise FomkitError(*(
+            (str(owner), f"its table {path.name} is absent. Put it beside {owner.name}.")
+            if not path.exists() else
+            (str(path), f"is a link to a file outside the folder of {owner.name}. Copy the table into "
+             "that folder.")
+        ))  # fmt: skip
 
 
 class Unpacking:

@@ -144,7 +144,8 @@ def _line_cost(
     if suite.scope != options.scope:
         raise FomkitError(
             phase.name,
-            f"suite {suite.name!r} rates the scope {suite.scope!r}, not {options.scope!r}. Use its scope.",
+            f"suite {suite.name!r} gives rates of the scope {suite.scope!r}, not of {options.scope!r}. "
+            f"Give --scope {suite.scope}.",
         )
     rated = rated_lines.LineRating(suite, machine, options, load).rate(line)
     if rated.unit_per_day is None:

@@ -138,7 +138,8 @@ def _pass_cell(one: Estimate, interval: Interval) -> str:
         beside = {"host": step.host_launch_s, "input": step.input_s, "other overheads": step.extra_s}
         known = ", ".join(f"{name} {span.value * 1e3:.4g} ms" for name, span in beside.items() if span is not None)
         added += f" of the device; {known}: the longest plus overheads take {format_number(wall_ms, 7)} ms"
-    return f"{added} ({interval(span_content(one.step), 'time_s')}), bound by {step.bound}"
+    limit = "limit unknown, the time is measured" if step.bound == "measured" else f"bound by {step.bound}"
+    return f"{added} ({interval(span_content(one.step), 'time_s')}), {limit}"
 
 
 def _epoch_cell(one: Estimate, training_s: float, epoch_s: float) -> str:

@@ -37,7 +37,9 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     Cut(groups=('MatMul', 'Add'), reached=0.9927536231884058)
     """
     if not 0 < share <= 1:
-        raise FomkitError("--top", f"{share:g} is not a share of a total. Write, for example, '--top 95%'.")
+        raise FomkitError(
+            "--top", f"{share:g} ({share:.0%}) is not a share of a total. Give more than 0% and at most 100%."
+        )
     known = sorted(
         ((name, amount) for name, amount in amounts.items() if not math.isnan(amount)),
         key=lambda entry: entry[1],

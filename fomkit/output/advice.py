@@ -218,7 +218,7 @@ def _advice_head(content: advise.AdviceContent) -> str:
     step = content["step_s"]
     interval = f"{level_text(content['interval'])} interval {_in_s(step['low'])} to {_in_s(step['high'])}"
     per_day = content["unit_per_day"]
-    runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} a day ({content['unit']})"
+    runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} {content['unit']}s a day"
     where = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
     return f"{where}: a step takes {_in_s(step['value'])} ({interval}){runs}"
 

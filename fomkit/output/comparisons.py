@@ -106,16 +106,20 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
             claims.setdefault(cell["claim"], {}).setdefault(cell["model"], []).append(cell["machine"])
     several = {model for model in models if sum(model in by for by in claims.values()) > 1}
     named_claims = (
-        (claim, [f"{model} on {' and '.join(on)}" if model in several else model for model, on in by.items()])
+        (claim, [
+            f"{model} on {' and '.join(', '.join(on).rsplit(', ', 1))}" if model in several else model
+            for model, on in by.items()
+        ])
         for claim, by in claims.items()
-    )
+    )  # fmt: skip
     page.line("; ".join(f"{claim}: {', '.join(named)}" for claim, named in named_claims))
     page.line(_LEGEND[0])
     for one in content["foms"]:
         projected = f"{format_number(one['projected']['value'], 3)}× ({format_interval(one['projected'], None)})"
         page.line(
-            f"{one['target']} over {content['baseline']}, {one['count']} cells whose ratio is claimed: measured "
-            f"{format_number(one['measured'], 3)}×, projected {projected}; geometric means"
+            f"{one['target']} over {content['baseline']}, {one['count']} cell{'s' * (one['count'] != 1)} "
+            f"whose ratio is claimed: measured {format_number(one['measured'], 3)}×, projected {projected}; "
+            "geometric means"
         )
 
 
@@ -173,7 +177,7 @@ def _add_summary(page: Page, content: grid.ComparedContent) -> None:
             page.line(
                 f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
-                f"{found['inside']} inside"
+                f"{found['inside']} inside their interval"
             )
 
 

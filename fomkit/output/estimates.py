@@ -231,7 +231,8 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
     yield f"{title}: a step takes {took}"
     if device["value"] != step["value"]:
         busy = f"the device works {seconds(device['value'])} of it, to which the shares refer"
-        yield f"{busy}; the step is bound by {content['bound']}"
+        bound = content["bound"].replace("measured", "an unknown limit: its time is measured")
+        yield f"{busy}; the step is bound by {bound}"
     yield f"time from: {format_coverage(content['coverage'])}"
 
 

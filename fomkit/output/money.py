@@ -339,9 +339,10 @@ def _days_of(span: AnyEnds | None) -> str:
 
 def _phase_row(entry: Phase, currency: str | None) -> list[str]:
     rate, run, energy = entry["unit_per_day"], entry["run_s"], entry["energy_j"]
+    runs = f"{entry['runs']:,.{'0f' if float(entry['runs']).is_integer() else '8g'}}"
     order, basis = entry["order_of_magnitude"], (entry["basis"] if entry["days"] else "") or ""
     return [
-        entry["name"] + mark_of(entry), entry["work"], entry["mode"], f"{entry['runs']:,.8g}", entry["runs_basis"],
+        entry["name"] + mark_of(entry), entry["work"], entry["mode"], runs, entry["runs_basis"],
         "" if run is None else seconds(run["value"]),
         "unknown" if rate is None else format_number(rate["value"], 4),
         _days_of(entry["days"]), "" if order is None else str(order), basis,

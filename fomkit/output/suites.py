@@ -160,7 +160,7 @@ def _first_lines(content: view.SuiteContent, page: Page) -> None:
     for name in (old, new):
         kinds = [line["machines"][name]["kind"] for line in content["lines"]]
         message = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        page.line(f"coverage of {name}: {message}, of {len(kinds)} lines")
+        page.line(f"coverage of {name}: {message}, of {len(kinds)} line{'' if len(kinds) == 1 else 's'}")
     if relative := [line["name"] for line in content["lines"] if line["relative"]]:
         page.line(f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day")
     for line in content["lines"]:
@@ -359,8 +359,11 @@ def _findings(page: Page, findings: Sequence[FindingContent]) -> None:
 def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
     """Format a review as text."""
     page, changed, findings = Page(screen), content["changes"], content["findings"]
-    counts = f"{len(changed)} changed inputs, {len(findings)} findings"
-    page.line(f"{content['workbook']} against {content['issued']}: {counts}", "bold")
+    counts = (
+        f"{len(some)} {name}{'s' * (len(some) != 1)}"
+        for some, name in ((changed, "changed input"), (findings, "finding"))
+    )
+    page.line(f"{content['workbook']} against {content['issued']}: {', '.join(counts)}", "bold")
     page.lines((f"caveat: {message}" for message in content["caveats"]), "yellow")
     groups = {group["where"][0]: group for group in content["groups"]}
     grouped = {where for group in groups.values() for where in group["where"]}

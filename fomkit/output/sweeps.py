@@ -208,7 +208,7 @@ _QUANTITIES = {
 }  # fmt: skip
 _OF_RESULTS = {"step_s": "s", "peak_byte": "byte", "energy_j": "J"}
 _WORDS = {"unit_per_day": "units/day", "sample_per_s": "samples/s", "step_s": "step", "cost": "cost",
-          "energy_j": "energy", "peak_byte": "peak"}  # fmt: skip
+          "energy_j": "energy", "peak_byte": "peak memory"}  # fmt: skip
 
 
 def _in_unit(value: float | None, unit: str) -> str:

@@ -175,7 +175,7 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     without = dict.fromkeys(one["model"] for one in models if one["run_s"] is None)
     if without and len(models) > FEW:
         page.line(f"{', '.join(without)}: the profile does not define a run: add --samples, --epochs or both")
-    excluded = sorted({term for model in models for term in model["excludes"]})
+    excluded = dict.fromkeys(term for model in models for term in model["excludes"])
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {level_text(content['interval'])}, for {content['interval_covers']}")
     page.lines(energy_lines(models))

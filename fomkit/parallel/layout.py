@@ -138,7 +138,9 @@ def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
               **({"seq": shape.seq} if sequence else {})}  # fmt: skip
     for name, size in pieces.items():
         if size % tensor:
-            raise FomkitError(LAYOUT, f"{name} {size} does not divide by tensor {tensor}. Choose a divisor.")
+            raise FomkitError(
+                LAYOUT, f"{name} {size:,} is not divisible by tensor {tensor}. Choose a divisor of {size:,}."
+            )
 
 
 def check_experts(name: str, shape: Transformer, expert: int) -> None:

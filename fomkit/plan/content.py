@@ -304,7 +304,7 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
         wider = "; the interval includes the effect of caches in a step" if uses_of(estimate.machine) else ""
         rest = "; elsewhere operands move once" if tabled < OF_ALL else ""
         reuse = ("modelled", f"as in the timings used for {tabled:.0%} of the time{rest}{wider}")
-    loaded: ConditionText = ("not considered", "the time to load the step's data is not stated and excluded")
+    loaded: ConditionText = ("not considered", "the time to load the step's data is not stated, so it is excluded")
     if INPUT not in estimate.excludes:
         own = estimate.step_time.input_s
         input_text = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"

@@ -218,10 +218,10 @@ def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, i
     ops = resize_ops(model.ops, sizes, model.name)
     standing = standing_memory(ops, model.parameters_total)
     if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value:
-        return "no batch does"
+        return "no batch fits"
     held = in_formats(model, sizes, formats)
     largest = None if held is None else largest_batch(held, sizes, capacity.value)
-    return "" if largest is None else f"a batch of {largest:,} does" if largest else "no batch does"
+    return "" if largest is None else f"a batch of {largest:,} fits" if largest else "no batch fits"
 
 
 NAME = "fresh pages"

@@ -126,7 +126,9 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
         if value < 1:
             raise FomkitError(model.name, f"{option} is not possible. Give 1 or more.")
         if name != "batch" and name not in sizes:
-            raise FomkitError(model.name, f"{option}: {name!r} is none of its sizes. {nearest_names(name, sizes)}")
+            raise FomkitError(
+                model.name, f"{option}: {name!r} is not one of its sizes. {nearest_names(name, sizes)}"
+            )
         if name not in cached(model.ops, None, "sizes", partial(sizes_used, model.ops)):
             known = f"{name} {sizes.get(name, 'unknown')}"
             raise FomkitError(

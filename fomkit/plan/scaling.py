@@ -224,7 +224,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
                 words = {name: value for name, value in vars(layout).items() if value != getattr(Layout(), name)}
                 asked = ",".join(name if value is True else f"{name}={value}" for name, value in words.items())
                 return (
-                    f"the smallest layout that does: {devices:,} devices, {describe_layout(layout)}, "
+                    f"the smallest layout that fits: {devices:,} devices, {describe_layout(layout)}, "
                     f"{format_quantity(held, 'byte')} on each ({spread}{f' --layout {asked}' if asked else ''})"
                 )
     return f"no layout of up to {MOST_DEVICES:,} devices does"

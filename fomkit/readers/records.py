@@ -152,7 +152,11 @@ def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[
 def benchmarker_record(row: Measurement) -> dict[str, object]:
     """Convert a measurement to the benchmarker's form; fields of an imported record keep their values."""
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
-        raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
+        raise FomkitError(
+            row.where,
+            f"{row.quantity} has no field in a record of the modular benchmarker. Remove the row, or choose "
+            "--format measurements.",
+        )
     record = parse_json(row.record, row.where) if row.record else {}
     if not isinstance(record, dict) or not isinstance(record.setdefault("problem", {}), dict | str):
         raise FomkitError(row.where, "its record has no problem in an object. Import it again, or empty the cell.")

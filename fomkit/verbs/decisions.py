@@ -301,7 +301,8 @@ def sweep(
     """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
 
     The best points are printed, and the Pareto front over time, cost, energy and memory. docs/sweep.md lists the
-    parameters. Exit code 1 where no point's step fits the device's memory (--allow-oversize).
+    parameters. Exit code 1 where no point's step fits the device's memory, unless
+    --allow-oversize is given.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def show(
     measure : str, optional
         Sort and cut the groups by this; default: time if every op has one, else flop.
     depth : int, optional
-        Levels of the tree; 0: all. Default: all; the text then shows 2 (with --by code all).
+        Levels of the tree; 0: all. Default: 2 in the text (all with --by code); all in files and in --json.
     machine : name, path or profile, optional
         Machine on which the times of the ops are predicted.
     convolutions : bool

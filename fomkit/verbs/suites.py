@@ -133,7 +133,8 @@ def fom(
     Lines that are modelled are compared with measured runs of their models, from the shipped tables and from
     ./measurements. Exit code 1 in three cases: a required line has no time, so there is no figure of merit; the
     verdict on a threshold is withheld, because the device explains less than half of a measured run of one of the
-    lines (--allow-excluded prints it); a step does not fit the device's memory (--allow-oversize).
+    lines, unless --allow-excluded is given; a step does not fit the device's memory, unless --allow-oversize is
+    given.
 
     Parameters
     ----------
@@ -256,7 +257,8 @@ def campaign(
 ) -> Answer:  # fmt: skip
     """Compute how long the phases of a campaign take on a machine, and what they cost.
 
-    Exit code 1 where the duration of a phase is unknown, or a step does not fit the memory (--allow-oversize).
+    Exit code 1 where the duration of a phase is unknown, or a step does not fit the memory, unless
+    --allow-oversize is given.
 
     Parameters
     ----------

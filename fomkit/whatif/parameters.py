@@ -207,8 +207,8 @@ TOP = 10
 """Number of single ops that are listed."""
 OUT = "-o here.yaml"
 MEASUREMENTS_NOTE = (
-    "assumes that each is known exactly at its predicted value, and rolls up everything again; ignores that a "
-    "timing also improves similar ops, may differ from the prediction, and has its own spread"
+    "assumed: a measurement gives exactly the predicted value; not counted: a timing also improves similar ops, "
+    "may differ from the prediction, and has a spread of its own"
 )
 
 

@@ -163,8 +163,8 @@ def expensive_ops(case: Case) -> list[Finding]:
         )
     count = identities(case.ops)[rows].nunique()
     taken = case.ops.loc[rows, "seconds"].sum() / case.device_s
-    what = "One op takes" if count == 1 else f"{count} ops take"
-    return [_floor_finding(case, rows, f"{what} {taken:.0%} of the device's time with all executions.")]
+    what = "one op take" if count == 1 else f"{count} ops together take"
+    return [_floor_finding(case, rows, f"All executions of {what} {taken:.0%} of the device's time.")]
 
 
 def low_use(case: Case) -> list[Finding]:
@@ -349,7 +349,8 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     rows = case.ops["seconds"].notna() & (changed & products)
     has = "" if (rate := _fastest_rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
     found = Finding(
-        says=f"The products run in {' and '.join(runs_in)}; --precision {name} has an engine{has} here.",
+        says=f"The products run in {' and '.join(runs_in)}; with --precision {name} they would run on an engine"
+        f"{has}.",
         do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and run this again with "
         f"--precision {name}: the other findings change.",
         sure=f"The whole step was estimated again: {after.formats.message}.",
@@ -374,7 +375,9 @@ def faster_engine(case: Case) -> list[Finding]:
     wide = (ops["dtype"] == "fp32") & ops["kind"].isin(MATRIX_KINDS)
     share = case.share_of_products(wide)
     if share < MOSTLY and not case.before.formats.name.startswith("fp32"):
-        return does_not_apply(f"only {share:.0%} of the arithmetic of its products is in fp32")
+        return does_not_apply(
+            f"{f'only {share:.0%} of the arithmetic' if share else 'none'} of its products is in fp32"
+        )
     if not case.machine.device.peaks and not len(case.machine.timings):
         return does_not_apply("the machine states no number formats")
     found = [one for name, how in CANDIDATES.items() for one in _in_precision(case, name, how)]

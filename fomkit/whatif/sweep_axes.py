@@ -321,7 +321,11 @@ def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None
     ordered = tuple(sorted(axes, key=lambda axis: not axis.kind.whole))
     if way == "grid":
         if points is not None:
-            raise FomkitError("--points", "is for --way random or sobol; the values of a grid define its points.")
+            raise FomkitError(
+                "--points",
+                "is for --way random or sobol; the values of a grid define its points. Leave it out, or add "
+                "--way random.",
+            )
         counts = [axis.count if axis.count is not None else len(axis.grid()) for axis in ordered]
         _check_count(math.prod(counts), way, ordered)
         # Rounding to whole numbers may make some steps of a range equal.

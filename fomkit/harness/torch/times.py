@@ -67,7 +67,7 @@ def _clocks(device: str) -> str:
 
 def describe(device: str) -> str:
     """Describe the device, its clocks and the software, for the note of every row."""
-    threads = "" if device == "cuda" else f"; {torch.get_num_threads()} threads"
+    threads = "" if device == "cuda" else f"; {(n := torch.get_num_threads())} thread{'s' * (n != 1)}"
     software = f"CUDA {torch.version.cuda}; Python {platform.python_version()}"
     return f"{_device_name(device)}{threads}; {_clocks(device)}; {software}"
 

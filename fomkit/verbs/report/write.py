@@ -206,9 +206,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     table = Table("What to measure to know the step better", head, rows)
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
     lists = (
-        Listing(
-            "Assumed", (*found.content["assumed"], f"of measurements: {found.to_measure['measurements_say']}")
-        ),
+        Listing("Assumed", (*found.content["assumed"], found.to_measure["measurements_say"])),
         *((Listing("Not varied", left),) if left else ()),
     )
     return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, says, (shown,), (table,), lists)
