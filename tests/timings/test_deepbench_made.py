@@ -250,7 +250,5 @@ def test_ambiguity_and_a_wrong_name_list_the_formats(make_workbook):
     with pytest.raises(FomkitError, match=r"fits more than one format: deepbench, twin\..*twin: a twin"):
         read_timings(path, readers=twin)
     assert len(read_timings(path, "twin", twin).timings) == 1
-    with pytest.raises(
-        FomkitError, match=r"'deepbanch' is not a known format\. The nearest names are 'deepbench'"
-    ):
+    with pytest.raises(FomkitError, match=r"'deepbanch' is not a known format\. The nearest names are 'deepbench'"):
         read_timings(path, "deepbanch")
