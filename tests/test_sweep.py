@@ -423,8 +423,8 @@ def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("vary", "said"),
     [
-        ({"bach": "1,2"}, "p1b3 on v100: 'bach' is not a parameter of it. The nearest name is 'batch'"),
-        ({"flop_per_s/fp32/vectr": "1 TFLOP/s"}, "The nearest name is 'flop_per_s/fp32/vector'"),
+        ({"bach": "1,2"}, "p1b3 on v100: 'bach' is not a parameter of it. The nearest names are 'batch'"),
+        ({"flop_per_s/fp32/vectr": "1 TFLOP/s"}, "The nearest names are 'flop_per_s/fp32/vector'"),
         ({"byte_per_s": "0 GB/s"}, "byte_per_s is 0. Give a finite number above 0"),
         ({"batch": "1..2000000:3"}, "is more than the 800,121 samples of an epoch"),
         ({"link_alpha_s": "5 us"}, "but no nodes are given"),
