@@ -462,7 +462,7 @@ def test_the_text_is_narrow_and_says_why(shipped) -> None:
     text = shipped.summary(tried=True)
     assert max(map(len, text.splitlines())) <= WIDTH
     for words in (
-        "accelerator well?",
+        "device well?",
         "carry the memory?",
         "best opportunity?",
         "no sum is given",

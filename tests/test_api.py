@@ -340,7 +340,7 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
         0.15 * both.estimates[0].step.value / both.baseline[0].step.value
     )
     assert "measured baseline × predicted ratio" in both.summary()
-    with pytest.raises(fomkit.FomkitError, match="need the machine that was measured"):
+    with pytest.raises(fomkit.FomkitError, match="needs the machine that was measured"):
         fomkit.estimate_all(["resnet50"], ["v100"], measurements=table)
 
 
@@ -551,7 +551,7 @@ def test_a_file_that_is_read_is_never_written(words: str, tmp_path: Path, monkey
     Path("mine.csv").write_text("of my own\n", encoding="utf-8")
     done = CliRunner().invoke(app, words.split())
     assert isinstance(done.exception, fomkit.FomkitError)
-    assert "is an input. Name another output with -o." in str(done.exception)
+    assert "is both input and output. Name another output with -o." in str(done.exception)
     assert Path("mine.csv").read_text(encoding="utf-8") == "of my own\n"
 
 

@@ -156,8 +156,8 @@ def test_a_sum_without_a_phase_is_unknown(folder) -> None:
     (folder / "two.campaign.yaml").write_text(CAMPAIGN + LINE)
     done = run("two.campaign.yaml", "-t", "mine.yaml")
     assert done.exit_code == 1
-    assert "no days for lines: no time given for mine" in done.stdout
-    assert "days in all: unknown, because the days of some phases are unknown" in done.stdout
+    assert "no duration for lines: no time given for mine" in done.stdout
+    assert "duration in all: unknown, because the duration of some phases is unknown" in done.stdout
     whole = json.loads(run("two.campaign.yaml", "-t", "mine.yaml", "--json").stdout)["machines"][0]
     assert whole["days"] is whole["energy_j"] is None
     assert whole["phases"][0]["days"]["value"] > 0
@@ -278,7 +278,7 @@ def test_a_sum_says_what_carries_no_spread() -> None:
     assert titan["no_spread"]["money"] is titan["no_spread"]["energy_j"] is None
     assert titan["lower_bound"] == [one["name"] for one in titan["phases"][1:]]
     text = run("candle-example", "-t", "titan").stdout
-    days = "days in all: 7967 (no interval: no spread is stated for a million P1 models, 1.68% of it)"
+    days = "duration in all: 7967 days (no interval: no spread is stated for a million P1 models, 1.68% of it)"
     assert f"{days}, a lower bound" in text
     assert "money: no price; add --price" in text
     assert "energy in all: unknown; the line is frozen" in text

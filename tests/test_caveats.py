@@ -229,7 +229,7 @@ def test_a_campaign_says_which_phases_measured_runs_contradict() -> None:
     assert "epoch_s measured" in found["phases"][1]["measured_run"]
     told = run("campaign", "candle-example", "--target", "summit").output
     assert "less than half of a measured run: search over 1e4 models 0.2%" in told
-    assert "its days are of the device's work only" in told
+    assert "its duration is of the device's work only" in told
 
 
 def test_an_oversize_step_of_scaling_is_marked_and_ends_with_1() -> None:

@@ -157,7 +157,7 @@ VIEW = ("alexnet", "--convolutions")
         (("p1b3", "--convolutions"), "p1b3: has no convolutions"),
         ((*VIEW, "--by", "op"), "--convolutions: cannot be combined with --by"),
         ((*VIEW, "--workspace", "256"), "--workspace 256: the workspace is '256', which has no unit"),
-        ((*VIEW, "--workspace", "3 flop"), "and 'flop' is not a unit of byte"),
+        ((*VIEW, "--workspace", "3 flop"), "and 'flop' is not a unit of memory"),
         (("alexnet", "--workspace", "1 GiB"), "--workspace: limits the methods of convolutions. Add --conv"),
         ((*VIEW, "--precision", "mixed"), "--precision: depends on the machine"),
         (("v100", "--convolutions"), "is a machine, and --convolutions is for models"),

@@ -508,7 +508,7 @@ def test_more_nodes_may_need_more_epochs() -> None:
         (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is not a current currency code of ISO 4217"),
         (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is in the future"),
         (["--once", "compile=40"], "'40' has no unit. Write a time, such as compile=40s, or a share"),
-        (["--once", "compile=40 epochs"], "'epochs' is not a unit of time_s"),
+        (["--once", "compile=40 epochs"], "'epochs' is not a unit of time"),
         (["--once", "start-up=40 s"], "is stated by mine already"),
         (["--carbon", "0.4, operator"], "which has no unit"),
         (["--carbon", "0.4 kg/kWh"], "has no source"),

@@ -266,8 +266,8 @@ def test_another_size_than_the_profiles_is_not_known_to_be_measured() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"machine": "p10"}, "no row is of the baseline 'p100'. The nearest names are 'p10'."),
-        ({"model": "resnet"}, "no row of p100 is of resnet50. The nearest names are 'resnet'."),
+        ({"machine": "p10"}, "no row is of the baseline 'p100'. The nearest name is 'p10'."),
+        ({"model": "resnet"}, "no row of p100 is of resnet50. The nearest name is 'resnet'."),
     ],
 )
 def test_a_table_about_something_else_is_refused(changes: dict[str, str], message: str) -> None:
@@ -349,4 +349,4 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
 
 def test_the_command_needs_a_baseline(root: Path, tmp_path: Path) -> None:
     told = fail("estimate", "resnet50", "--target", "v100", "--from", str(tmp_path / "m.csv"), cwd=root)
-    assert "need the machine that was measured. Add, for example, '--baseline p100'." in told
+    assert "needs the machine that was measured. Add, for example, '--baseline p100'." in told

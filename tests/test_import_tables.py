@@ -110,7 +110,7 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
         (OPS.replace("count", "time_s"), [], "m is 'batch'. Expected a number"),
         (BOTH, [], "fits more than one format: timings, ops. The formats are"),
         (TIMINGS, ["--as", "measurements"], "is not of a known format. The formats are: benchmarker"),
-        (TIMINGS, ["--as", "machin"], "cannot be imported. The nearest names are 'machine'"),
+        (TIMINGS, ["--as", "machin"], "cannot be imported. The nearest name is 'machine'"),
         (TIMINGS, ["--as", "model", "--format", "timings"], "the format 'timings' makes a machine"),
         (TIMINGS.replace("time_s", "time_ms"), [], "Divide by 1,000 and name it 'time_s'"),
         (TIMINGS.replace("time_s", "time_us"), [], "Divide by 1,000,000 and name it 'time_s'"),

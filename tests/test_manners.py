@@ -173,7 +173,7 @@ def test_control_c_while_modules_are_imported_ends_without_a_traceback(module: s
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["estimat"], "estimat: is not a verb. The nearest names are 'estimate'."),
+        (["estimat"], "estimat: is not a command. The nearest name is 'estimate'."),
         (["estimate", "--traget", "v100"], "--target"),
         (["estimate", "--target", "v100", "--batch", "x"], "--batch"),
         (["estimate", "--target", "v100", "--precision", "fp3"], "fp32"),
@@ -184,7 +184,7 @@ def test_control_c_while_modules_are_imported_ends_without_a_traceback(module: s
         ),
         (["estimate", "-t", "v100", "--nodes"], "--nodes: has no value. Expected N|fill."),
         (["fom"], "SUITE"),
-        (["nope"], "nope: is not a verb. 'fomkit -h' lists them."),
+        (["nope"], "nope: is not a command. 'fomkit -h' lists them."),
         (["estimate", "p1b3", "-t", ""], "--target: is empty. Give a value; 'fomkit estimate -h' has examples."),
         (["fom", ""], "SUITE: is empty."),
         (["estimate", "p1b3", "-t", "v100", "-o", ""], "--output: is empty."),

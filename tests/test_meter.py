@@ -95,7 +95,7 @@ def test_a_gap_is_told_with_its_place(log: Path) -> None:
         ("time,power_w\n0,100\n1,nan\n", ":3: power is 'nan'"),
         ("time,power_w\n0,100\n1,1e999\n", ":3: power"),
         ("time,power\n0,100\n1,100\n", "no unit"),
-        ("time,power\n0,100 J\n1,100 J\n", "is not a unit of power_w"),
+        ("time,power\n0,100 J\n1,100 J\n", "is not a unit of power"),
         ("time,power_mw\n0,100\n1,100\n", "milliwatts or megawatts"),
         ("time,power_w\nyesterday,100\n1,100\n", ":2: the time is 'yesterday'"),
         ("time,power_w\n1714560000000,100\n1714560001000,100\n", "Divide milliseconds"),

@@ -142,7 +142,7 @@ def test_a_slip_in_a_name_is_no_column_of_their_own(tmp_path: Path) -> None:
     done = run("ops.csv", "-t", "v100", cwd=tmp_path)
     assert done.returncode == 2
     assert (
-        "ops.csv:1: the column 'tran_b' is not a column of a table of ops. The nearest names are 'trans_b'"
+        "ops.csv:1: the column 'tran_b' is not a column of a table of ops. The nearest name is 'trans_b'"
         in done.stderr
     )
     assert "--keep 'tran_b'" in done.stderr
@@ -162,7 +162,7 @@ def test_sizes_are_asked_for_by_name(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "its dimensions use batch. Give values, for example --set batch=64." in done.stderr
     wrong = run("ops.csv", "-t", "v100", "--set", "batch=8", "--set", "bach=9", cwd=tmp_path)
-    assert "no dimension uses the size 'bach'. The nearest names are 'batch'" in wrong.stderr
+    assert "no dimension uses the size 'bach'. The nearest name is 'batch'" in wrong.stderr
     right = run("ops.csv", "-t", "v100", "--set", "batch=32", cwd=tmp_path)
     assert [row["m"] for row in cells(right.stdout)] == ["64"]
 

@@ -45,7 +45,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_an_unknown_size_names_the_known_ones() -> None:
-    with pytest.raises(FomkitError, match="The nearest names are 'batch'"):
+    with pytest.raises(FomkitError, match="The nearest name is 'batch'"):
         evaluate("2*bach", {"batch": 5}, "ops")
 
 

@@ -358,7 +358,7 @@ def test_a_stated_machine_survives_its_file(tmp_path) -> None:
     [
         (
             {"bandwith": "1 TB/s"},
-            "with_(bandwith=…): is not a fact that can be stated. The nearest names are 'bandwidth'.",
+            "with_(bandwith=…): is not a fact that can be stated. The nearest name is 'bandwidth'.",
         ),
         ({"bandwidth": "1.2"}, "with_: bandwidth is '1.2', which has no unit. Write, for example, '900 GB/s'."),
         ({"bandwidth": 0}, "v100: byte_per_s is 0. Give a finite number above 0."),
@@ -421,7 +421,7 @@ def test_a_model_with_another_run_says_so_and_sizes_stay_with_the_estimate() -> 
     wrong = {"batch": 8, "epoch": 8, "epochs": 0}
     told = (
         "is chosen at each estimate",
-        "The nearest names are 'epochs'",
+        "The nearest name is 'epochs'",
         "epochs is 0. Give a whole number of 1",
     )
     for stated, message in zip(wrong.items(), told, strict=True):

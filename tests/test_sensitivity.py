@@ -368,8 +368,8 @@ def test_files(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--target v100", "MODEL: or --suite is needed"),
-        ("p1b3 --suite candle --target v100", "is needed, not both. Give one of them"),
+        ("--target v100", "MODEL: is missing. Give a model, or --suite."),
+        ("p1b3 --suite candle --target v100", "MODEL: and --suite exclude each other. Give one of them."),
         ("p1b3 --target v100 --baseline p100", "--baseline: is the baseline of a suite's FOM"),
         ("p1b3 --target v100 --layout zero=1", "--layout: is for runs on nodes. Add --nodes."),
         ("--suite candle --target v100 --nodes 2", "exclude each other"),
@@ -413,7 +413,7 @@ def test_figures_without_a_run_are_those_of_a_step() -> None:
     [
         ({"suite": "lecture", "nodes": 4, "layout": "zero=1"}, "suite: and `nodes`, `layout` exclude each other"),
         ({"model": "p1b3-lecture", "baseline": "titan"}, "baseline: is the baseline of a suite's FOM"),
-        ({}, "model: or `suite` is needed"),
+        ({}, "model: is missing. Give a model, or `suite`."),
     ],
 )
 def test_options_of_something_else_are_refused(options: dict[str, object], message: str) -> None:

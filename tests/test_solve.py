@@ -351,19 +351,19 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "goal: none is given. Give one of --units-per-day, --step, --fom"),
+        ("", "goal: none is given. Give one of --units-per-day, --step, --fom (--fom needs --suite)."),
         ("--units-per-day 5 --step 1ms", "--units-per-day and --step are given"),
         ("--units-per-day 0", "--units-per-day: is 0.0. Give a finite number above 0"),
         ("--units-per-day -5", "--units-per-day: is -5.0"),
         ("--units-per-day nan", "--units-per-day: is nan"),
         ("--step 20", "has no unit"),
         ("--step 0s", "--step: is 0.0"),
-        ("--fom 5", "is not known here; it belongs to a suite"),
+        ("--fom 5", "--fom: needs a suite. Give --suite in place of MODEL, or use --units-per-day or --step."),
         ("--units-per-day 1e9 --probability 1", "--probability: is 1.0. Give a number between 0 and 1"),
         ("--units-per-day 1e9 --probability 0", "--probability: is 0.0"),
         (
             "--units-per-day 1e9 --change byte_per_sec",
-            "byte_per_sec: is not a parameter here. The nearest names are",
+            "byte_per_sec: is not a parameter here. The nearest name is",
         ),
         ("--units-per-day 1e9 --frontier byte_per_s", "needs at least two parameters"),
         ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot include batch"),

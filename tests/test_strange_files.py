@@ -144,7 +144,8 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
         (["profile", "{}/net.ops.csv"], ".py. Profiles of tables and traces are made by 'fomkit import'."),
         (["show", "p1b3", "v100"], "show: 'v100' is an unexpected argument. 'fomkit show -h' lists the options."),
         (["show", "machines", "--with", "fp9"], "--with: no machine matches 'fp9'."),
-        (["estimate", "p1b3", "-t", "v100", "--precision", "FP32"], "is 'FP32'. The nearest names are 'fp32'."),
+        (["estimate", "p1b3", "-t", "v100", "--precision", "FP32"],
+         "--precision: 'FP32' is not one of its values. The nearest name is 'fp32'."),
         (["estimate", "p1b3", "-t", "v100", "--set", "seq=0"], "--set seq=0: is not a name and a whole number"),
     ],
 )  # fmt: skip

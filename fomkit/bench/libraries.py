@@ -247,9 +247,12 @@ class Child:
             self._start()
         except EndedError as reason:
             self.close()
+            refused = self.facts.get("reason")
             raise FomkitError(
-                "measure",
-                f"the process that times ops cannot start: it {reason}. Try its Python: 'import {self._library}'.",
+                "--device cuda" if refused else "measure",
+                refused
+                or f"the process that times ops cannot start: it {reason}. "
+                f"Try its Python: 'import {self._library}'.",
             ) from reason
         return self
 

@@ -94,9 +94,8 @@ class EnergyLog:
             raise CannotReadError(self.trouble)
         inside = [reading for reading in self.readings if begin_s <= reading.moment_s <= end_s]
         if len(inside) < 2:
-            raise CannotReadError(
-                f"{self.meter.source}: was read only {len(inside)} time{'s' * (len(inside) != 1)} while steps ran"
-            )
+            times = "once" if len(inside) == 1 else f"{len(inside)} times"
+            raise CannotReadError(f"{self.meter.source}: was read only {times} while steps ran")
         return self.meter.total(inside)
 
 

@@ -205,7 +205,7 @@ def _input_names(
 def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
     """Raise where the output file is also an input, which would be lost."""
     if path is not None and path.resolve() in [Path(one).resolve() for one in inputs]:
-        raise FomkitError(str(path), "is an input. Name another output with -o.")
+        raise FomkitError(str(path), "is both input and output. Name another output with -o.")
 
 
 class _Delivery(NamedTuple):

@@ -96,7 +96,7 @@ def wrong_value(option: Any, value: object, said: str, verb: str) -> FomkitError
         from fomkit.core.units import precision_meant  # imported here because only a mistake needs it
 
         hint = precision_meant(str(shown)) if "mixed" in words else nearest_names(str(shown), words)
-        return FomkitError(_name(option), f"is {shown!r}. {hint}")
+        return FomkitError(_name(option), f"{shown!r} is not one of its values. {hint}")
     if _python_type(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
     return FomkitError(
@@ -258,7 +258,7 @@ class Verbs(CheckedCommand, TyperGroup):
         if args and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, cutoff=0.6)
             hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."
-            raise FomkitError(args[0], f"is not a verb. {hint}")
+            raise FomkitError(args[0], f"is not a command. {hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -65,6 +65,8 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
 
     >>> nearest_names("v10", ["v100", "p100", "titan"])
     "The nearest names are 'v100', 'p100'."
+    >>> nearest_names("titanic", ["v100", "titan"])
+    "The nearest name is 'titan'."
     >>> nearest_names("zebra", ["v100"])
     "Known names: 'v100'."
     """
@@ -75,7 +77,11 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     close = same or get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(repr(word) for word in (close or names[:MANY]))
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
-    return f"The nearest names are {listed}." if close else f"Known names: {listed}{more}."
+    return (
+        f"The nearest name{'s are' if len(close) > 1 else ' is'} {listed}."
+        if close
+        else f"Known names: {listed}{more}."
+    )
 
 
 _EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")

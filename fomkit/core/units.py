@@ -59,6 +59,12 @@ EXAMPLES: Mapping[str, str] = {
     "energy_j": "12 kJ", "joule_per_flop": "12 pJ/flop", "joule_per_byte": "30 pJ/B", "length_m": "12 nm",
     "kg_per_j": "0.38 kg/kWh",
 }  # fmt: skip
+_CALLED = {
+    "byte": "memory", "byte_per_s": "bandwidth", "flop": "arithmetic work", "flop_per_s": "arithmetic rate",
+    "time_s": "time", "share": "share", "power_w": "power", "frequency_hz": "frequency", "energy_j": "energy",
+    "joule_per_flop": "energy per operation", "joule_per_byte": "energy per byte", "length_m": "length",
+    "kg_per_j": "carbon intensity",
+}  # fmt: skip
 
 MONEY_PER = ("h", "d", "min", "s")
 """Units of time in a price."""
@@ -97,7 +103,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
         raise FomkitError(where, f"{name} is {text!r}, which is not a number with a unit. {example}")
     number, unit = float(match[1]), match[2]
     if unit not in units:
-        reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {dimension}"
+        reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {_CALLED[dimension]}"
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
     if not math.isfinite(number) or number < 0:
         raise FomkitError(where, f"{name} is '{text}'. Give a finite value of 0 or more.")

@@ -131,7 +131,7 @@ def _calibrated_line(
 ) -> CalibratedLine | str:
     """Calibrate a line, or return the reason why it cannot be calibrated."""
     if old is None or new is None:
-        return "it is not estimated from a model's ops on one device of both machines"
+        return "it has no estimated rate on one device of each machine"
     if old.measured is None:
         messages = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
         return f"it has no measurement on {baseline}{f': {messages}' if messages else ''}"

@@ -228,7 +228,7 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     page, width = Page(screen), min(screen.width, WIDTH)
     _wrapped(page, _advice_head(content), width, style="bold")
     answers = (
-        ("Does the training use the accelerator well?", _use(content)),
+        ("Does the step use the device well?", _use(content)),
         ("Which layers and structures carry the memory?", _memory_sentences(content["memory"])),
         ("What is the best opportunity?", _best_sentences(content)),
     )

@@ -317,7 +317,7 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-LACKING = "unknown, because the days of some phases are unknown"
+LACKING = "unknown, because the duration of some phases is unknown"
 
 
 FEW_DAYS = 0.01
@@ -330,11 +330,11 @@ def _days_of(span: AnyEnds | None) -> str:
     >>> _days_of({"value": 1.787e-05, "low": None, "high": None})
     '1.544 s'
     >>> _days_of({"value": 2.5, "low": 2.0, "high": 3.0})
-    '2.500 (2.000 … 3.000)'
+    '2.500 (2.000 … 3.000) days'
     """
     if span is not None and span["value"] < FEW_DAYS:
         return between(span, lambda value: seconds(value * UNITS["time_s"]["d"]))
-    return between(span, lambda value: format_number(value, 4))
+    return between(span, lambda value: format_number(value, 4), "days")
 
 
 def _phase_row(entry: Phase, currency: str | None) -> list[str]:
@@ -356,11 +356,12 @@ def _phase_table(page: Page, entry: MachinePhases) -> None:
     rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
     head: list[Header] = [
         "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
-        figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
+        figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
+        figure("energy_j"),
     ]  # fmt: skip
     filled = [any(cells) for cells in zip(*rows, strict=True)]
-    # The main result is the days, so the columns about the count of runs are dropped first.
-    first_out = ("count is", "days are", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
+    # The main result is the duration, so the columns about the count of runs are dropped first.
+    first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
     page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 
 
@@ -383,11 +384,13 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
     _phase_table(page, entry)
-    lacking = [f"no days for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
+    lacking = [
+        f"no duration for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]
+    ]
     page.lines(lacking)
-    page.line(f"days in all: {LACKING if lacking else _total_text(entry, 'days', _days_of)}")
+    page.line(f"duration in all: {LACKING if lacking else _total_text(entry, 'days', _days_of)}")
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
-    for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
+    for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its duration is"):
         page.line(message, "yellow")
     _campaign_money(page, entry)
     if entry["energy_j"] is None:

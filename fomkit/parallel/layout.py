@@ -102,12 +102,14 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
     share, rest = divmod(samples, replicas)
     if not share:
         raise FomkitError(
-            LAYOUT, f"a batch of {samples} has fewer samples than the {replicas} replicas. Enlarge the batch."
+            "batch",
+            f"a batch of {samples:,} has fewer samples than the {replicas:,} replicas. "
+            f"Give a batch of at least {replicas:,}, or fewer nodes.",
         )
     micro = microbatch or share
     if rest or share % micro:
         raise FomkitError(
-            LAYOUT,
+            LAYOUT if microbatch else "batch",
             f"a batch of {samples} does not divide into {replicas} replicas"
             + (f" of microbatches of {micro}" if microbatch else "")
             + ". Change the batch, the microbatch or the number of devices.",

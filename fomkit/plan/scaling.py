@@ -243,7 +243,7 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
             samples = whole if mode == "strong" else batch * spec.layout.replicas(devices)
             step = stepper.at(devices, samples)
         except FomkitError as error:
-            if error.where != "layout":
+            if error.where not in ("layout", "batch"):
                 raise
             refused.append((nodes, error.what))
             continue

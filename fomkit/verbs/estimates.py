@@ -207,7 +207,7 @@ def _compare_all(
     if measurements is not None and baseline is None:
         raise FomkitError(
             f"measurements {measurements}",
-            "need the machine that was measured. Add, for example, '--baseline p100'.",
+            "needs the machine that was measured. Add, for example, '--baseline p100'.",
         )
     rows: tuple[Measurement, ...] = ()
     known = None

@@ -195,6 +195,14 @@ def _report(imported: ImportedTimings) -> list[str]:
     return [form.format(*row) for row in rows]
 
 
+# The remark for a profile, by whether it lacks the samples, and whether it lacks the epochs.
+_UNKNOWN = {
+    (True, True): ["Samples and epochs of a run are unknown; give them with --facts, or --samples and --epochs."],
+    (True, False): ["The samples of an epoch are unknown; give them with --facts or --samples."],
+    (False, True): ["The epochs of a run are unknown; give them with --facts or --epochs."],
+}
+
+
 def _read_model(
     path: Path, stem: str, chosen: str, given: Mapping[str, Any]
 ) -> tuple[ModelProfile, list[str], list[str]]:
@@ -202,10 +210,7 @@ def _read_model(
     name = given["name"] or (None if given["facts"] else stem)
     model, remarks = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
     lines = [f"{model.name}: {len(model.ops):,} rows of ops from {path.name}"]
-    if model.data.train_samples is None or model.run.epochs is None:
-        lines.append(
-            "Samples and epochs of a run are unknown; give them with --facts, or with --samples and --epochs."
-        )
+    lines += _UNKNOWN.get((model.data.train_samples is None, model.run.epochs is None), [])
     return (
         model,
         lines,

@@ -154,9 +154,9 @@ def _stored_mode(
             made = profile_config(config, mode=mode, fusion=fusion, batch=batch or known_batch, sizes=known,
                                   name=f"{stem}-{mode}" if base is None else base.name)  # fmt: skip
             return made if base is None else replace(made, data=base.data, run=base.run, unit=base.unit)
-    request = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
-    what = f"it has no config.json beside it, which {request} needs"
-    raise FomkitError(found.name, f"{what}. Give the file from which it was made, or leave that out.")
+    request = f"`mode` {mode}" if fusion == "vendor" else f"`mode` {mode} with `fusion` {fusion}"
+    hint = f"Give a config.json, a profile made in that mode, or leave `{'fusion' if is_own else 'mode'}` out."
+    raise FomkitError(found.name, f"has no config.json beside it, which {request} needs. {hint}")
 
 
 _READABLE_ENDINGS = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")

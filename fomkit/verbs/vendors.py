@@ -73,7 +73,7 @@ def accept(
 ) -> Answer:
     """Check for each line of a suite whether a delivered machine reaches what was committed.
 
-    Exit code 1 where a required line does not reach it.
+    Exit code 1 where a required line was not measured or does not reach it.
 
     Parameters
     ----------

@@ -242,8 +242,8 @@ def schema(name: str) -> Answer:
     Parameters
     ----------
     name : str
-        A verb (estimate, fom, …), or a file: machine, model, suite, campaign, layout, transformer. The output of
-        the verb campaign is campaign-cost.
+        A command (estimate, fom, …), or a file: machine, model, suite, campaign, layout, transformer. The output
+        of the command campaign is campaign-cost.
 
     Returns
     -------

@@ -204,12 +204,15 @@ def larger_batch(case: Case) -> list[Finding]:
             f"twice the batch does not fit or has no time; the largest that leaves room is {most:,}"
         )
     chosen = best.sizes[BATCH]
+    trains = case.before.ops["pass_name"].ne("forward").any()
     return [
         Finding(
             says=f"The device's memory has room for a larger batch: {most:,} leaves {1 - ROOM:.0%} of it free. "
             f"The estimate is for batch {chosen:,} instead of {batch:,} and the same samples.",
             do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
-            "which is assumed.",
+            "which is assumed."
+            if trains
+            else f"Run with batch {chosen:,}; check that the latency of a step is still acceptable.",
             sure="The whole step was estimated again. The errors at the two batches are assumed independent, "
             f"which widens the interval; memory is for {case.of_formats}.",
             saving=saving(case.before, best.ops, samples=chosen / batch),

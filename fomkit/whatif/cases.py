@@ -104,8 +104,12 @@ class Goal:
         """Return the span of the goal's figure."""
         if self.figure in figures:
             return figures[self.figure]
+        if self.figure == "fom":
+            raise FomkitError(
+                "fom", "needs a suite. Give `suite` in place of `model`, or use `unit_per_day` or `step`."
+            )
         why = (
-            "it belongs to a suite" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
+            "a suite has only its FOM" if "fom" in figures
             else "the profile does not define a run: no train_samples or epochs"
         )  # fmt: skip
         hint = f"Use {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
@@ -146,7 +150,7 @@ def make_goal(
     if len(given) != 1:
         what = f"{' and '.join(f'`{called[name]}`' for name in given)} are given" if given else "none is given"
         choices = ", ".join(f"`{called[name]}`" for name in goals)
-        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM belongs to a suite).")
+        raise FomkitError("goal", f"{what}. Give one of {choices} (`fom` needs `suite`).")
     ((figure, value),) = given.items()
     if not _is_between(value, math.inf):
         raise FomkitError(called[figure], f"is {value!r}. Give a finite number above 0.")

@@ -277,10 +277,11 @@ def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
         yield measurement("all ops", "every op, alone", estimated.step, step, command)
 
 
-def _fact_command(name: str) -> str:
+def _fact_command(name: str, machine: Machine) -> str:
     if name == "overhead/step/input":
         return f"fomkit measure --input loader.py {OUT} --add"
-    return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
+    command = "fomkit measure --quick --device cuda" if device_kind(machine) == "gpu" else "fomkit measure --quick"
+    return "" if name.startswith("overhead/") else f"{command} {OUT}"
 
 
 def _per_fact(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
@@ -288,7 +289,7 @@ def _per_fact(estimated: Estimate, options: Options, parameters: tuple[Parameter
         if parameter.of == "machine" and parameter.has_interval:
             known = _with_exact_fact(estimated.machine, parameter.name)
             step = estimate(estimated.model, known, options).step
-            yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name))
+            yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name, known))
 
 
 def measurements(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> ToMeasure:

@@ -100,7 +100,7 @@ def test_what_is_partial_is_told_and_kept(here: Path) -> None:
         (["--as", "machine", "--format", "ops"], "the format 'ops' makes a model"),
         (["--as", "machine", "--device", "a"], "a trace is of one device"),
         (["--as", "machine", "--set", "batch=8"], "are for a model, not for a machine"),
-        (["--format", "kinetto"], "The nearest names are 'kineto'"),
+        (["--format", "kinetto"], "The nearest name is 'kineto'"),
     ],
 )
 def test_what_does_not_go_together_is_told(here: Path, arguments: list[str], words: str) -> None:

@@ -274,7 +274,7 @@ def test_a_size_is_a_whole_number(torch: Any, asked: Any) -> None:
 
 
 def test_an_unknown_size_is_refused_with_the_known_ones(torch: Any) -> None:
-    with pytest.raises(FomkitError, match=r"inputs has no size 'sep'\. The nearest names are 'seq'"):
+    with pytest.raises(FomkitError, match=r"inputs has no size 'sep'\. The nearest name is 'seq'"):
         decode(torch, sizes={"sep": 3})
 
 

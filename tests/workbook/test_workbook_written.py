@@ -212,7 +212,7 @@ def test_a_copy_for_one_target_names_nobody_else(tmp_path: Path) -> None:
         for row in book["Summary"].iter_rows()
         for cell in row
     )
-    with pytest.raises(FomkitError, match=r"--for acme-2: is not a target here\. The nearest names are 'acme-1'"):
+    with pytest.raises(FomkitError, match=r"--for acme-2: is not a target here\. The nearest name is 'acme-1'"):
         write_workbook(sheet_model(), path, "acme-2")
 
 

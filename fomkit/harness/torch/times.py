@@ -48,9 +48,7 @@ def _device_name(device: str) -> str:
         return platform.processor() or platform.machine()
 
 
-def _clocks(device: str) -> str:
-    if device != "cuda":
-        return "clock not read"
+def _clocks() -> str:
     query = [
         "nvidia-smi",
         "--query-gpu=clocks.sm,clocks.max.sm,clocks.mem,driver_version",
@@ -67,9 +65,9 @@ def _clocks(device: str) -> str:
 
 def describe(device: str) -> str:
     """Describe the device, its clocks and the software, for the note of every row."""
-    threads = "" if device == "cuda" else f"; {(n := torch.get_num_threads())} thread{'s' * (n != 1)}"
-    software = f"CUDA {torch.version.cuda}; Python {platform.python_version()}"
-    return f"{_device_name(device)}{threads}; {_clocks(device)}; {software}"
+    threads = f"{(count := torch.get_num_threads())} thread{'s' * (count != 1)}"
+    facts = f"{_clocks()}; CUDA {torch.version.cuda}" if device == "cuda" else threads
+    return f"{_device_name(device)}; {facts}; Python {platform.python_version()}"
 
 
 class Effort(NamedTuple):

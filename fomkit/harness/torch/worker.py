@@ -193,7 +193,10 @@ def main() -> None:
     def handle(request: Mapping[str, Any]) -> Answer:
         if "threads" in request:
             if request["device"] == "cuda" and not torch.cuda.is_available():
-                return {"reason": "says that PyTorch finds no CUDA device"}
+                return {
+                    "reason": "PyTorch finds no CUDA device. Install a build for CUDA and check the driver with "
+                    "nvidia-smi, or measure the CPU with --device cpu."
+                }
             state["device"] = request["device"]
             torch.set_num_threads(request["threads"])
             state["watch"] = make_watch(request["device"], request["cache_byte"])
