@@ -364,10 +364,14 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
             f"its fit of {name} was made from {len(fit.residual)} ops, not from the {len(training)} ops of its "
             "timings. Fit the timings again.",
         )
-    seen, stored = features_of(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
-    if seen != stored:
+    seen, stored_count = (
+        features_of(fit, as_rows(training), name.kind, len(training)).shape[1],
+        len(fit.hyper.length),
+    )
+    if seen != stored_count:
         raise FomkitError(
-            machine.name, f"its fit of {name} has {stored} lengths, but an op has {seen} features. Fit them again."
+            machine.name,
+            f"its fit of {name} has {stored_count} lengths, but an op has {seen} features. Fit them again.",
         )
     return ready(fit, training, name.kind)
 
