@@ -364,15 +364,10 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
             f"its fit of {name} was made from {len(fit.residual)} ops, not from the {len(training)} ops of its "
             "timings. Fit the timings again.",
         )
-    seen, stored_count = (
-        features_of(fit, as_rows(training), name.kind, len(training)).shape[1],
-        len(fit.hyper.length),
-    )
-    if seen != stored_count:
-        raise FomkitError(
-            machine.name,
-            f"its fit of {name} has {stored_count} lengths, but an op has {seen} features. Fit them again.",
-        )
+    seen, lengths = features_of(fit, as_rows(training), name.kind, len(training)).shape[1], fit.hyper.length
+    if seen != len(lengths):
+        what = f"its fit of {name} has {len(lengths)} lengths, but an op has {seen} features. Fit them again."
+        raise FomkitError(machine.name, what)
     return ready(fit, training, name.kind)
 
 
