@@ -306,8 +306,7 @@ def sweep(
     """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
 
     The best points are printed, and the Pareto front over time, cost, energy and memory. docs/sweep.md lists the
-    parameters. Exit code 1 where no point's step fits the device's memory, unless
-    --allow-oversize is given.
+    parameters. Exit code 1 where no point's step fits the device's memory, unless --allow-oversize is given.
 
     Parameters
     ----------
