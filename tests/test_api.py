@@ -478,7 +478,7 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
         verb(**given)
     assert told == ["halving"]  # a file that is there is told before the work
     verb(**given | {"force": True})
-    with pytest.raises(fomkit.FomkitError, match="is an input"):
+    with pytest.raises(fomkit.FomkitError, match="is both input and output"):
         verb(**given | {"source": "titan.yaml"})
     with pytest.raises(fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
         verb(**given | {"limit": 3, "force": True})

@@ -536,9 +536,9 @@ def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -
     by_file = fomkit.estimate(config, "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
     assert by_name.step == by_file.step
     for name, mode, message in (
-        ("gpt2", "decode", r"gpt2: it has no config\.json beside it, which mode decode needs"),
+        ("gpt2", "decode", r"gpt2: has no config\.json beside it, which `mode` decode needs"),
         ("vit-b16", "prefill", "does not generate tokens one by one"),
-        ("llama3-8b-decode", "train", "which mode train needs"),
+        ("llama3-8b-decode", "train", "which `mode` train needs"),
     ):
         with pytest.raises(FomkitError, match=message):
             fomkit.estimate(name, "h100-sxm", mode=mode)

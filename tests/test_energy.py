@@ -360,11 +360,11 @@ def test_a_profile_says_the_same_once_saved(write: Write, tmp_path: Path) -> Non
     [
         ("  process: 45 nm\n", "", "needs the process node"),
         ("process: 45 nm", "process: 45", "has no unit"),
-        ("2.3 pJ/flop", "2.3 pJ", "not a unit of joule_per_flop"),
+        ("2.3 pJ/flop", "2.3 pJ", "not a unit of energy per operation"),
         ("2.3 pJ/flop", "12 pJ/flop", "low ≤ value ≤ high"),
         ("power: 40 W", "power: 0 W", "must be above 0"),
         ("power: 40 W", "power: -1 W", "0 or more"),
-        ("power: 40 W", "power: 40 J", "not a unit of power_w"),
+        ("power: 40 W", "power: 40 J", "not a unit of power"),
         ("power: 40 W", "power: .nan W", "not a number with a unit"),
         ("power: 40 W, low: 35 W, high: 50 W", "power: 400 W", "above the chip's limit"),
         ("scope: chip\n", "scope: device\n", "energy.scope is 'device'"),

@@ -90,7 +90,7 @@ def test_no_interval_is_called_one() -> None:
 
 def test_fp16_is_answered_by_what_it_is_called() -> None:
     done = CliRunner().invoke(app, ["estimate", "p1b3", "-t", "v100", "--precision", "fp16"])
-    assert str(done.exception) == "--precision: is 'fp16'. It is called 'mixed'."
+    assert str(done.exception) == "--precision: 'fp16' is not one of its values. It is called 'mixed'."
 
 
 def test_no_interval_is_said_to_be_certain() -> None:

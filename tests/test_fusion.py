@@ -143,5 +143,5 @@ def test_a_fusion_is_chosen_where_the_ops_allow_it() -> None:
         fomkit.profile("model_profiles/src/vgg16.py", fusion="eager")
     assert get_args(profiling.Fusion) == FUSIONS
     prompt = replace(fomkit.model("llama3-8b-decode"), name="in memory")
-    with pytest.raises(FomkitError, match=r"in memory: it has no config\.json"):
+    with pytest.raises(FomkitError, match=r"in memory: has no config\.json"):
         fomkit.estimate(prompt, "h100-sxm", fusion="eager")

@@ -142,7 +142,7 @@ def test_a_slip_in_a_name_is_no_column_of_their_own(tmp_path: Path) -> None:
     done = run("ops.csv", "-t", "v100", cwd=tmp_path)
     assert done.returncode == 2
     assert (
-        "ops.csv:1: the column 'tran_b' is not a column of a table of ops. The nearest name is 'trans_b'"
+        "ops.csv:1: the column 'tran_b' is not a column of a table of ops. The nearest names are 'trans_b'"
         in done.stderr
     )
     assert "--keep 'tran_b'" in done.stderr

@@ -110,7 +110,7 @@ def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
         "x.yaml:6: device.memory.bandwidth is '3.35', which has no unit. Write, for example, '900 GB/s'." in told
     )
     assert "x.yaml:7: device.launch.lo is not a known key. The nearest name is 'low'." in told
-    assert "x.yaml:8: nodes is not a known key. The nearest name is 'node'" in told
+    assert "x.yaml:8: nodes is not a known key. The nearest names are 'node'" in told
 
 
 def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_small_times_are_the_floats_that_a_reader_expects() -> None:
     [
         ("3.35", "byte_per_s", "has no unit"),
         (3.35, "byte_per_s", "has no unit"),
-        ("900 GB", "byte_per_s", "not a unit of byte_per_s"),
+        ("900 GB", "byte_per_s", "not a unit of bandwidth"),
         ("900 gb/s", "byte_per_s", "not a unit"),
         ("fast", "byte_per_s", "not a number with a unit"),
         ("-1 GB/s", "byte_per_s", "0 or more"),

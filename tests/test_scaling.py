@@ -481,7 +481,7 @@ def test_nodes_are_whole_and_ranges_double():
         (["--nodes", "0"], "is not a range from 1 up"),
         (["--nodes", "1.5"], "is not a whole number"),
         (["--nodes", "8..2"], "is not a range from 1 up"),
-        (["--layout", "tensr=2"], "'tensr' is not part of a layout. The nearest name is 'tensor'"),
+        (["--layout", "tensr=2"], "'tensr' is not part of a layout. The nearest names are 'tensor'"),
         (["--layout", "tensor"], "tensor needs a value"),
         (["--layout", "tensor=two"], "tensor is 'two'"),
         (["--layout", "sequence=maybe"], "Expected true or false"),

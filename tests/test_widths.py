@@ -52,7 +52,7 @@ def _too_wide(text: str, width: int) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "asked_for"),
     [
-        ("campaign candle-example -t titan", ["phase", "units/day", "days"]),
+        ("campaign candle-example -t titan", ["phase", "units/day", "duration"]),
         (
             "scaling p1b3 -t a100-sxm --nodes 1..4 --link system,5us,25GB/s,each",
             ["nodes", "speed-up", "efficiency"],
@@ -68,7 +68,7 @@ def _too_wide(text: str, width: int) -> list[str]:
 def test_a_narrow_table_keeps_what_its_verb_is_asked_for(
     command: str, asked_for: list[str], tmp_path: Path
 ) -> None:
-    """Before, speed-up, days and swing were cut first, and columns without a name were listed as ', '."""
+    """Before, speed-up, duration and swing were cut first, and columns without a name were listed as ', '."""
     answered = []
 
     def capture(content: dict[str, Any], write: Callable[..., str], *_: object) -> None:

@@ -99,7 +99,7 @@ def test_words_without_figures_are_one_line_too(issued: Path, tmp_path: Path) ->
     assert len(found["findings"]) == 6  # one was measured before
     lines = format_review(found).splitlines()
     assert lines[1] == "Ops!AE5 … AE11: acme-1, basis: 6 cells"
-    assert lines[2].startswith("  basis modelled → measured (5), not said → measured (1), party published")
+    assert lines[2].startswith("  basis modelled → measured (5), not stated → measured (1), party published")
     assert len([line for line in lines if line.startswith("to discuss: ")]) <= 2
 
 
