@@ -92,13 +92,11 @@ def check_beside(path: Path, owner: Path) -> None:
     Messages quote a table's words, and the content of other files on this computer must not appear in them.
     """
     folders = {owner.parent.resolve(), owner.resolve().parent}
-    if not path.exists() or not any(path.resolve().is_relative_to(folder) for folder in folders):
-        raise FomkitError(*(
-            (str(owner), f"its table {path.name} is absent. Put it beside {owner.name}.")
-            if not path.exists() else
-            (str(path), f"is a link to a file outside the folder of {owner.name}. Copy the table into "
-             "that folder.")
-        ))  # fmt: skip
+    if not path.exists():
+        raise FomkitError(str(owner), f"its table {path.name} is absent. Put it beside {owner.name}.")
+    if not any(path.resolve().is_relative_to(folder) for folder in folders):
+        what = f"is a link to a file outside the folder of {owner.name}. Copy the table into that folder."
+        raise FomkitError(str(path), what)
 
 
 class Unpacking:
