@@ -41,10 +41,14 @@ class Options:
     @property
     def wanted_sizes(self) -> dict[str, int]:
         """All named sizes that the user chose, including the batch."""
-        sizes = dict(self.sizes)
-        if self.batch is not None and sizes.setdefault("batch", self.batch) != self.batch:
-            raise FomkitError("batch", f"is given as {self.batch} and as {sizes['batch']}. Give it once.")
-        return sizes
+        return with_size(self.sizes, "batch", self.batch)
+
+
+def with_size(sizes: Mapping[str, int], name: str, value: int | None) -> dict[str, int]:
+    """Return `sizes` with the size `name`, if it has a value; raise where they have another value for it."""
+    if value is None or sizes.get(name, value) == value:
+        return {**sizes, **({} if value is None else {name: value})}
+    raise FomkitError(name, f"is given as {value} and as {sizes[name]}. Give it once.")
 
 
 def _check_size(name: str, value: object) -> None:

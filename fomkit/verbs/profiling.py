@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDi
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.core.units import format_quantity
-from fomkit.plan.options import Options, check_counts
+from fomkit.plan.options import check_counts, options_of, with_size
 from fomkit.verbs.answer import Answer, StoredResult, command
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ _WITHOUT_DATA = {
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
-    mode: Mode = "train", fusion: Fusion = "vendor", batch: int | None = None, name: str | None = None,
-    sizes: Mapping[str, int] | None = None, optimizer: str | Any = None,
+    mode: Mode = "train", fusion: Fusion = "vendor", batch: int | None = None, seq: int | None = None,
+    name: str | None = None, sizes: Mapping[str, int] | None = None, optimizer: str | Any = None,
     measure: Literal["step", "ops"] | None = None, threads: int | None = None, inputs: Any = None,
     precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
     loss: Callable[[Any, Any], Any] | None = None, tell: Callable[[str], None] = lambda _: None,
@@ -120,6 +120,8 @@ def profile(
         Training step or forward pass (infer); of a config.json also prefill, and decode (one token after a cache).
     batch : int, optional
         Samples in the step; default: the file's own.
+    seq : int, optional
+        Tokens of a sequence, as --set seq=N; default: the file's own.
     sizes : mapping, optional
         Value at which a size named in the inputs is traced; default: its own.
     optimizer : str, or the optimizer of a module
@@ -148,8 +150,9 @@ def profile(
     FomkitError
         When the file fails, exceeds a limit or lacks something.
     """
-    args = _Arguments(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer,
-                      name, measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
+    wanted = options_of(batch=batch, sizes=with_size(sizes or {}, "seq", seq)).wanted_sizes
+    args = _Arguments(arguments, script, mode, wanted, optimizer, name, measure, threads, precision or "", fusion,
+                      time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _profile_at_path(Path(source), args, tell, is_bare=inputs is None and loss is None)
     return _profile_module(source, inputs, loss, args)
