@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,15 +268,22 @@ def test_a_narrow_screen_shows_the_figures_of_a_suite() -> None:
     rated = suite_content(fomkit.fom("candle", "v100"))
     narrow, wide = format_suite(rated, Screen(80)), format_suite(rated, Screen(240))
     table = narrow[narrow.index("\nline ") :].splitlines()
-    assert table[1].split()[:4] == ["line", "required", "p100", "units/day"]
-    assert "…" not in "".join(table[1 : len(rated["lines"]) + 3])
+    heads = "line units/day units/day interval ratio interval weight"
+    assert table[1].split() == heads.split()
+    assert not re.search(r"\S…", "".join(table[1 : len(rated["lines"]) + 3]))  # no digit is cut
     assert max(len(line) for line in table[1 : len(rated["lines"]) + 3]) <= 80
     p1b1 = next(line for line in rated["lines"] if line["name"] == "P1B1")
     shown = next(line for line in table if line.startswith("P1B1")).split()
-    assert float(shown[3].replace(",", "")) == pytest.approx(p1b1["unit_per_day"]["v100"], rel=1e-6)
-    assert float(shown[4]) == pytest.approx(p1b1["ratio"], rel=1e-6)
-    assert shown[5] == f"{p1b1['weight']:.1%}"
-    assert "not shown at 80 columns: class, basis, party, p100 from, v100 from; use a wider" in narrow
+    assert float(shown[2].replace(",", "")) == pytest.approx(p1b1["unit_per_day"]["v100"], rel=1e-3)
+    ends = p1b1["ratio_interval"]
+    assert [float(shown[at]) for at in (6, 7, 9)] == pytest.approx(
+        [ends["value"], ends["low"], ends["high"]], rel=1e-2
+    )
+    assert shown[10] == f"{p1b1['weight']:.1%}"
+    hidden = (
+        "not shown at 80 columns: required, class, basis, party, p100 from, v100 from, p100 interval; use a wider"
+    )
+    assert hidden in " ".join(narrow.split())
     assert "not shown" not in wide
 
 

@@ -285,12 +285,12 @@ def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
 
 
 def test_the_length_of_a_sequence_has_an_option_and_is_given_once(tmp_path: Path) -> None:
-    """``--seq 64`` is ``--set seq=64``; before, it was an unknown option, and 0 was refused by the price of an op."""
+    """``--seq 64`` is ``--set seq=64``; it was an unknown option, and 0 was refused by the price of an op."""
     path = write(tmp_path, PUBLIC["bert-base"]["config"])
     assert fomkit.profile(path, seq=64).ops.equals(fomkit.profile(path, sizes={"seq": 64}).ops)
     with pytest.raises(FomkitError, match="seq: is given as 64 and as 32"):
         fomkit.profile(path, seq=64, sizes={"seq": 32})
-    with pytest.raises(FomkitError, match="seq: is 0. Give a whole number of 1 or more"):
+    with pytest.raises(FomkitError, match=r"seq: is 0\. Give a whole number of 1 or more"):
         fomkit.profile(path, seq=0)
     with pytest.raises(FomkitError, match="'seq' is not a size of its step"):
         fomkit.profile(write(tmp_path, PUBLIC["vit-b16"]["config"]), seq=64)

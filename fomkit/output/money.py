@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
@@ -359,10 +358,9 @@ def _phase_table(page: Page, entry: MachinePhases) -> None:
         figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
         figure("energy_j"),
     ]  # fmt: skip
-    filled = [any(cells) for cells in zip(*rows, strict=True)]
     # The main result is the duration, so the columns about the count of runs are dropped first.
     first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
-    page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
+    page.filled_rows(head, rows, first_out)
 
 
 def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:

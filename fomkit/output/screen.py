@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -94,7 +95,8 @@ class Page:
         hidden = _drop_columns(table, self.screen.width, first_out) if self.screen.breaks else []
         self._console.print(table)
         if hidden:
-            where = f"not shown at {self.screen.width} columns: {', '.join(hidden)}"
+            names = ", ".join(" ".join(header.split()) for header in hidden)
+            where = f"not shown at {self.screen.width} columns: {names}"
             self.line(f"{where}; use a wider terminal, --json or -o")
 
     def rows(
@@ -106,6 +108,13 @@ class Page:
         for row in rows:
             table.add_row(*row)
         self.table(table, first_out)
+
+    def filled_rows(
+        self, headers: Sequence[Header], rows: Sequence[Sequence[str]], first_out: Sequence[str] = ()
+    ) -> None:
+        """Add a table of rows without the columns that no row fills; `first_out`: see `table`."""
+        filled = [any(column) for column in zip(*rows, strict=True)]
+        self.rows([*compress(headers, filled)], (compress(row, filled) for row in rows), first_out=first_out)
 
     def rows_of_numbers(self, headers: Sequence[Header], rows: Iterable[Iterable[str]]) -> None:
         """Add a table of rows whose first cell is a label and whose other cells are not wrapped."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.interval import alone_text, chance_text, level_text
 from fomkit.core.units import format_number
 from fomkit.merit.fom import OF_RATES
-from fomkit.output.screen import PLAIN, Page, Screen, figure
+from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, format_interval, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import upper_bounds
 
@@ -96,11 +96,18 @@ def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
     page.lines(others)
 
 
-_DIGITS = 8
+_EXACT_DIGITS = 8
 
 
-def _rate_text(value: float | None, digits: int = _DIGITS) -> str:
+def _rate_text(value: float | None, digits: int = _EXACT_DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
+
+
+def _cells_of(ends: MaybeEnds | None) -> tuple[str, str]:
+    """Return a number and its interval; one that was given without a spread has all its digits."""
+    if ends is None or ends["low"] is None:
+        return _rate_text(ends and ends["value"]), ""
+    return format_number(ends["value"]), format_interval(ends, None)
 
 
 def _units(content: view.SuiteContent) -> list[str]:
@@ -112,9 +119,11 @@ def _rated_cells(line: view.LineContent, sides: tuple[str, str], *, with_unit: b
     on, required = line["machines"], "yes" if line["required"] else "no"
     yield from (line["name"], required, line["class"], line["basis"], line["party"])
     yield from (on[name]["from"] for name in sides)
-    yield from (_rate_text(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
+    for name in sides:
+        rate, interval = _cells_of(on[name]["unit_per_day"])
+        yield from (rate + mark_of(on[name]), interval)
     yield from [line["unit"]] * with_unit
-    yield "" if line["ratio"] is None else format_number(line["ratio"], 7)
+    yield from ("", "") if line["ratio_interval"] is None else _cells_of(line["ratio_interval"])
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
 
 
@@ -122,13 +131,12 @@ def _add_lines(page: Page, content: view.SuiteContent) -> None:
     sides = (content["baseline"], content["target"])
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
     words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
-    differ = len(_units(content)) > 1
-    rates = ((f"{name} {unit}", "right") for name in sides)
-    page.rows(
-        ["line", *words, *rates, *(["unit"] * differ), figure("ratio"), figure("weight")],
-        (_rated_cells(line, sides, with_unit=differ) for line in content["lines"]),
-        first_out=words[::-1],
-    )
+    rates = [(f"{name}\n{what}", "right") for name in sides for what in (unit, "interval")]
+    with_unit = len(_units(content)) > 1
+    heads: list[Header] = ["line", *words, *rates, *(["unit"] * with_unit), figure("ratio"), ("interval", "right"),
+             figure("weight")]  # fmt: skip
+    rows = [[*_rated_cells(line, sides, with_unit=with_unit)] for line in content["lines"]]
+    page.filled_rows(heads, rows, first_out=[*words[::-1], *(head for head, _ in rates[1::2])])
 
 
 def _line_notes(content: view.SuiteContent) -> Iterator[str]:
