@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -159,8 +160,8 @@ def _members(kind: type) -> Iterator[str]:
     for name, value in {**vars(kind), **(vars(Shown) if issubclass(kind, Shown) else {}), **vars(kind)}.items():
         if name.startswith("_"):
             continue
-        if isinstance(value, property) and value.fget is not None:
-            yield f"{name}: {inspect.signature(value.fget).return_annotation}  # {first_line(value)}"
+        if isinstance(value, property | cached_property) and (get := getattr(value, "fget", None) or value.func):
+            yield f"{name}: {inspect.signature(get).return_annotation}  # {first_line(value)}"
         elif inspect.isfunction(value):
             yield f"{signature_text(name, value)}  # {first_line(value)}"
 

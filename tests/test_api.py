@@ -335,7 +335,7 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
         "resnet50,p100,step_s,0.15,32,fp32,1,device,measured\n", encoding="utf-8"
     )  # fmt: skip
     both = fomkit.estimate_all(["resnet50"], ["v100"], baseline="p100", measurements=table)
-    (way,) = both.content()["from_measurements"]["models"]
+    (way,) = both.content["from_measurements"]["models"]
     assert way["measured_times_ratio"]["step_s"]["value"] == pytest.approx(
         0.15 * both.estimates[0].step.value / both.baseline[0].step.value
     )
@@ -369,16 +369,16 @@ def test_rates_within_a_latency() -> None:
 def test_scaling_is_a_table_with_intervals() -> None:
     options = {"nodes": range(1, 3), "links": ["system, 5 us, 25 GB/s, each"]}
     found = fomkit.scaling("p1b3", "a100-sxm", **options, slots=2, checkpoint="60 s", device_mtbf="50000 h")
-    table = found.table()
+    table = found.table
     assert table[["mode", "nodes"]].to_numpy().tolist() == [["strong", 1], ["strong", 2], ["weak", 1], ["weak", 2]]
-    assert (table["efficiency_low"] < table["efficiency_value"]).all()
-    assert (table["step_s_value"] < table["step_s_high"]).all()
-    assert table["system_useful_share"].between(0.9, 1).all()
+    assert (table["efficiency.low"] < table["efficiency.value"]).all()
+    assert (table["step_s.value"] < table["step_s.high"]).all()
+    assert table["system.useful_share"].between(0.9, 1).all()
     assert found.bandwidth()["replicas"].tolist() == [8, 16]
     assert found.summary().startswith("p1b3 on a100-sxm, 8 devices in a node")
     alone = fomkit.scaling(fomkit.model("p1b3"), fomkit.machine("v100"), nodes=[1], node_devices=1)
     assert alone.bandwidth().empty
-    assert alone.table()["efficiency_value"].tolist() == [1.0, 1.0]
+    assert alone.table["efficiency.value"].tolist() == [1.0, 1.0]
 
 
 def test_scaling_in_python_has_one_message_for_each_slip() -> None:

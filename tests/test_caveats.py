@@ -79,7 +79,7 @@ ALONE = "only xeon-6980p excludes host_launch, which favours it"
 def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
     study = ["gpt2", "xeon-6980p", "h100-sxm"]
     found = fomkit.estimate_all([study[0]], [study[1]], study[2])
-    content = found.content()
+    content = found.content
     assert content["models"][1]["ratio"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
     assert content["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
     headline, *others = found.summary().splitlines()
@@ -87,10 +87,10 @@ def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
     assert f"  {ALONE}" in others
     assert ("", ALONE) in sheet_model_of_comparison(found).caveats
     turned = fomkit.estimate_all([study[0]], [study[2]], study[1])
-    assert turned.content()["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
+    assert turned.content["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
     same = fomkit.estimate_all([study[0]], ["v100"], study[2])
     assert "which favours it" not in same.summary()
-    assert not same.content()["fom"]["excludes_alone"]
+    assert not same.content["fom"]["excludes_alone"]
 
 
 def test_a_suite_says_whose_terms_its_ratios_lack(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_one_term_more_makes_a_graph_machine_no_faster_than_it_states() -> None:
         assert (launch.low, launch.high) == pytest.approx((0.5e-6, 20e-6))
         assert launch.basis == "assumed"
         assert launch.source
-    content = fomkit.estimate_all(["today/llama3-8b-decode"], ["gaudi-3"], "a100-sxm").content()
+    content = fomkit.estimate_all(["today/llama3-8b-decode"], ["gaudi-3"], "a100-sxm").content
     assert "host_launch" not in content["fom"]["excludes"]
     assert content["fom"]["excludes_alone"] == {}
 

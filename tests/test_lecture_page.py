@@ -73,7 +73,7 @@ def test_the_page_has_twelve_steps_and_a_column_for_each_machine(models, target,
     assert {len(row) for row in rows} == {2 if baseline is None else 3}
     words = set(found.summary(explain=True).split())
     for width in (80, 100, 140):
-        narrow = answer_of(found).write(found.content(), Screen(width), explain=True)
+        narrow = answer_of(found).write(found.content, Screen(width), explain=True)
         page = narrow[narrow.index("in twelve steps") :]
         assert set(page.split()) - {"─" * width} <= words | {"─" * len(line) for line in page.splitlines()}
         assert "not shown" not in page

@@ -90,7 +90,7 @@ def test_the_sum_is_what_the_rows_say(root: Path) -> None:
     source = root / "model_profiles" / "alexnet.ops.csv"
     found = fomkit.predict(source, "v100", sizes={"batch": 64})
     model = fomkit.estimate("alexnet", "v100", batch=64)
-    total = found.content()["time_s"]
+    total = found.content["time_s"]
     # Convolutions that the table lacks count by their means.
     rows_s = float((found.ops["time_s"] * found.ops["count"]).sum())
     assert rows_s < total["value"] < 1.02 * rows_s
@@ -236,7 +236,7 @@ def test_a_sum_over_unpriced_rows_is_told_as_a_lower_bound() -> None:
         {"kind": ["gemm", "other"], "dtype": "fp32", "m": [8, np.nan], "n": [8, np.nan], "k": [8, np.nan]}
     )
     found = predict_ops(ops, with_fits(FACTS))
-    content = found.content()
+    content = found.content
     assert content["unpriced"] == {"other": [1]}
     assert math.isnan(found.ops["time_s"].iloc[1])
     assert "sum of time × count: at least" in found.summary()

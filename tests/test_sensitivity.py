@@ -119,7 +119,7 @@ def test_data_that_are_late_bind_and_nothing_else_does() -> None:
 
 def test_the_swing_is_over_the_interval_that_the_source_states() -> None:
     found = fomkit.sensitivity("resnet50", "v100")
-    rows = found.table().set_index("parameter")
+    rows = found.bars().set_index("parameter")
     assert rows.loc["launch_s", ["low", "high", "varied"]].tolist() == [3e-6, 1e-5, "its interval"]
     assert rows.loc["byte_per_s", ["low", "high", "varied"]].tolist() == [810e9, pytest.approx(990e9), "±10%"]
     assert list(rows["of"]) == sorted(rows["of"])  # the machine leads, then what the work is

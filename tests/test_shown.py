@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.merit.suites import SuiteResult
+from fomkit.output.files import to_json
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.op_tables import Prediction
 from fomkit.verbs.compare import Comparison
@@ -41,7 +47,7 @@ class Nothing(Shown):
 
     def summary(self) -> str:
         """Show it."""
-        return self._view.text(self)
+        return self._view.answer(self).summary()
 
 
 def test_a_result_without_a_view_says_so() -> None:
@@ -75,6 +81,32 @@ def test_what_calculates_imports_no_view() -> None:
     names = ", ".join(f"fomkit.{room}" for room in rooms.split())
     loaded = _new_process(f"import sys, {names}; print(*sys.modules)").split()
     assert not [name for name in loaded if name.startswith(("fomkit.output", "fomkit.verbs", "altair"))]
+
+
+@pytest.mark.parametrize(
+    ("make", "asked"),
+    [
+        (lambda: fomkit.estimate("p1b3", "v100"), "estimate p1b3 -t v100"),
+        (lambda: fomkit.fom("lecture", "a"), "fom lecture -t a"),
+        (lambda: fomkit.scaling("p1b3", "v100", nodes=[1], node_devices=1),
+         "scaling p1b3 -t v100 --nodes 1 --node-devices 1"),
+        (lambda: fomkit.sensitivity("p1b3", "v100"), "sensitivity p1b3 -t v100"),
+        (lambda: fomkit.solve("p1b3", "v100", unit_per_day=400), "solve p1b3 -t v100 --unit-per-day 400"),
+        (lambda: fomkit.explain("p1b3", "v100"), "explain p1b3 -t v100"),
+    ],
+    ids=["estimate", "fom", "scaling", "sensitivity", "solve", "explain"],
+)  # fmt: skip
+def test_python_has_the_content_and_the_table_that_the_command_line_writes(
+    make: Callable[[], Any], asked: str, tmp_path: Path
+) -> None:
+    found, file = make(), tmp_path / "rows.csv"
+    printed = CliRunner().invoke(app, [*asked.split(), "--json", "-o", str(file)])
+    assert json.loads(printed.stdout) == json.loads(to_json(dict(found.content)))
+    rows = pd.read_csv(file)
+    assert rows.columns.tolist() == found.table.columns.tolist()
+    assert len(rows) == len(found.table) > 0
+    assert found.summary().strip()
+    assert "\n" not in repr(found)
 
 
 @pytest.mark.parametrize(

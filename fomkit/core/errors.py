@@ -10,7 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def printable(text: str) -> str:
@@ -123,9 +127,9 @@ def text_page(result: Any) -> str:
 
 
 class View(NamedTuple):
-    """Functions that return a result's text (with options), its page for a notebook, and its figure or figures."""
+    """Functions that return a result's `Answer`, its page for a notebook, and its figure or figures."""
 
-    text: Callable[..., str]
+    answer: Callable[[Any], Any]
     html: Callable[[Any], str] = text_page
     figure: Callable[[Any], Any] = _refuse_to_show
 
@@ -134,7 +138,11 @@ _VIEWS: list[Callable[[], Mapping[str, View]]] = []
 
 
 class Shown:
-    """A result that is shown by the view of its class, or of a base class."""
+    """A result that is shown by the view of its class, or of a base class.
+
+    `content`: everything, as ``--json`` prints it.
+    `table`: its main list as a DataFrame, with the rows and columns that ``-o FILE.csv`` writes.
+    """
 
     @property
     def _view(self) -> View:
@@ -147,9 +155,23 @@ class Shown:
             )
         return found
 
-    def summary(self) -> str:
-        """Return the text that the command line prints."""
-        return self._view.text(self)
+    # A dataclass may have a field instead, written ``content: … = field()``: a cached property, unlike a property,
+    # lets an object set its own value.
+    @cached_property
+    def content(self) -> Any:
+        """Everything as plain values, as ``--json`` prints it; its form is the schema of the verb."""
+        return self._view.answer(self).content
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The main list as a DataFrame, with the rows and columns that ``-o FILE.csv`` writes."""
+        table: pd.DataFrame = self._view.answer(self).table
+        return table
+
+    def summary(self, **shows: bool) -> str:
+        """Return the text that the command line prints; `shows`: options that only change the text."""
+        text: str = self._view.answer(self).summary(**shows)
+        return text
 
     def __repr__(self) -> str:
         # One line, not every table of the result; in a debugger no error may be raised.

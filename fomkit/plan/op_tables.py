@@ -75,8 +75,14 @@ class Prediction(Shown):
         """The rows without a time."""
         return self.ops[self.ops["time_s"].isna()]
 
-    def content(self) -> Totals:
-        """Return the totals as plain content: rows and time by source, their sum, and the rows without a time."""
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows with their times: `ops`."""
+        return self.ops
+
+    @property
+    def totals(self) -> Totals:
+        """The totals as plain content: rows and time by source, their sum, and the rows without a time."""
         rows = self.ops.groupby("time_source").size()
         unpriced = self.unpriced
         uses = uses_of(self.machine)

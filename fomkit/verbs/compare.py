@@ -137,14 +137,6 @@ class Comparison(Shown):
         )
         return tuple(dict.fromkeys(one.line for each in found for one in each))
 
-    def content(self) -> Study:
-        """Return everything as plain content (``fomkit/estimate/1``)."""
-        return estimates_content(self)
-
-    def summary(self, *, explain: bool = False) -> str:
-        """Return the text that the command line prints; `explain`: with the twelve steps of each estimate."""
-        return self._view.text(self, explain=explain)
-
 
 def _what_fits(estimated: Estimate) -> str:
     """Return what would fit instead, after a semicolon; "" where unknown."""

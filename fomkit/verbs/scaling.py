@@ -231,14 +231,6 @@ class ScalingResult(Shown):
     target: str
     content: ScalingContent = field(repr=False)
 
-    def table(self) -> pd.DataFrame:
-        """Return one row for each number of nodes and mode.
-
-        Times [s], bytes and shares as in the command's JSON; a figure with an interval has three columns, such as
-        ``step_s_value``, ``step_s_low`` and ``step_s_high``.
-        """
-        return pd.json_normalize([dict(one) for one in self.content["points"]], sep="_")
-
     def bandwidth(self) -> pd.DataFrame:
         """Return the bandwidth that a speed-up requires [byte/s], with its bounds, by number of replicas.
 
@@ -339,7 +331,7 @@ def scaling(
     Returns
     -------
     ScalingResult
-        ``table()`` has a row for each number of nodes, ``bandwidth()`` what is required, ``summary()`` the text.
+        ``table`` has a row for each number of nodes, ``bandwidth()`` what is required, ``summary()`` the text.
 
     Raises
     ------
@@ -348,7 +340,7 @@ def scaling(
 
     Examples
     --------
-    >>> scaling("p1b3", "v100", nodes=[1], node_devices=1).table()["speedup_value"].tolist()
+    >>> scaling("p1b3", "v100", nodes=[1], node_devices=1).table["speedup.value"].tolist()
     [1.0, 1.0]
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)

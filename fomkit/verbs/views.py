@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View, nearest_names
@@ -164,7 +164,7 @@ def _predicted(found: Prediction) -> Answer:
     from fomkit.output.estimates import format_prediction
     from fomkit.plan.op_tables import PredictionContent
 
-    content: PredictionContent = {"schema": "fomkit/predict/1", **found.content()}
+    content: PredictionContent = {"schema": "fomkit/predict/1", **found.totals}
     name = Path(found.where).name
     messages = [f"{found.where}: {line}" for line in found.said]
     return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=messages)
@@ -210,25 +210,26 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
     from fomkit.output.decisions import title_line
 
     middle = found.figures[found.figure].value
-    return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))
+    return tornado(found.bars(), middle, title_line(found.content), title_of(found.figure))
 
 
-def _text(result: object, **shows: bool) -> str:
-    return answer_of(result).summary(**shows)
+def _with_messages(found: Prediction) -> Answer:
+    """Return the answer whose text begins with the messages that the command line prints separately."""
+    answer = answer_of(found)
+    said = "".join(f"{line}\n" for line in found.said)
+    return replace(answer, write=lambda *of: said + answer.write(*of))
 
 
 VIEWS: Mapping[str, View] = {
-    **dict.fromkeys(
-        ("Advice", "Cost", "Review", "ScalingResult", "Solution", "SuiteResult", "Swept"), View(_text)
-    ),
-    "Comparison": View(_text, html=_comparison_page),
+    **{name: View(answer) for name, answer in ANSWERS.items() if name != "ModelProfile"},
+    "Comparison": View(_comparison, html=_comparison_page),
     "Estimate": View(
-        lambda one: Comparison((one,), (), ()).summary(),
-        html=lambda one: Comparison((one,), (), ())._repr_html_(),
+        lambda one: _comparison(Comparison((one,), (), ())),
+        html=lambda one: _comparison_page(Comparison((one,), (), ())),
         figure=Plots,
     ),
-    "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _text(found)),
-    "Sensitivity": View(_text, figure=tornado_of),
+    "Prediction": View(_with_messages),
+    "Sensitivity": View(_decision, figure=tornado_of),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test checks that none is missing."""
 

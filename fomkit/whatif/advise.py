@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypedDict
 
@@ -196,16 +196,12 @@ SURE, LIKELY = 0.95, 0.8
 class Advice(Shown):
     """Recommended changes, and their savings; the content is ``fomkit/advise/1``."""
 
-    content: AdviceContent
+    content: AdviceContent = field()
 
     @property
     def findings(self) -> list[Found]:
         """The findings that are advice: urgent ones first, then those with the largest saving."""
         return [finding for finding in self.content["findings"] if finding["state"] == "advice"]
-
-    def summary(self, *, tried: bool = False) -> str:
-        """Return the text that the command line prints; with ``tried``, including rejected changes."""
-        return self._view.text(self, tried=tried)
 
 
 def _surety(finding: Finding) -> str | None:

@@ -204,7 +204,7 @@ class Sensitivity(Shown):
             "assumed": list(ASSUMED),
         }  # fmt: skip
 
-    def table(self) -> pd.DataFrame:
+    def bars(self) -> pd.DataFrame:
         """Return one row for each parameter, in the order of the effects, from which the tornado chart is drawn.
 
         Returns a DataFrame: parameter, of (machine or model), unit, value, low, high, has_interval, varied (in

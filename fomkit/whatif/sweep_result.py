@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -291,9 +291,9 @@ class Swept(Shown):
     `content`: ``fomkit/sweep/1``.
     """
 
-    table: pd.DataFrame
+    table: pd.DataFrame = field()
     front: pd.DataFrame
-    content: SweepContent
+    content: SweepContent = field()
 
     @property
     def best(self) -> pd.Series:

@@ -49,7 +49,7 @@ def test_convolutions_by_a_table_count_as_their_means(level: float) -> None:
 
 def test_a_total_of_rows_is_that_of_their_means() -> None:
     found = predict_ops(CONVS, _titan())
-    total = found.content()["time_s"]
+    total = found.content["time_s"]
     assert total is not None
     assert total["value"] == pytest.approx(mean_of(found.ops, 0.8).sum(), rel=1e-9)
 
@@ -59,7 +59,7 @@ def test_products_and_what_facts_tell_count_as_their_middles(ops: pd.DataFrame) 
     machine = _titan() if ops is PRODUCTS else with_fits(loaded("titan"))
     found = predict_ops(ops, machine)
     assert set(found.ops["time_source"]) <= {"interpolated", "extrapolated", "roofline"}
-    total = found.content()["time_s"]
+    total = found.content["time_s"]
     assert total is not None
     assert total["value"] == pytest.approx(found.ops["time_s"].sum(), rel=1e-9)
 

@@ -110,7 +110,7 @@ def test_what_is_added_up_grows_as_a_normal_error() -> None:
 def test_a_total_of_rows_grows_as_a_normal_error() -> None:
     ops = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "m": [4096.0], "n": 1000.0, "k": 700.0})
     totals = {
-        level: predict_ops(ops, _machine("titan"), interval=level).content()["time_s"] for level in (0.8, 0.99)
+        level: predict_ops(ops, _machine("titan"), interval=level).content["time_s"] for level in (0.8, 0.99)
     }
     near, far = (math.log(one["high"] / one["value"]) for one in totals.values() if one is not None)
     assert far == pytest.approx(near * half_width(0.99) / half_width(0.8), rel=0.01)

@@ -186,7 +186,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     except FomkitError as error:
         return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent=f"Not computed: {error}")
     middle, name = found.figures[found.figure].value, FIGURES.get(found.figure, found.figure)
-    effects = found.table()
+    effects = found.bars()
     effects = effects.assign(parameter=[_word(one, estimate.sizes) for one in effects["parameter"]])
     says = (
         f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the bounds of its own "
