@@ -270,6 +270,15 @@ def format_mebibyte(byte: float) -> str:
     return "unknown" if math.isnan(byte) else f"{byte / BINARY['Mi']:,.2f}"
 
 
+def memory_text(byte: float) -> str:
+    """Write memory in use, or a capacity that it is compared with, as MiB: from 100 MiB on without decimals.
+
+    >>> memory_text(102_228_128.0), memory_text(2.0**34)
+    ('97.49 MiB', '16,384 MiB')
+    """
+    return f"{byte / BINARY['Mi']:,.{0 if byte >= 100 * BINARY['Mi'] else 2}f} MiB"
+
+
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` converts back to the same float.
 
