@@ -231,6 +231,10 @@ def _point_cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     return f"{_in_unit(point[name], unit)}{ends}"
 
 
+def _count(points: int) -> str:
+    return f"{points:,} point{'s' * (points != 1)}"
+
+
 def _varied(entry: AxisContent) -> str:
     low, high = (_in_unit(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
@@ -247,7 +251,7 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     spent = [objective["name"] for objective in content["objectives"] if objective["name"] in ("cost", "energy")]
     per = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
-        f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
+        f"{content['model']} on {content['target']}: {_count(content['points'])} ({content['way']}{seed}), "
         f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
@@ -302,7 +306,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
     better = "no other point is as good in all of these and better in one"
-    page.line(f"Front over {words}: {front['size']:,} points; {better}")
+    page.line(f"Front over {words}: {_count(front['size'])}; {better}")
     page.rows(
         [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],
         ([_point_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),
