@@ -239,7 +239,7 @@ def test_an_oversize_step_of_scaling_is_marked_and_ends_with_1() -> None:
     assert (small.exit_code, large.exit_code) == (0, 1)
     assert "†" not in small.output
     assert "memory size †" in large.output
-    assert "† resnet50 on a100-sxm, weak scaling, nodes 1: does not fit: a100-sxm has 85.90 GB" in large.output
+    assert "† resnet50 on a100-sxm, weak scaling, nodes 1: does not fit: a100-sxm has 81,920 MiB" in large.output
     rates = large.output.partition("of the whole system a day")[2].splitlines()
     assert "†" in next(line for line in rates if line.startswith("weak"))
     assert run(*words, "4096", "--allow-oversize").exit_code == 0
@@ -400,7 +400,7 @@ def test_a_step_that_no_device_holds_is_marked_and_ends_with_1() -> None:
     )
     assert "†" in line
     assert merit.endswith("†")
-    assert "† vgg16 on v100: does not fit: v100 has 17.18 GB" in done.output
+    assert "† vgg16 on v100: does not fit: v100 has 16,384 MiB" in done.output
     assert "pass --allow-oversize" in done.output
     assert run(*words, "--allow-oversize").exit_code == 0
     content = content_of(*words, "--baseline", "p100")
@@ -423,7 +423,7 @@ def test_so_do_the_other_verbs_that_rate_it(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.exit_code == 1, done.output
     assert "† " in done.output
-    assert "does not fit: v100 has 17.18 GB" in done.output
+    assert "does not fit: v100 has 16,384 MiB" in done.output
     assert run(*words, "--allow-oversize").exit_code == 0
 
 

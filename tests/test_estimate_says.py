@@ -32,7 +32,7 @@ def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
     lines = said("estimate", "resnet50", "dit-xl-2", "-t", "h100-sxm", "--allow-oversize").splitlines()
     told = [line for line in lines if line.startswith("precision ")]
     assert told == [
-        "precision fp32/tf32 (resnet50), fp32 (dit-xl-2): default of torch on this machine: fp32 conv, rnn in "
+        "precision fp32/tf32 (resnet50), fp32 (dit-xl-2): default of torch: fp32 conv, rnn in "
         "tf32, all else as traced"
     ]
 

@@ -63,7 +63,7 @@ def test_a_step_that_no_device_holds_is_explained_and_told(tmp_path: Path) -> No
     """As for an estimate, which has the same option."""
     words = ["explain", "gpt2", "--target", "v100", "--batch", "4000", "--top", "1"]
     done = in_this_process(*words, cwd=tmp_path)
-    assert (done.returncode, "gpt2 on v100 does not fit: v100 has 17.18 GB" in done.stderr) == (1, True)
+    assert (done.returncode, "gpt2 on v100 does not fit: v100 has 16,384 MiB" in done.stderr) == (1, True)
     assert "batch 4000" in done.stdout
     assert in_this_process(*words, "--allow-oversize", cwd=tmp_path).returncode == 0
 

@@ -95,6 +95,8 @@ def test_the_lectures_own_model_reaches_the_last_step() -> None:
         assert words in told[place]
     ratio = found.merits[0].value
     assert f"÷ 1.8794 = {ratio.value:.2f} times ({ratio.low:.1f} … {ratio.high:.1f})" in told[11]
+    headline = found.summary().partition("\n")[0]
+    assert "but only v100 excludes work that is not in the profile, which favours it; only x86-lecture" in headline
     # Each side leaves something out that the other counts: the ratio is a bound in neither direction.
     assert "only v100 excludes work that is not in the profile; only x86-lecture excludes host" in told[11]
     assert "at most" not in told[11]

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from nsys_files import Export, linear_steps
 from terminal import in_terminal, in_this_process
+from typer.testing import CliRunner
 from xplane_files import host
 
 from docs.generate import command_reference, help_of
@@ -50,6 +51,14 @@ def test_every_verb_is_documented_by_example(verb: str) -> None:
     # A blank line follows each, so a terminal of 80 columns shows it whole and it can be copied.
     shown = help_of(verb).split("Examples:")[-1]
     assert all(f"{example}\n\n" in shown for example in examples(verb))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_example_is_one_line_in_a_terminal_of_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folded, it could not be pasted: its second line would be a command of its own."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(main.app, [verb, "-h"]).output
+    assert all(f"\n    {example}\n" in shown for example in examples(verb))
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -163,8 +163,8 @@ def test_an_estimate_says_what_does_not_fit() -> None:
     fits, too_large = (estimate("vgg16", "titan", batch=batch) for batch in (32, 256))
     assert not any("does not fit" in said for said in fits.deviations)
     (said,) = [one for one in too_large.deviations if "does not fit" in one]
-    assert "titan has 6.442 GB" in said
-    assert "a step would need 20.49 GB" in said
+    assert "titan has 6,144 MiB" in said
+    assert "a step would need 19,538 MiB" in said
     assert not any(
         "does not fit" in one for one in estimate("vgg16", "v100", batch=256, precision="mixed").deviations
     )
@@ -172,7 +172,7 @@ def test_an_estimate_says_what_does_not_fit() -> None:
     assert not any("does not fit" in one for one in estimate(bare, "titan", batch=256).deviations)
     huge = replace(bare, ops=bare.ops.assign(numel=bare.ops["numel"].where(bare.ops["kind"] != "optimizer", 1e9)))
     (said,) = [one for one in estimate(huge, "titan").deviations if "does not fit" in one]
-    assert "optimizer's state alone would need 12.00 GB" in said
+    assert "optimizer's state alone would need 11,444 MiB" in said
 
 
 def _fits(devices: int, **layout: int | bool) -> bool | None:
@@ -195,7 +195,7 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
     room = run(app, ["memory", "today/llama3-8b", "-t", "a100-sxm"]).output
     said = "the smallest layout that fits: 4 devices, microbatch 1, zero 3, "
     options = "--nodes 1 --node-devices 4 --layout microbatch=1,zero=3"
-    assert f"{said}80.69 GB on each ({options})" in " ".join(room.split())
+    assert f"{said}76,954 MiB on each ({options})" in " ".join(room.split())
     done = run(app, ["estimate", "today/llama3-8b", "-t", "a100-sxm"])
     assert (done.exit_code, said in done.stderr) == (1, True)
     assert (
@@ -211,11 +211,11 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
 
 def test_what_has_no_layouts_names_the_largest_batch() -> None:
     done = CliRunner().invoke(app, ["estimate", "resnet50", "-t", "v100", "--batch", "1000"])
-    (batch,) = re.findall(r"would need [\d.]+ GB; a batch of (\d+) fits\. Such a step", done.stderr)
+    (batch,) = re.findall(r"would need [\d,]+ MiB; a batch of (\d+) fits\. Such a step", done.stderr)
     assert [estimate("resnet50", "v100", batch=int(batch) + more).fit.fits for more in (0, 1)] == [True, False]
     large = replace(load_model("today/llama3-8b"), transformer=None)
     (said,) = estimate_all([large], ["a100-sxm"]).unfit
-    assert said.endswith("would need 128.5 GB; no batch fits")
+    assert said.endswith("would need 122,532 MiB; no batch fits")
 
 
 @pytest.mark.parametrize(("model", "batch"), [("llama3-70b-decode", 16), ("llama3-8b-decode", 512)])
@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path) -> None:
     bare = run(app, ["memory", "p1b3-lecture", "--target", "titan"]).output
     assert "114.78" in bare
     assert "unknown: activations and the peak" in bare
-    assert "may fit in 6,144.00 MiB; memory independent of the batch fits, the peak is unknown" in bare
+    assert "may fit in 6,144 MiB; memory independent of the batch fits, the peak is unknown" in bare
     assert "%" not in bare
     room = json.loads(run(app, ["memory", "p1b3-lecture", "--target", "titan", "--json"]).output)["target"]
     assert (room["fits"], room["share"]) == (None, None)

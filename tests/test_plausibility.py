@@ -566,8 +566,8 @@ def test_no_shipped_machine_has_a_rate_above_those_that_are_said_to_be_the_highe
 @pytest.mark.parametrize(
     ("capacity", "launch", "words"),
     [
-        (16 * 2.0**20, 5e-6, "a memory of 16.78 MB at 900.0 GB/s is read once in 18.64 µs"),
-        (16 * 2.0**40, 5e-6, "a memory of 17.59 TB at 900.0 GB/s is read once in 19.55 s"),
+        (16 * 2.0**20, 5e-6, "a memory of 16 MiB at 900.0 GB/s is read once in 18.64 µs"),
+        (16 * 2.0**40, 5e-6, "a memory of 16 TiB at 900.0 GB/s is read once in 19.55 s"),
         (16 * 2.0**30, 5e-3, "a launch of 5.000 ms is implausible (machines take"),
     ],
 )

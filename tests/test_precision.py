@@ -380,7 +380,7 @@ def test_mixed_is_faster_and_says_so_on_the_v100() -> None:
     assert mixed.step.high < plain.step.low
     assert (plain.precision, mixed.precision) == ("fp32", "mixed")
     assert "precision mixed: products in fp16" in mixed.summary()
-    assert "default of torch on this machine" in plain.summary()
+    assert "as traced, the default of torch\n" in plain.summary()
 
 
 def test_what_rows_are_called_moves_no_step() -> None:

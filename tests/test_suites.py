@@ -159,7 +159,7 @@ def test_stated_spreads_give_an_interval_and_a_probability(tmp_path: Path) -> No
     assert "ambiguous, P(FOM ≥ 2.100) = 39%" in format_suite(content)
     # Nothing is certain because an interval is far away.
     low = written(tmp_path, SPREAD, end="threshold: 1.01\n")
-    assert "meets, P(FOM ≥ 1.010) > 99%" in format_suite(result_of(low))
+    assert "met, P(FOM ≥ 1.010) > 99%" in format_suite(result_of(low))
 
 
 @pytest.mark.parametrize(("threshold", "verdict"), [(1.6, "meets"), (2.6, "does not meet")])

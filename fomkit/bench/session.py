@@ -19,6 +19,7 @@ from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
 from fomkit.bench.record import Subject, machine_of, read_moment
 from fomkit.core.machine import Machine
+from fomkit.core.units import memory_text
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times
@@ -244,7 +245,7 @@ class Session:
         large = outlook.byte > MEMORY_SHARE * memory
         for one, too_large, byte in zip(ops, large.tolist(), outlook.byte.tolist(), strict=True):
             if too_large:
-                reason = f"its operands take {byte / 1e9:.3g} GB, more than a quarter of the memory"
+                reason = f"its operands take {memory_text(byte)}, more than a quarter of the memory"
                 self.journal.keep(one.cells, {"reason": reason})
         return self.pending(ops), Outlook(*(column[~large] for column in outlook))
 

@@ -104,7 +104,7 @@ def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
     about = (
         f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
     )
-    return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"  {one}" for one in examples)])
+    return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"\b\n  {one}" for one in examples)])
 
 
 def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
@@ -78,9 +78,18 @@ def _expected_number(option: Any) -> str:
     word = {int: "A whole number", float: "A number"}.get(_python_type(option), "")
     low, high = (getattr(option, name, None) for name in ("min", "max"))
     if low is not None and high is not None:
-        return f"{word} from {low:g} to {high:g} was expected."
+        share = ", such as 0.8 for 80 %" if high < 1 else ""
+        return f"{word} from {low:g} to {high:g} was expected{share}."
     bound = f" of {low:g} or more" if low is not None else f" of at most {high:g}" if high is not None else ""
     return f"{word}{bound} was expected."
+
+
+def _in_digits(text: str) -> str:
+    """Ask for a whole number in digits, where ``text`` has one in another form, such as 1,000 or 1e3; else ""."""
+    with suppress(ValueError):
+        if (number := float(text.replace(",", ""))) >= 1 and number.is_integer() and not text.isdigit():
+            return f" Write it in digits: {number:.0f}."
+    return ""
 
 
 def _literals(option: Any) -> list[str]:
@@ -98,7 +107,8 @@ def wrong_value(option: Any, value: object, said: str, verb: str) -> FomkitError
         hint = precision_meant(str(shown)) if "mixed" in words else nearest_names(str(shown), words)
         return FomkitError(_name(option), f"{shown!r} is not one of its values. {hint}")
     if _python_type(option) in (int, float):
-        return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
+        digits = _in_digits(str(shown)) if _python_type(option) is int else ""
+        return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}{digits}")
     return FomkitError(
         _name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit {verb} -h' describes the option."
     )
@@ -139,6 +149,11 @@ def _without_value(verb: Any, name: str) -> str:
     return f"has no value. Expected {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
 
 
+_CALLED = {
+    **dict.fromkeys(("--machine", "--gpu", "--device", "--hardware"), "--target"), "--bs": "--batch",
+    "--batch-size": "--batch", **dict.fromkeys(("--dtype", "--amp", "--fp16"), "--precision"), "--seq": "--set",
+}  # fmt: skip
+"""Options by the names that other tools give them."""
 _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
 
 
@@ -159,7 +174,9 @@ def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
             raise FomkitError(option, _without_value(verb, option)) from None
         if kind == "NoSuchOption":
             known = [name for one in verb.get_params(ctx) for name in one.opts if name.startswith("--")]
-            raise FomkitError(where, f"has no option {option}. {nearest_names(str(option), known)}") from None
+            called = _CALLED.get(str(option))
+            hint = f"It is called {called}." if called in known else nearest_names(str(option), known)
+            raise FomkitError(where, f"has no option {option}. {hint}") from None
         text = str(error.format_message()).rstrip(".")
         if many := _EXTRA.match(text):
             text = f"{many[1]!r} is an unexpected argument"

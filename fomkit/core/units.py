@@ -68,6 +68,7 @@ _CALLED = {
 
 MONEY_PER = ("h", "d", "min", "s")
 """Units of time in a price."""
+_TIMES = " Units of time: ns, us, ms, s, min, h, d."
 _NUMBER = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
 _NUMBER_AND_UNIT = re.compile(_NUMBER + r"(\S*)\s*")
 _MONEY = re.compile(_NUMBER + r"([^\s/]*)\s*(?:/\s*(\w+))?\s*")
@@ -95,7 +96,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     1e-05
     """
     units = UNITS[dimension]
-    example = f"Write, for example, '{EXAMPLES[dimension]}'."
+    example = f"Write, for example, '{EXAMPLES[dimension]}'.{_TIMES if dimension == 'time_s' else ''}"
     match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
     if isinstance(text, int | float) and not isinstance(text, bool):
         raise FomkitError(where, f"{name} is '{text}', which has no unit. {example}")
@@ -270,6 +271,15 @@ def format_mebibyte(byte: float) -> str:
     return "unknown" if math.isnan(byte) else f"{byte / BINARY['Mi']:,.2f}"
 
 
+def memory_text(byte: float) -> str:
+    """Write memory in use, or a capacity that it is compared with, as MiB: from 100 MiB on without decimals.
+
+    >>> memory_text(102_228_128.0), memory_text(2.0**34)
+    ('97.49 MiB', '16,384 MiB')
+    """
+    return f"{byte / BINARY['Mi']:,.{0 if byte >= 100 * BINARY['Mi'] else 2}f} MiB"
+
+
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` converts back to the same float.
 
@@ -335,7 +345,8 @@ Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8", "mxfp8", "nvfp4", "i
 
 def precision_meant(word: str) -> str:
     """Say which precision was likely meant: what people call by its number format, else the nearest names."""
-    return "It is called 'mixed'." if word == "fp16" else nearest_names(word, get_args(Precision))
+    called = "mixed" if word.lower() in ("fp16", "float16", "half", "amp", "autocast") else ""
+    return f"It is called '{called}'." if called else nearest_names(word, get_args(Precision))
 
 
 MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import Span, divide_independent, left_out_alone
 from fomkit.core.measurement import Measurement
-from fomkit.core.model import PARTIAL
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of
@@ -193,8 +192,7 @@ def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, 
     ratio = divide_independent(baseline.step, one.step)
     if ours is not None and theirs is not None:
         terms, ratio = [("", ours.value, ""), ("÷", theirs.value, "")], divide_independent(ours, theirs)
-    partial = {"work that is not in the profile" for note in one.model.notes if note.startswith(PARTIAL)}
-    more, less = ({*at.excludes} | (partial if at.basis == "modelled" else set()) for at in (one, baseline))
+    more, less = one.excludes_in_ratio, baseline.excludes_in_ratio
     left = left_out_alone([((baseline.machine.name, less), (one.machine.name, more))])
     alone = [f"only {name} excludes {', '.join(terms)}" for name, terms in left.items()]
     bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import harmonic_mean
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, divide_independent
@@ -263,7 +263,10 @@ Word = TypeVar("Word", bound=str)
 REACHED, MISSED = 0.9, 0.1
 """Probability of reaching a threshold from which it counts as reached, and up to which it counts as missed."""
 PROPOSAL = ("meets", "does not meet", "ambiguous")
-"""Words for a proposal compared with a threshold."""
+"""Words of the JSON for a proposal compared with a threshold."""
+Acceptance = Literal["met", "missed", "ambiguous", "not measured"]
+ACCEPTANCE: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous")
+"""Words of every text and workbook for a threshold that is reached, missed, and neither."""
 
 
 def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
@@ -271,8 +274,8 @@ def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
 
     `chance`: between 0 and 1; `words`: for a threshold that is reached, missed, and neither.
 
-    >>> verdict(0.9, PROPOSAL), verdict(0.5, PROPOSAL), verdict(0.1, PROPOSAL)
-    ('meets', 'ambiguous', 'does not meet')
+    >>> verdict(0.9, ACCEPTANCE), verdict(0.5, ACCEPTANCE), verdict(0.1, ACCEPTANCE)
+    ('met', 'ambiguous', 'missed')
     """
     reached, missed, neither = words
     return reached if chance >= REACHED else missed if chance <= MISSED else neither

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Literal
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span, at_level, left_out_alone, probability_above
@@ -15,7 +14,7 @@ from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_number
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
-from fomkit.merit.fom import FigureOfMerit, merit_of_rates, verdict
+from fomkit.merit.fom import ACCEPTANCE, Acceptance, FigureOfMerit, merit_of_rates, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of
 from fomkit.plan.estimate import Estimate, with_step
@@ -226,10 +225,6 @@ def run_suite(
     return replace(result, merit=merit_of(result))
 
 
-Acceptance = Literal["met", "missed", "ambiguous", "not measured"]
-_WORDS: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous")
-
-
 @dataclass(frozen=True)
 class AcceptedLine:
     """One line: the committed rate, the measured one, and the verdict.
@@ -265,7 +260,7 @@ class AcceptedLine:
         """Met, missed or ambiguous, by the probability; not measured where it is unknown."""
         if self.probability is None:
             return "not measured"
-        return "ambiguous" if self.contradictory else verdict(self.probability, _WORDS)
+        return "ambiguous" if self.contradictory else verdict(self.probability, ACCEPTANCE)
 
 
 def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:

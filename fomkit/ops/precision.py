@@ -140,8 +140,8 @@ def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Form
     kinds = TF32_BY_DEFAULT[framework]
     changed = ops is None or bool((ops["kind"].isin(kinds) & ops["dtype"].eq("fp32")).any())
     if "tf32" not in _known_formats(machine) or not changed:
-        return Formats("", message=f"number formats as traced, the default of {framework} on this machine")
-    message = f"default of {framework} on this machine: fp32 {', '.join(kinds)} in tf32, all else as traced"
+        return Formats("", message=f"number formats as traced, the default of {framework}")
+    message = f"default of {framework}: fp32 {', '.join(kinds)} in tf32, all else as traced"
     return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), message=message)
 
 

@@ -123,7 +123,7 @@ def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
     if not 0 <= value <= HUGE:
         # Compared as an integer: one of hundreds of digits exceeds a float.
         shown = str(value) if abs(value) <= HUGE else f"a number of {len(str(abs(value)))} digits"
-        raise FomkitError(place, f"{text!r} gives {shown}. Expected 0 to {HUGE:g}.")
+        raise FomkitError(place, f"{text!r} gives {shown}. Expected 0 to {HUGE:g}. Check the sizes and the batch.")
     return float(value)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import BINARY, format_number, format_quantity
+from fomkit.core.units import format_number, format_quantity, memory_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, named_sizes
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ _ROLES = {
 def _in_s(value: float) -> str:
     sign = "-" if value < 0 else ""
     return f"{sign}{format_quantity(abs(value), 'time_s', 3)}" if value else "0 s"
-
-
-def _mebibyte(byte: float) -> str:
-    amount = byte / BINARY["Mi"]
-    return f"{amount:,.{0 if amount >= 9.5 else 1}f} MiB"
 
 
 def _spread_s(span: Ends) -> str:
@@ -110,15 +105,15 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
         yield "Unknown: the profile has no order of its ops ('fomkit profile' records one)."
         return
     total = memory["peak_byte"]
-    roles = [f"{_ROLES.get(role, role)} {_mebibyte(byte)}" for role, byte in memory["roles"].items()]
+    roles = [f"{_ROLES.get(role, role)} {memory_text(byte)}" for role, byte in memory["roles"].items()]
     if total is None:
         yield f"Only memory independent of the batch is known: {', '.join(roles)}. The layers are unknown."
         return
     share_text = "" if room is None else f", {_percent(total / room)}% of the device"
     role, byte = next(iter(memory["roles"].items()))
-    yield f"The peak is {_mebibyte(total)}{share_text}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
+    yield f"The peak is {memory_text(total)}{share_text}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
     named = [
-        f"{structure['structure'] or 'the model itself'} ({_mebibyte(structure['byte'])}"
+        f"{structure['structure'] or 'the model itself'} ({memory_text(structure['byte'])}"
         + (f" in {structure['modules']} layers)" if structure["modules"] > 1 else ")")
         for structure in memory["structures"]
     ]

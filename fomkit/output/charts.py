@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import BINARY, format_number, format_quantity, memory_text
 from fomkit.ops.views import BESIDE
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import check_plotting
@@ -190,9 +190,10 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
     import altair as alt
 
     roles = list(dict.fromkeys(live["role"].astype(str)))
-    shown = live[["id", "role", "byte"]].assign(place=live["role"].map(roles.index))
+    places, mebi = live["role"].map(roles.index), BINARY["Mi"]
+    shown = live[["id", "role"]].assign(place=places, used=live["byte"] / mebi)
     whole = live.drop_duplicates("id")[["id", "all_byte", "op", "pass_name"]]
-    whole = whole.assign(together=[format_quantity(byte, "byte", 3) for byte in whole["all_byte"]])
+    whole = whole.assign(together=[memory_text(byte) for byte in whole["all_byte"]], used=whole["all_byte"] / mebi)
     x = alt.X("id:Q", title="ops of the step, in the order they run", axis=alt.Axis(format="~s", tickCount=8),
               scale=alt.Scale(nice=False))  # fmt: skip
     areas = (
@@ -200,7 +201,7 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
         .mark_area(interpolate="step-after", opacity=0.9)
         .encode(
             x=x,
-            y=alt.Y("byte:Q", title="memory", stack=True, axis=alt.Axis(labelExpr=si("B"), tickCount=5)),
+            y=alt.Y("used:Q", title="memory [MiB]", stack=True, axis=alt.Axis(tickCount=5)),
             color=alt.Color("role:N", title=None, scale=drawn(roles)[0]),
             order=alt.Order("place:Q"),
         )
@@ -211,14 +212,14 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
         alt.Tooltip("id:Q", title="ops so far"),
     ]  # fmt: skip
     moments = alt.Chart(values(whole)).mark_rule(opacity=0, strokeWidth=4).encode(
-        x=x, y="all_byte:Q", tooltip=tooltip
+        x=x, y="used:Q", tooltip=tooltip
     )  # fmt: skip
     chart: alt.LayerChart = areas + moments
     if capacity_byte is not None and capacity_byte < 3 * float(live["all_byte"].max()):
-        holds = alt.Chart(values(pd.DataFrame({"byte": [capacity_byte], "said": ["the device holds"]})))
-        edge = holds.mark_rule(color=GREY, strokeDash=[6, 4], strokeWidth=1.5).encode(y="byte:Q")
+        holds = alt.Chart(values(pd.DataFrame({"used": [capacity_byte / mebi], "said": ["the device holds"]})))
+        edge = holds.mark_rule(color=GREY, strokeDash=[6, 4], strokeWidth=1.5).encode(y="used:Q")
         name = holds.mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=GREY)
-        chart = chart + edge + name.encode(y="byte:Q", x=alt.value(0), text="said:N")
+        chart = chart + edge + name.encode(y="used:Q", x=alt.value(0), text="said:N")
     return chart.properties(width=640, height=300)
 
 

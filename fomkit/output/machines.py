@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
-from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity
+from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity, memory_text
 from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
 from fomkit.output.values import format_interval
@@ -277,7 +277,7 @@ def _module_table(page: Page, content: view.Memory) -> None:
 def _room_line(room: view.Room, samples: int | None) -> str:
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
-    line = f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB"
+    line = f"{room['name']}: the step{at} {verdict} in {memory_text(room['capacity_byte'])}"
     if room["share"] is None:
         stands = "fits" if room["fits"] is None else "does not"
         layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text, level_text
 from fomkit.core.units import format_number
-from fomkit.merit.fom import OF_RATES
+from fomkit.merit.fom import ACCEPTANCE, OF_RATES, PROPOSAL
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, format_interval, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import upper_bounds
@@ -149,18 +149,20 @@ def _line_notes(content: view.SuiteContent) -> Iterator[str]:
     return (f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
 
 
+_MET: Mapping[str, str] = dict(zip(PROPOSAL, ACCEPTANCE, strict=True))
+
+
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
+    met = _MET.get(threshold["verdict"], threshold["verdict"])
     if "why" in threshold:
         # The lines are named above, with their shares; in the JSON ``why`` names them.
         why = "it depends on lines above, where the device explains less than half of a measured run"
-        return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded prints it)"
+        return f"  threshold {reached}: {met}, {why} (--allow-excluded prints it)"
     if probability is None:
-        return (
-            f"  threshold {reached}: {threshold['verdict']} (the times have no spread, so there is no probability)"
-        )
+        return f"  threshold {reached}: {met} (the times have no spread, so there is no probability)"
     chance = f"= {chance_text(probability)}".replace("= >", "> ").replace("= <", "< ")
-    return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) {chance}"
+    return f"  threshold {reached}: {met}, P(FOM ≥ {reached}) {chance}"
 
 
 def _first_lines(content: view.SuiteContent, page: Page) -> None:

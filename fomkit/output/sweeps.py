@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import format_mebibyte, format_number, format_quantity
+from fomkit.core.units import format_number, format_quantity, memory_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.values import UNFIT, mark_of, seconds
 from fomkit.profiles.metrics import title_of, upper_bounds
@@ -89,9 +89,9 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     if not layers:
         return
     page.rows(
-        [f"layer, {found['layers_at']['replicas']:,} replicas", figure("gradient_byte", "MiB"),
+        [f"layer, {found['layers_at']['replicas']:,} replicas", figure("gradient_byte"),
          figure("time_s", "forward and backward"), figure("needed_byte_per_s")],
-        ((layer["module"] or "(the model itself)", format_mebibyte(layer["gradient_byte"]),
+        ((layer["module"] or "(the model itself)", format_quantity(layer["gradient_byte"], "byte"),
           _seconds_of(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ def _add_memory(page: Page, content: ScalingContent) -> None:
         byte, most = max(known, key=lambda one: one[0])
         word = "holds" if most["fits"] else "does not hold"
         where = f"({most['mode']}, nodes {most['nodes']:,})"
-        peak = f"memory: at most {format_mebibyte(byte)} MiB a device"
+        peak = f"memory: at most {memory_text(byte)} a device"
         page.line(f"{peak} {where}; {content['target']} {word} it")
     elif not known:
         page.line("memory: unknown for this layout or profile")
@@ -204,7 +204,7 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
 ROWS = 20
 """Largest number of the front's points that are printed."""
 _QUANTITIES = {
-    "byte/s": "byte_per_s", "flop/s": "flop_per_s", "s": "time_s", "W": "power_w", "byte": "byte", "J": "energy_j",
+    "byte/s": "byte_per_s", "flop/s": "flop_per_s", "s": "time_s", "W": "power_w", "J": "energy_j",
 }  # fmt: skip
 _OF_RESULTS = {"step_s": "s", "peak_byte": "byte", "energy_j": "J"}
 _WORDS = {"unit_per_day": "units/day", "sample_per_s": "samples/s", "step_s": "step", "cost": "cost",
@@ -214,8 +214,8 @@ _WORDS = {"unit_per_day": "units/day", "sample_per_s": "samples/s", "step_s": "s
 def _in_unit(value: float | None, unit: str) -> str:
     if value is None:
         return "unknown"
-    if unit == "count":
-        return f"{value:,.0f}"
+    if unit in ("count", "byte"):
+        return f"{value:,.0f}" if unit == "count" else memory_text(value)
     if unit in _QUANTITIES and value:
         return format_quantity(value, _QUANTITIES[unit], 3)
     return format_number(value, 3) if unit == "number" else f"{format_number(value, 3)} {unit}"
@@ -229,6 +229,10 @@ def _point_cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
         "" if low is None or high is None or low == high else f" ({_in_unit(low, unit)} to {_in_unit(high, unit)})"
     )
     return f"{_in_unit(point[name], unit)}{ends}"
+
+
+def _count(points: int) -> str:
+    return f"{points:,} point{'s' * (points != 1)}"
 
 
 def _varied(entry: AxisContent) -> str:
@@ -247,7 +251,7 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     spent = [objective["name"] for objective in content["objectives"] if objective["name"] in ("cost", "energy")]
     per = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
-        f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
+        f"{content['model']} on {content['target']}: {_count(content['points'])} ({content['way']}{seed}), "
         f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
@@ -302,7 +306,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
     better = "no other point is as good in all of these and better in one"
-    page.line(f"Front over {words}: {front['size']:,} points; {better}")
+    page.line(f"Front over {words}: {_count(front['size'])}; {better}")
     page.rows(
         [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],
         ([_point_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),

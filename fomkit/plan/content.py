@@ -342,7 +342,7 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> E
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
         step = divide_independent(reference.step, estimate.step)
         ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else step
-        sides = (reference.machine.name, reference.excludes), (machine.name, estimate.excludes)
+        sides = (reference.machine.name, reference.excludes_in_ratio), (machine.name, estimate.excludes_in_ratio)
         content["ratio"] = as_content(
             Compared, ratio, baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),
             of="steps per second" if ours is None else "units per day",

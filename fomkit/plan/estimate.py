@@ -19,7 +19,7 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.measurement import verdict_on
-from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.model import PARTIAL, LastBatch, ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns
@@ -213,6 +213,12 @@ class Estimate(Shown):
         return tuple(
             dict.fromkeys((*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ())))
         )
+
+    @property
+    def excludes_in_ratio(self) -> set[str]:
+        """`excludes`, and the work that a partial profile lacks; the measured times of a step include it."""
+        partial = self.basis == "modelled" and any(note.startswith(PARTIAL) for note in self.model.notes)
+        return {*self.excludes, *(["work that is not in the profile"] if partial else [])}
 
     @property
     def basis(self) -> Literal["measured", "modelled"]:

@@ -22,7 +22,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, ModelProfile
-from fomkit.core.units import format_quantity
+from fomkit.core.units import memory_text
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
 from fomkit.ops.precision import Formats, narrows, stored_byte
@@ -166,7 +166,7 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
     capacity = machine.device.capacity_byte
     if capacity is None or needed_byte <= capacity.value:
         return ""
-    has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed_byte))
+    has, wants = (memory_text(byte) for byte in (capacity.value, needed_byte))
     return f"{NO_FIT}: {machine.name} has {has} of memory per device, {of} would need {wants}"
 
 

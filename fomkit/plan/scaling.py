@@ -16,7 +16,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import format_quantity
+from fomkit.core.units import memory_text
 from fomkit.ops.precision import choose_formats
 from fomkit.parallel.layout import check_layout, describe_layout
 from fomkit.parallel.step import ParallelStep
@@ -225,7 +225,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
                 asked = ",".join(name if value is True else f"{name}={value}" for name, value in words.items())
                 return (
                     f"the smallest layout that fits: {devices:,} devices, {describe_layout(layout)}, "
-                    f"{format_quantity(held, 'byte')} on each ({spread}{f' --layout {asked}' if asked else ''})"
+                    f"{memory_text(held)} on each ({spread}{f' --layout {asked}' if asked else ''})"
                 )
     return f"no layout of up to {MOST_DEVICES:,} devices does"
 

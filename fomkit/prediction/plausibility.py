@@ -21,7 +21,7 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Link, Machine, Peak
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import exact_quantity, format_number, format_quantity
 from fomkit.ops.groups import describe_sizes
 from fomkit.prediction import claims
 from fomkit.prediction.claims import Claims, Families, Family, Slip
@@ -292,7 +292,7 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
         messages.append(
-            f"a memory of {format_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read once "
+            f"a memory of {exact_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read once "
             f"in {format_quantity(fill_s, 'time_s')} (shipped machines: 19 ms to 0.3 s); check the units of "
             "memory.capacity and memory.bandwidth"
         )

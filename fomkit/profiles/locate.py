@@ -151,6 +151,19 @@ def _stem(name: str, endings: Sequence[str]) -> str:
     return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
 
 
+def _meant(name: str, folder: Folder) -> str:
+    """Write what to do with the name of the other kind of profile, or with several names at once; else ""."""
+    machines, models = profile_names("machine_profiles"), profile_names("model_profiles")
+    ours, others = (machines, models) if folder == "machine_profiles" else (models, machines)
+    if name in others and folder in ("machine_profiles", "model_profiles"):
+        as_model, as_machine = "It is a model: write it without", f"It is a machine: write '--target {name}'."
+        return f"{as_model} '--target'." if ours is machines else as_machine
+    if len(names := name.split(",")) > 1 and {*names} <= {*ours}:
+        several = " ".join(f"--target {one}" for one in names) if ours is machines else " ".join(names)
+        return f"Write the names one by one: {several}."
+    return ""
+
+
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     """Return the error for a missing profile, with the nearest names in the form in which they can be given."""
     endings = _ENDINGS.get(folder, _YAML)
@@ -160,6 +173,8 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     if kind:
         what, stem = str(kind), stem.removesuffix(suffix)
         known = [name.removesuffix(suffix) for name in profile_names(folder) if name.endswith(suffix)]
+    if not kind and (hint := _meant(stem, folder)):
+        return FomkitError(name, f"no {what} of this name. {hint}")
     if not kind or "/" in name or _ENDING.search(name):
         return no_file_of(name, what, known, stem, endings)
     hint = _by_path(stem, kind) or nearest_names(stem, known)

@@ -122,7 +122,7 @@ class Comparison(Shown):
         """Return, by machine, the terms that only the target or only the baseline excludes from their ratio."""
         references = {one.model.name: one for one in self.baseline}
         return left_out_alone(
-            ((old.machine.name, old.excludes), (target, one.excludes))
+            ((old.machine.name, old.excludes_in_ratio), (target, one.excludes_in_ratio))
             for one in self.estimates
             if one.machine.name == target and (old := references.get(one.model.name)) is not None
         )

@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
-from fomkit.core.units import Precision, exact_quantity, format_quantity
+from fomkit.core.units import Precision, exact_quantity, memory_text
 from fomkit.merit.one_off_costs import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.parallel.layout import describe_layout
 from fomkit.parallel.step import ParallelStep
@@ -186,8 +186,8 @@ def _does_not_fit(scaling: Scaling) -> list[str]:
         nodes, name = ", ".join(f"{one.nodes:,}" for one in over), scaling.machine.name
         found.append(
             f"{scaling.model.name} on {name}, {curve.mode} scaling, nodes {nodes}: does not fit: {name} has "
-            f"{format_quantity(capacity.value, 'byte')} of memory a device, a step would fill "
-            f"{'at most ' if len(over) > 1 else ''}{format_quantity(most, 'byte')} (fomkit memory)"
+            f"{memory_text(capacity.value)} of memory a device, a step would fill "
+            f"{'at most ' if len(over) > 1 else ''}{memory_text(most)} (fomkit memory)"
         )
     return found
 
@@ -303,7 +303,8 @@ def scaling(
 ) -> ScalingResult:  # fmt: skip
     """Predict how a training scales over nodes: step times, efficiency, limits, and the bandwidth for a speed-up.
 
-    The batch is that of one replica. Devices are nodes times devices of a node. Layouts: see docs/parallel.md.
+    A replica is a whole copy of the model, on one or several devices. Devices are nodes times
+    devices of a node. Layouts: see docs/parallel.md.
 
     Parameters
     ----------
@@ -311,8 +312,11 @@ def scaling(
         Numbers of nodes to predict; a range doubles from its first to its last number.
     mode : str
         Share one batch out over all replicas (strong), give each replica a batch of its own (weak), or both.
+    batch : int, optional
+        Samples in one step of one replica, not of all together; default: the profile's.
     whole_batch : int, optional
-        Samples of a step in strong scaling; default: batch times the replicas of the fewest nodes.
+        Samples in one step of all replicas together, in strong scaling; default: batch times the replicas of the
+        fewest nodes.
     slots : int, optional
         Number of jobs that the queue runs side by side.
     checkpoint : str, optional
@@ -325,7 +329,7 @@ def scaling(
         Time between checkpoints, such as '1 h'; default: the optimum by Daly's formula.
     once : sequence of str
         Cost that is paid once a job: a time (compile=40s) or a share of the job's present time (scheduler=15.5%).
-    model, machine, batch, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
+    model, machine, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
         As of `fomkit.estimate` and `fomkit.cost`.
 
     Returns

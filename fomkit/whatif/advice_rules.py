@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fomkit.core.model import BATCH
-from fomkit.core.units import format_mebibyte, format_quantity
+from fomkit.core.units import format_quantity, memory_text
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import largest_batch
@@ -143,7 +143,7 @@ def memory_full(case: Case) -> list[Finding]:
     room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
     return [
         Finding(
-            says=f"The step {fits}: {format_mebibyte(case.memory.peak_byte)} MiB at its peak, {share:.0%} of "
+            says=f"The step {fits}: {memory_text(case.memory.peak_byte)} at its peak, {share:.0%} of "
             f"the device's memory, without the framework's own.{room}",
             do="Use a smaller batch and accumulate gradients over several, recompute activations in the backward "
             "pass (torch.utils.checkpoint, about one forward pass more), or use a 16-bit format.",

@@ -113,7 +113,7 @@ def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
         book.add_named_style(_style(role, form))
 
 
-_STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
+_STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "met": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
 
 
 _NO_SPREAD = NumberFormat(numFmtId=200, formatCode='"none stated"')

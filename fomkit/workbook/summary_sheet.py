@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from fomkit.core.interval import level_text, probability_above
-from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, mean_rate, verdict
+from fomkit.merit.fom import ACCEPTANCE, MISSED, REACHED, FigureOfMerit, mean_rate, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import SHARE, UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
@@ -126,8 +126,8 @@ def _verdict_rows(cells: Placed, merit: FigureOfMerit, sheets: Sheets) -> Iterat
     if limit is not None:
         chance = round(probability_above(merit.value, limit), 6)
         bar = Formula(assumptions.of("threshold", "value"), limit)
-        label, cell = verdict(chance, PROPOSAL), cells.of((target, CHANCE), "value")
-        reached, missed, neither = PROPOSAL
+        label, cell = verdict(chance, ACCEPTANCE), cells.of((target, CHANCE), "value")
+        reached, missed, neither = ACCEPTANCE
         word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
         shown = Formula(_chance_formula(cells, target, assumptions), chance), Formula(word, label)
         rows = [(bar, shown[0], chance), (bar, shown[1], label)]

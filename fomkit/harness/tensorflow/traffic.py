@@ -51,7 +51,7 @@ def made(shape: Sequence[int], cells: Cells) -> Any:
     # Checked here because TensorFlow itself waits 10 s for memory before it fails.
     memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
     if (byte := math.prod(shape) * dtype.size) > memory_byte:
-        raise CannotTimeError(f"a tensor of {byte / 1e9:,.0f} GB is larger than this machine's memory")
+        raise CannotTimeError(f"a tensor of {byte / 2**20:,.0f} MiB is larger than this machine's memory")
     if dtype.is_floating:
         return tf.cast(tf.random.normal(tuple(shape), dtype=tf.float32), dtype)
     return tf.cast(tf.random.uniform(tuple(shape), 0, 2, dtype=tf.int32), dtype)

@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, level_text
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.units import format_quantity
+from fomkit.core.units import format_quantity, memory_text
 from fomkit.output.charts import compared as draw_compared
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
 from fomkit.plan.estimate import Estimate
@@ -136,8 +136,8 @@ MEMORY_TITLE = "Memory over the step"
 
 def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
     holds = estimate.machine.device.capacity_byte
-    peak = format_quantity(peak_byte, "byte", 3)
-    has = "" if holds is None else format_quantity(holds.value, "byte", 3)
+    peak = memory_text(peak_byte)
+    has = "" if holds is None else memory_text(holds.value)
     if holds is None:
         return f"At most {peak} at once. The memory of the device of {estimate.machine.name} is not stated."
     message = "fits into" if peak_byte <= holds.value else "does not fit into"
@@ -161,7 +161,7 @@ def memory(estimate: Estimate, key: str) -> Section:
         f"{key}-live", "Memory by what it is for, op by op", chart, message,
         (f"{message} The peak is at {peak['op'].iloc[0] or 'an op without a row'} "
          f"({peak['pass_name'].iloc[0]}).",),
-        frame_table("Memory at the peak", at_peak, {"role": "", "byte": "byte"}),
+        frame_table("Memory at the peak", at_peak, {"role": "", "byte": "memory"}),
     )  # fmt: skip
     lists = (Listing("Assumed", ASSUMED), Listing("Not counted", EXCLUDED))
     return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), lists=lists)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.interval import Span, level_text
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import format_number, format_quantity, memory_text
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
 from fomkit.output.values import NARROW, NO_SPREAD
 from fomkit.plan.content import INTERVAL_MEANING
@@ -71,7 +71,7 @@ def number(value: float | None, dimension: str | None = None, digits: int = 3) -
         return Cell("", -1.0)
     if dimension is None:
         return Cell(f"{value:,.0f}" if float(value).is_integer() else format_number(value, digits), value)
-    return Cell(format_quantity(value, dimension, digits), value)
+    return Cell(memory_text(value) if dimension == "memory" else format_quantity(value, dimension, digits), value)
 
 
 def share(value: float | None) -> Cell:
@@ -141,7 +141,7 @@ def figure(
 def frame_table(caption: str, frame: pd.DataFrame, columns: Mapping[str, str]) -> Table:
     """Convert columns of a DataFrame to a table of the report.
 
-    `columns`: dimension of each column (`fomkit.core.units`); ``share``, ``count``, or "" for text.
+    `columns`: dimension of each column (`fomkit.core.units`); ``share``, ``count``, ``memory``, or "" for text.
     """
     head = tuple(Head(_HEADS.get(name, name.replace("_", " ")), bool(kind)) for name, kind in columns.items())
     rows = tuple(
