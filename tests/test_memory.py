@@ -196,6 +196,7 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
     said = "the smallest layout that fits: 4 devices, microbatch 1, zero 3, "
     options = "--nodes 1 --node-devices 4 --layout microbatch=1,zero=3"
     assert f"{said}76,954 MiB on each ({options})" in " ".join(room.split())
+    assert "does not fit in 81,920 MiB; memory independent of the batch alone does not fit, the peak" in room
     done = run(app, ["estimate", "today/llama3-8b", "-t", "a100-sxm"])
     assert (done.exit_code, said in done.stderr) == (1, True)
     assert (

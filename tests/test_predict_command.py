@@ -56,7 +56,7 @@ def test_a_minimal_table_is_priced_and_every_default_is_said(tmp_path: Path) -> 
     assert 0 < float(row["low_s"]) < float(row["time_s"]) < float(row["high_s"])
     for column in ("b", "op", "engine", "pass_name", "count"):
         assert f"ops.csv: {column}: not given in any row; taken as" in done.stderr
-    assert "ops.csv on v100: 1 rows, 1 priced" in done.stdout
+    assert "ops.csv on v100: 1 row, 1 priced" in done.stdout
     assert "sum of time × count: " in done.stdout
     assert "(80% interval " in done.stdout
 
@@ -67,7 +67,7 @@ def test_without_an_output_the_table_is_all_that_is_printed(tmp_path: Path) -> N
     assert done.returncode == 0
     assert len(cells(done.stdout)) == 1
     assert set(MADE) <= set(cells(done.stdout)[0])
-    assert "1 rows, 1 priced" in done.stderr
+    assert "1 row, 1 priced" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["ops.csv"]
 
 
@@ -120,7 +120,7 @@ def test_nothing_priced_has_no_sum(tmp_path: Path) -> None:
     written(tmp_path, "schema: fomkit/machine/1\nname: bare\n", "bare.yaml")
     done = run("ops.csv", "-t", "bare.yaml", "-o", "timed.csv", cwd=tmp_path)
     assert done.returncode == 1
-    assert "1 rows, 0 priced" in done.stdout
+    assert "1 row, 0 priced" in done.stdout
     assert "sum of" not in done.stdout
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from json_figures import sorted_out
+from openpyxl import load_workbook
 from typer.testing import CliRunner
 
 import fomkit
@@ -449,6 +450,16 @@ def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
     assert "the value is a mean of each line's ratio to p100" in texts["harmonic", "two"]
     assert "weighted_harmonic" not in texts["harmonic", "two"]
     assert "units count the same in this mean of rates" in texts["ratio_of_harmonic_means", "two"]
+    book = tmp_path / "two.xlsx"
+    done = run(str(written(tmp_path, GIVEN, other, head=head)), "--target", "v100", "-o", str(book))
+    assert done.exit_code == 0, done.output
+    rows = load_workbook(book)["Summary"].iter_rows(max_col=3, values_only=True)
+    differ = {str(row[0]) for row in rows if str(row[2]).endswith("; units differ")}
+    assert differ == {
+        "target's harmonic mean rate",
+        "baseline's harmonic mean rate",
+        "by the mean weighted_harmonic",
+    }
 
 
 def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:

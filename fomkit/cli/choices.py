@@ -248,7 +248,7 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
     if not found or allowed:
         return
     print_error(
-        f"{'; '.join(found)}. Such a step cannot run: use a smaller batch or a layout that fits, or pass "
+        f"{'; '.join(found)}. Such a step cannot run: change the batch, the layout or the machine, or pass "
         "--allow-oversize to accept the figures."
     )
     raise typer.Exit(1)

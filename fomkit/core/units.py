@@ -280,6 +280,15 @@ def memory_text(byte: float) -> str:
     return f"{byte / BINARY['Mi']:,.{0 if byte >= 100 * BINARY['Mi'] else 2}f} MiB"
 
 
+def count_text(count: int, noun: str) -> str:
+    """Write a count with its noun.
+
+    >>> count_text(1, "row"), count_text(1182, "row")
+    ('1 row', '1,182 rows')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` converts back to the same float.
 

@@ -221,7 +221,7 @@ def _advice_head(content: advise.AdviceContent) -> str:
 def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
     """Format ``fomkit/advise/1`` as text; ``tried``: also list rejected changes and those that do not apply."""
     page, width = Page(screen), min(screen.width, WIDTH)
-    _wrapped(page, _advice_head(content), width, style="bold")
+    page.line(_advice_head(content), "bold")
     answers = (
         ("Does the step use the device well?", _use(content)),
         ("Which layers and structures carry the memory?", _memory_sentences(content["memory"])),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.suites import merit_caveats, merit_interval
 from fomkit.output.values import format_coverage, format_interval, interval_words, seconds
@@ -270,9 +270,9 @@ def _listed_rows(rows: Sequence[object], word: str) -> str:
 def format_prediction(content: Totals, name: str) -> str:
     """Format the totals of a predicted table: rows, evidence, sum of the times, and rows without a time."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
-    lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]
+    lines = [f"{name} on {content['target']}: {count_text(content['rows'], 'row')}, {priced:,} priced"]
     lines += [
-        f"  {source}: {one['rows']:,} rows, {one['share']:.1%} of the time"
+        f"  {source}: {count_text(one['rows'], 'row')}, {one['share']:.1%} of the time"
         for source, one in content["sources"].items()
     ]
     if total is not None:

@@ -279,7 +279,7 @@ def _room_line(room: view.Room, samples: int | None) -> str:
     at = "" if samples is None else f" at batch {samples}"
     line = f"{room['name']}: the step{at} {verdict} in {memory_text(room['capacity_byte'])}"
     if room["share"] is None:
-        stands = "fits" if room["fits"] is None else "does not"
+        stands = "fits" if room["fits"] is None else "alone does not fit"
         layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
         return f"{line}; memory independent of the batch {stands}, the peak is unknown{layout}"
     line = f"{line} ({room['share']:.0%})"

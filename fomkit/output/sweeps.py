@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import format_number, format_quantity, memory_text
+from fomkit.core.units import count_text, format_number, format_quantity, memory_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.values import UNFIT, mark_of, seconds
 from fomkit.profiles.metrics import title_of, upper_bounds
@@ -231,10 +231,6 @@ def _point_cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     return f"{_in_unit(point[name], unit)}{ends}"
 
 
-def _count(points: int) -> str:
-    return f"{points:,} point{'s' * (points != 1)}"
-
-
 def _varied(entry: AxisContent) -> str:
     low, high = (_in_unit(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
@@ -251,8 +247,8 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     spent = [objective["name"] for objective in content["objectives"] if objective["name"] in ("cost", "energy")]
     per = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
-        f"{content['model']} on {content['target']}: {_count(content['points'])} ({content['way']}{seed}), "
-        f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
+        f"{content['model']} on {content['target']}: {count_text(content['points'], 'point')} "
+        f"({content['way']}{seed}), {level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
     if content["price"]:
@@ -306,7 +302,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
     better = "no other point is as good in all of these and better in one"
-    page.line(f"Front over {words}: {_count(front['size'])}; {better}")
+    page.line(f"Front over {words}: {count_text(front['size'], 'point')}; {better}")
     page.rows(
         [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],
         ([_point_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),

@@ -78,9 +78,8 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()
         formats = missing["dtype"].unique().tolist()
-        of_format = formats[0] if len(formats) == 1 and formats != ["fp32"] else ""
-        listed += f", all in {of_format}" if of_format else ""
-        other = ", choose another --precision" if of_format else ""
+        listed += f", all in {formats[0]}" if len(formats) == 1 else ""
+        other = ", choose another --precision" if len(formats) == 1 else ""
         raise FomkitError(
             where,
             f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or facts to "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.units import count_text
 from fomkit.plan.options import check_counts, check_options
 from fomkit.verbs.answer import Answer, checked, command, written
 
@@ -209,7 +210,7 @@ def _read_model(
     of_model = ("facts", "machine", "sizes", "train_samples", "epochs", "graph", "mode", "optimizer")
     name = given["name"] or (None if given["facts"] else stem)
     model, remarks = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
-    lines = [f"{model.name}: {len(model.ops):,} rows of ops from {path.name}"]
+    lines = [f"{model.name}: {count_text(len(model.ops), 'row')} of ops from {path.name}"]
     lines += _UNKNOWN.get((model.data.train_samples is None, model.run.epochs is None), [])
     return (
         model,

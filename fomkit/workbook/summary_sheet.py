@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from fomkit.core.interval import level_text, probability_above
-from fomkit.merit.fom import ACCEPTANCE, MISSED, REACHED, FigureOfMerit, mean_rate, verdict
+from fomkit.merit.fom import ACCEPTANCE, MISSED, OF_RATES, REACHED, FigureOfMerit, mean_rate, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import SHARE, UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
@@ -84,6 +84,7 @@ def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -
 
 
 FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "verdict on the threshold"
+OVER = "times the baseline"
 RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
 
 
@@ -142,7 +143,11 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
         keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
         block = {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
-        weights = [sheets.sheet_model.workload(name).weight for name in merit.weights]
+        works = [sheets.sheet_model.workload(name) for name in merit.weights]
+        weights, differ = (
+            [one.weight for one in works],
+            "; units differ" * (len({one.unit.name for one in works}) > 1),
+        )
         for name, formulas, ends in _figures(cells, merit, block, weights):
             unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))
             label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
@@ -151,7 +156,7 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
             issued = list(ends)
             shown = [Formula(formula, end) for formula, end in zip(formulas, issued, strict=True)]
             state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged})', AS_ISSUED)
-            unit = "units/day" if name in RATES else "times the baseline"
+            unit = f"{'units/day' if name in RATES else OVER}{differ * (name in (*RATES, *OF_RATES))}"
             rows.append([label, target, unit, *shown, *issued, state])
         rows += _verdict_rows(cells, merit, sheets)
     page.table(MERITS, rows)

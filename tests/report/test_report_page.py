@@ -184,6 +184,16 @@ def test_scaling_is_told_where_links_are_known(tmp_path) -> None:
     assert "a100-sxm names no link" not in text
 
 
+def test_the_command_for_unknown_links_states_every_link_that_it_needs(tmp_path) -> None:
+    """Without a link of tier node the command failed: eight devices of a node have links too."""
+    path = tmp_path / "none.html"
+    fomkit.write_report(fomkit.estimate("p1b3", "v100"), path)
+    text = " ".join(" ".join(Outline(path.read_text(encoding="utf-8")).text).split())
+    (command,) = re.findall(r"See: fomkit (scaling p1b3 -t v100 (?:--\S+ \S+ ?)+)", text)
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 0, done.output
+
+
 def test_too_many_are_refused_before_the_work_and_the_old_file_stays(tmp_path) -> None:
     path = tmp_path / "many.html"
     path.write_text("old")

@@ -220,7 +220,7 @@ def limits(estimate: Estimate, key: str) -> Section:
     """Make the section about assumptions, exclusions and the meaning of the page's words."""
     excluded = tuple(_WORDS["left out"].get(term, term) for term in estimate.excludes)
     assumed = (
-        f"number formats: {estimate.formats.message or estimate.precision}",
+        f"number formats: {(estimate.formats.message or estimate.precision).removeprefix('number formats ')}",
         f"intervals ({level_text(estimate.step.level)}) cover {INTERVAL_MEANING}",
         "a device runs one op after the other; host and input work at the same time, and the longest time counts",
     )

@@ -120,6 +120,8 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     """
     machine, model = estimate.machine, estimate.model
     hint = f"See: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
+    if (machine.node_devices or 1) > 1 and not any(link.tier == "node" for link in machine.links):
+        hint += f" {LINK.replace('system', 'node')}"
     if nodes is None and not machine.links:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
                        f"between devices or nodes, so runs on several are not estimated. {hint}")  # fmt: skip
@@ -206,7 +208,9 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     table = Table("What to measure to know the step better", head, rows)
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
     lists = (
-        Listing("Assumed", (*found.content["assumed"], found.to_measure["measurements_say"])),
+        Listing(
+            "Assumed", (*found.content["assumed"], found.to_measure["measurements_say"].removeprefix("assumed: "))
+        ),
         *((Listing("Not varied", left),) if left else ()),
     )
     return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, says, (shown,), (table,), lists)
