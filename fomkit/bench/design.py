@@ -17,36 +17,11 @@ from fomkit.ops.pricing import add_costs
 
 Choice = TypeVar("Choice")
 
-PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
-
-
-def _digits_reversed(number: int, base: int) -> float:
-    """Return the van der Corput number: the digits in reverse order, behind the point.
-
-    >>> [_digits_reversed(number, 2) for number in (1, 2, 3)]
-    [0.5, 0.25, 0.75]
-    """
-    value, share = 0.0, 1.0
-    while number:
-        share /= base
-        number, digit = divmod(number, base)
-        value += share * digit
-    return value
-
-
-def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]:
-    """Yield points that fill the unit cube evenly (Halton, Numerische Mathematik 2, 1960).
-
-    `count`: number of points; `axes`: number of coordinates, at most 8; `start`: number of the first point.
-    """
-    for number in range(start, start + count):
-        yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
-
 
 def shuffled(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
     """Return each choice equally often, in a shuffled order.
 
-    In strict rotation, each of three choices would always meet the same third of `halton`'s second coordinate.
+    In strict rotation, each of three choices would always meet the same third of Halton's second coordinate.
 
     >>> sorted(shuffled("abc", 6))
     ['a', 'a', 'b', 'b', 'c', 'c']
@@ -68,7 +43,7 @@ def rounded(value: float, step: int) -> int:
 def log_sizes(
     count: int, ranges: Mapping[str, tuple[float, float]], steps: Sequence[int] = (1,), start: int = 1
 ) -> Iterator[dict[str, int]]:
-    """Yield sizes spread evenly in their logarithms.
+    """Yield sizes spread evenly in their logarithms (Halton, Numerische Mathematik 2, 1960).
 
     Models use round sizes and libraries run these by other kernels, so each rounding step is used equally often;
     sizes below four steps are only rounded to whole numbers.
@@ -76,7 +51,10 @@ def log_sizes(
     `ranges`: least and largest value of each size; `steps`: sizes are multiples of one of these; `start`: number
     of the first point of the sequence.
     """
-    for step, point in zip(shuffled(steps, count, start), halton(count, len(ranges), start), strict=True):
+    from scipy.stats import qmc
+
+    points = qmc.Halton(len(ranges), scramble=False).fast_forward(start).random(count).tolist()
+    for step, point in zip(shuffled(steps, count, start), points, strict=True):
         found = {}
         for (name, (low, high)), share in zip(ranges.items(), point, strict=True):
             value = float(np.exp(np.log(low) + share * np.log(high / low)))

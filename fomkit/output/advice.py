@@ -209,19 +209,14 @@ def _finding(page: Page, number: str, entry: advise.Found, content: advise.Advic
             _wrapped(page, text, width, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
 
 
-def _advice_head(content: advise.AdviceContent) -> str:
-    step = content["step_s"]
+def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
+    """Format ``fomkit/advise/1`` as text; ``tried``: also list rejected changes and those that do not apply."""
+    page, width, step = Page(screen), min(screen.width, WIDTH), content["step_s"]
     interval = f"{level_text(content['interval'])} interval {_in_s(step['low'])} to {_in_s(step['high'])}"
     per_day = content["unit_per_day"]
     runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} {content['unit']}s a day"
     where = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
-    return f"{where}: a step takes {_in_s(step['value'])} ({interval}){runs}"
-
-
-def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
-    """Format ``fomkit/advise/1`` as text; ``tried``: also list rejected changes and those that do not apply."""
-    page, width = Page(screen), min(screen.width, WIDTH)
-    page.line(_advice_head(content), "bold")
+    page.line(f"{where}: a step takes {_in_s(step['value'])} ({interval}){runs}", "bold")
     answers = (
         ("Does the step use the device well?", _use(content)),
         ("Which layers and structures carry the memory?", _memory_sentences(content["memory"])),

@@ -175,11 +175,6 @@ def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -
     return "datasheet only"
 
 
-def _terms(estimate: Estimate) -> Terms:
-    step, run = estimate.step_time, estimate.run_time
-    return as_content(Terms, step, run, passes_s=step.passes, start_up_s=run.startup_s)
-
-
 def job_content(estimate: Estimate) -> OfJob | None:
     """Return the JSON block of a step on several devices; None on one device."""
     step = estimate.job
@@ -325,13 +320,14 @@ def token_per_s(estimate: Estimate) -> Span | None:
 
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
     """Return the entry of an estimate in ``models``, with its ratio to the reference if one is passed."""
-    run, model, machine = estimate.run_time, estimate.model, estimate.machine
+    step, run, model, machine = estimate.step_time, estimate.run_time, estimate.model, estimate.machine
     content = as_content(
         Estimated, estimate, model=model.name, target=machine.name, party=machine.party, job=None,
         evidence=evidence_of(machine, estimate.coverage), device_of=machine.device_of or None,
         batch=estimate.sizes.get("batch"), precision_means=estimate.formats.message, unit=model.unit.name,
         step_s=estimate.step, epoch_s=run.epoch_s, run_s=run.run_s, energy_j=energy_content(estimate),
-        terms=_terms(estimate), bound=estimate.step_time.bound, fits=estimate.fit.fits,
+        terms=as_content(Terms, step, run, passes_s=step.passes, start_up_s=run.startup_s), bound=step.bound,
+        fits=estimate.fit.fits,
         conditions=conditions_content(estimate),
     )  # fmt: skip
     if (tokens := token_per_s(estimate)) is not None:
@@ -340,8 +336,8 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> E
         content["job"] = job
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
-        step = divide_independent(reference.step, estimate.step)
-        ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else step
+        of_steps = divide_independent(reference.step, estimate.step)
+        ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else of_steps
         sides = (reference.machine.name, reference.excludes_in_ratio), (machine.name, estimate.excludes_in_ratio)
         content["ratio"] = as_content(
             Compared, ratio, baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),

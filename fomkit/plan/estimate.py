@@ -284,12 +284,6 @@ def compiled_ops(model: ModelProfile, machine: Machine, sizes: Mapping[str, int]
     return _reused("compiled ops", model, machine, (str(formats), machine.device), make)
 
 
-def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
-    """Check that the model has work, then do as `compiled_ops`."""
-    cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
-    return compiled_ops(model, machine, sizes, formats)
-
-
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> TimedStep:
@@ -317,7 +311,8 @@ def _priced(
     """Price a step's ops on the machine as built; an error names the row and file of the fault."""
     built = machine if machine.origin is None else replace(original(machine), links=machine.links)
     try:
-        step = _compiled(model, built, sizes, formats)
+        cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
+        step = compiled_ops(model, built, sizes, formats)
         arrays = {name: np.array([float(size)]) for name, size in sizes.items()}
         found = price_at(step, built, arrays, interval)
         if any(evaluate(text, sizes, model.name) < TINY for _, text, _ in step.sized_counts):

@@ -205,9 +205,7 @@ def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, li
     seconds = (known["time_s"] * known["count"]).sort_values(ascending=False, kind="stable")
     chosen, others = known.loc[seconds.index[:top]], seconds.iloc[top:]
     near = nearest_timings(chosen, machine)
-    entries = []
-    for index, row in records(chosen):
-        entries.append(_entry(row, near.get(index, []), machine, device_s))
+    entries = [_entry(row, near.get(index, []), machine, device_s) for index, row in records(chosen)]
     rest: Rest = {"ops": len(others), "time_s": float(others.sum()), "share": float(others.sum()) / device_s}
     missing: list[Untimed] = [
         {"op": str(row["op"]), "sizes": shape_label(row), "count": float(row["count"])}
@@ -330,14 +328,6 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["roof", "flop_per_s", "byte_per_s"])
 
 
-def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
-    """Clear the columns that a timing need not state, so that ops that share a timing become equal."""
-    return ops.assign(
-        op=ops["op"].mask(ops["kind"].isin(UNNAMED_KINDS), ""),
-        pass_name=ops["pass_name"].mask(ops["kind"].isin(PASS_FREE_KINDS), ""),
-    )
-
-
 def _timing_cells(row: Mapping[str, Any]) -> dict[str, object]:
     """Return the cells of a table of ops that describe the op to be timed, by column name."""
     kind = str(row["kind"])
@@ -370,7 +360,10 @@ def ops_to_time(estimate: Estimate, top: int) -> ToTime:
     sizes; its count is the sum over them.
     """
     settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
-    groups = identities(_as_timed(settled))
+    # Without the columns that a timing need not state, ops that share a timing are equal.
+    name = settled["op"].mask(settled["kind"].isin(UNNAMED_KINDS), "")
+    pass_name = settled["pass_name"].mask(settled["kind"].isin(PASS_FREE_KINDS), "")
+    groups = identities(settled.assign(op=name, pass_name=pass_name))
     steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level)
     listed = {number: _if_timed(estimate, settled[groups == number], step) for number, step in steps.items()}
     best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]

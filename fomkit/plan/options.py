@@ -190,11 +190,6 @@ def terms(machine: Machine) -> frozenset[str]:
     return frozenset((*map(overhead_name, machine.overheads), *OF_A_SCOPE, *OF_A_RUN))
 
 
-def _changed_overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
-    value = values.get(overhead_name(overhead))
-    return overhead if value is None else change_overhead(overhead, partial(restated, value=value))
-
-
 def _changed_link(link: Link, values: Mapping[str, float]) -> Link:
     if link.tier == "device":
         return link
@@ -234,7 +229,10 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         return changed
     return replace(
         changed,
-        overheads=tuple(_changed_overhead(overhead, values) for overhead in machine.overheads),
+        overheads=tuple(
+            change_overhead(overhead, partial(restated, value=values[name])) if name in values else overhead
+            for name, overhead in zip(map(overhead_name, machine.overheads), machine.overheads, strict=True)
+        ),
         links=tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links),
         availability=values.get("availability", machine.availability),
         system_nodes=_changed_count(values, NODES, machine.system_nodes),

@@ -176,10 +176,6 @@ def roll_up_run(
     return RunTime(steps, partial, training, validation, extra, epoch, startup, run, excludes, left_out)
 
 
-def _log_interpolated(low: float, high: float, share: float) -> float:
-    return math.exp((1 - share) * math.log(low) + share * math.log(high))
-
-
 def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
     """Return the epochs to the target at a batch: measured there, or interpolated between two measured batches.
 
@@ -206,7 +202,8 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
     share = math.log(batch / first) / math.log(last / first)
     left, right = (at_level(curve.epochs[one], level) for one in (first, last))
     value, low, high = (
-        _log_interpolated(getattr(left, end), getattr(right, end), share) for end in ("value", "low", "high")
+        math.exp((1 - share) * math.log(start) + share * math.log(end))
+        for start, end in zip(left.ends, right.ends, strict=True)
     )
     return Span(value, low, high, level)
 

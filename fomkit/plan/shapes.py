@@ -199,15 +199,15 @@ class Timed(NamedTuple):
 
 def _restated(
     ops: pd.DataFrame, model: ModelProfile, formats: Formats, sizes: Mapping[str, int], *, is_parts: bool = False
-) -> tuple[pd.DataFrame, pd.DataFrame, Array]:
-    """Return ops at some sizes, the same in other number formats, and the factors of their bytes."""
+) -> tuple[pd.DataFrame, Array]:
+    """Return ops at some sizes in the formats of a step, and the factors of their bytes."""
     traced = resize_ops(ops, sizes, model.name)
     # A loop with one step executes the parts between its steps 0 times.
     check_table(traced[traced["count"] != 0] if is_parts else traced, "OPS", model.name)
     restated = restate_rows(traced, formats, is_parts=is_parts).reset_index(drop=True)
     factor = np.ones((len(restated), len(TRAFFIC)))
     factor[: len(traced)] = byte_factors(traced, restated["dtype"].iloc[: len(traced)])
-    return traced, restated, factor
+    return restated, factor
 
 
 def step_ops(
@@ -223,7 +223,7 @@ def step_ops(
     keep, same = _same_rows(ops, formats)
     times = np.bincount(same)
     ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
-    _, wanted, factor = _restated(ops, model, formats, sizes)
+    wanted, factor = _restated(ops, model, formats, sizes)
     restated, notes = settle_engines(wanted, prepared(machine))
     symbols = expressions_in(ops)
     texts_of = symbols.get("count", {})
@@ -331,7 +331,7 @@ def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], n
     parts = row_major(parts[parts["of"].isin(list(new))].reset_index(drop=True)) if len(parts) else parts
     if not len(parts):
         return _Table(parts, {}, np.empty((0, len(TRAFFIC))))
-    _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
+    restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
     rows = _relevant_columns(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
     return _Table(rows, expressions_in(parts), factor)
 

@@ -292,12 +292,6 @@ def _time_s(event: Mapping[str, Any], where: str) -> float:
     return value / 1e3
 
 
-def _status(event: Mapping[str, Any]) -> str:
-    metadata = event.get("metadata")
-    stated = metadata.get("status", "not stated") if isinstance(metadata, dict) else "not stated"
-    return printable(str(stated)[:40])
-
-
 def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, str, Any]]]:
     """Return the facts of a log and its runs: place, start [s], end [s], status, last accuracy."""
     facts: dict[str, Any] = {}
@@ -319,7 +313,9 @@ def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, 
                 raise FomkitError(where, "a run ends that has not started. Use the complete log.")
             if (end := _time_s(event, where)) <= start[1]:
                 raise FomkitError(where, f"a run ends before it starts in {start[0]}. Check the clock.")
-            runs.append((start[0], start[1], end, _status(event), accuracy))
+            metadata = event.get("metadata")
+            status = metadata.get("status", "not stated") if isinstance(metadata, dict) else "not stated"
+            runs.append((start[0], start[1], end, printable(str(status)[:40]), accuracy))
             start = None
     return facts, runs
 

@@ -242,8 +242,7 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
         if one.model == model or reference is None or reference.projected is None or one.projected is None:
             continue
         ratio = divide_independent(one.projected, reference.projected)
-        exact = Span.exact(reference.measured.value, ratio.level)
-        found.append(ExtendedProjection(one, ratio.scaled(exact.value), reference))
+        found.append(ExtendedProjection(one, ratio.scaled(reference.measured.value), reference))
     return tuple(found)
 
 

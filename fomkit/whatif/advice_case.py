@@ -217,18 +217,12 @@ def _relative(span: Span | None, level: float) -> Span:
     return Span(1.0, span.low / span.value, span.high / span.value, level)
 
 
-def _gain(estimated: Estimate, ratio: float) -> float | None:
-    changed = with_step(estimated, Span.exact(estimated.step.value * ratio, estimated.step.level)).unit_per_day
-    return (
-        None if changed is None or estimated.unit_per_day is None else changed.value - estimated.unit_per_day.value
-    )
-
-
 def saving_of(before: Estimate, ratio: Span) -> Saving:
     """Convert the ratio of two steps to time of a step and units of work a day."""
-    step_s = before.step.value
+    step_s, now = before.step.value, before.unit_per_day
     ends = (ratio.value, ratio.high, ratio.low)
-    gains = [gain for end in ends if (gain := _gain(before, end)) is not None]
+    rates = [with_step(before, Span.exact(step_s * end, before.step.level)).unit_per_day for end in ends]
+    gains = [rate.value - now.value for rate in rates if rate is not None and now is not None]
     times = Amount(*(step_s * (1 - end) for end in ends))
     return Saving(ratio, times, Amount(*gains) if len(gains) == len(ends) else None)
 

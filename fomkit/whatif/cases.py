@@ -77,11 +77,6 @@ class Subject:
         return [self._outcome(point) for point in points]
 
 
-def main_figure(figures: Figures) -> str:
-    """Return the name of the main figure, the first of `FIGURES` that is known."""
-    return next(name for name in FIGURES if name in figures)
-
-
 @dataclass(frozen=True)
 class Goal:
     """A figure that is to be at least a value; a step's time is to be at most the value.

@@ -13,7 +13,7 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
-from fomkit.whatif.cases import Figures, Outcome, Point, Title, main_figure
+from fomkit.whatif.cases import FIGURES, Figures, Outcome, Point, Title
 from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter, ToMeasure
 from fomkit.whatif.subjects import AnySubject
 
@@ -78,10 +78,8 @@ def _around(parameter: Parameter) -> list[tuple[float, float]]:
     if not parameter.grain:
         return [(parameter.value * math.exp(-step), parameter.value * math.exp(step)) for step in (STEP, STEP / 2)]
     away = max(1, round(parameter.value * STEP / parameter.grain))
-    pairs = [(parameter.value - away * parameter.grain, parameter.value + away * parameter.grain)]
-    if half := away // 2:
-        pairs.append((parameter.value - half * parameter.grain, parameter.value + half * parameter.grain))
-    return pairs
+    moves = (times * parameter.grain for times in (away, away // 2) if times)
+    return [(parameter.value - move, parameter.value + move) for move in moves]
 
 
 def _slope(pair: tuple[Outcome | None, Outcome | None], at: tuple[float, float], figure: str) -> float | None:
@@ -245,7 +243,7 @@ def sensitivity(subject: AnySubject) -> Sensitivity:
     evaluated at their neighbours. The swing is between the bounds of a parameter's own interval, else ±10 %.
     """
     here = subject.figures_at({})
-    figure = main_figure(here)
+    figure = next(name for name in FIGURES if name in here)
     effects, not_varied = [], subject.not_varied()
     for parameter in subject.parameters():
         effect = effect_of(subject, parameter, here, figure) if parameter.value > 0 else None

@@ -202,12 +202,6 @@ _DO = (
 )
 
 
-def _stored_rows(products: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
-    """Return masks for m, n and k: which is the length of a stored row of A (m×k), B (k×n) or the result."""
-    turned_a, turned_b = ((products[name] == 1).to_numpy(bool) for name in ("trans_a", "trans_b"))
-    return {"m": turned_a, "n": np.ones(len(products), bool), "k": ~turned_a | turned_b}
-
-
 def padded_sizes(products: pd.DataFrame) -> pd.DataFrame:
     """Return m, n and k with the stored rows padded to whole loads.
 
@@ -217,12 +211,11 @@ def padded_sizes(products: pd.DataFrame) -> pd.DataFrame:
     [[4095.0, 50264.0, 768.0]]
     """
     multiple = LOAD_BYTE / products["dtype"].astype("str").map(ITEM_BYTE).astype(float)
-    return products[["m", "n", "k"]].assign(
-        **{
-            name: products[name].where(~rows, np.ceil(products[name] / multiple) * multiple)
-            for name, rows in _stored_rows(products).items()
-        }
-    )
+    turned_a, turned_b = (products[name] == 1 for name in ("trans_a", "trans_b"))
+    # Which size is the length of a stored row of A (m×k), B (k×n) or the result.
+    stored = {"m": turned_a, "n": turned_a | True, "k": ~turned_a | turned_b}
+    whole = {name: np.ceil(products[name] / multiple) * multiple for name in stored}
+    return products[[*stored]].assign(**{name: products[name].mask(stored[name], whole[name]) for name in stored})
 
 
 def _misaligned(ops: pd.DataFrame) -> pd.Series[bool]:
@@ -252,12 +245,6 @@ def _seconds_after(case: Case, after: Estimate) -> NDArray[np.float64]:
     return found
 
 
-def _with_own_casts(case: Case, after: Estimate) -> pd.DataFrame:
-    """Give the table of another step with the casts of this one: what is no product grows with no padded size."""
-    traced = len(case.model.ops)
-    return pd.concat([after.ops.iloc[:traced], case.before.ops.iloc[traced:]])
-
-
 def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
     fixed = case.fixed
     sizes = padded_sizes(case.ops[rows])
@@ -271,8 +258,10 @@ def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
 
 
 def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
-    after, timed = _padded(case, rows), _misaligned_timings(case, rows)
+    after, timed, traced = _padded(case, rows), _misaligned_timings(case, rows), len(case.model.ops)
     after_s = _seconds_after(case, after)
+    # Casts stay those of this step: they do not grow with a padded size.
+    padded = pd.concat([after.ops.iloc[:traced], case.before.ops.iloc[traced:]])
     count = int(rows.sum())
     what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
     says = f"{what} rows whose length is not a multiple of {LOAD_BYTE:.0f} bytes."
@@ -283,7 +272,7 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
         says=says,
         do=_DO,
         sure=f"The padded products were estimated again. {timed_text}.",
-        saving=saving(case.before, _with_own_casts(case, after)),
+        saving=saving(case.before, padded),
         column="m, n, k (with trans_a, trans_b), engine",
         rows=evidence(case, rows, after_s),
     )
@@ -347,7 +336,9 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     products = case.ops["kind"].isin(MATRIX_KINDS).to_numpy(bool)
     runs_in = sorted(set(case.ops.loc[products, "dtype"].astype("str")))
     rows = case.ops["seconds"].notna() & (changed & products)
-    has = "" if (rate := _fastest_rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
+    peaks = (case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values()))
+    fastest = max((peak.rate.value for peak in peaks if peak is not None), default=None)
+    has = "" if fastest is None else f" of {format_quantity(fastest, 'flop_per_s', 3)}"
     found = Finding(
         says=f"The products run in {' and '.join(runs_in)}; with --precision {name} they would run on an engine"
         f"{has}.",
@@ -359,12 +350,6 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
         rows=evidence(case, rows, after_s),
     )
     return [found]
-
-
-def _fastest_rate(case: Case, after: Estimate) -> float | None:
-    """Return the fastest stated peak of the products' engines in the changed step [flop/s], or None."""
-    peaks = [case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values())]
-    return max((peak.rate.value for peak in peaks if peak is not None), default=None)
 
 
 def faster_engine(case: Case) -> list[Finding]:

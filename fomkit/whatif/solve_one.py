@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -203,13 +204,6 @@ class Evaluator:
         unfit = "" if proved else self.subject.unfit({parameter.name: value})
         return Change(parameter, not why, value, value / parameter.value, span, probability, why, proved, unfit)
 
-    def limit(self, parameter: Parameter, value: float) -> Change:
-        """Return the change to the best value of a parameter, with what a step waits for there."""
-        waits = self.subject.binding({parameter.name: value})
-        return self.change(
-            parameter, value, f"even at its best, {value / parameter.value:.4g} times, steps wait for {waits}"
-        )
-
     def not_found(self, parameter: Parameter, tried: int, best: float) -> Change:
         """Return the change to the nearest of the values tried, none of which is enough."""
         waits = self.subject.binding({parameter.name: best})
@@ -296,7 +290,9 @@ def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
 def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[float], best: float) -> Change:
     if evaluator.still(parameter, tried):
         return evaluator.change(parameter, best, f"{title_of(evaluator.goal.figure)} does not depend on it")
-    return evaluator.limit(parameter, best)
+    waits = evaluator.subject.binding({parameter.name: best})
+    factor = f"{best / parameter.value:.4g}"
+    return evaluator.change(parameter, best, f"even at its best, {factor} times, steps wait for {waits}")
 
 
 def _doubling_steps(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
@@ -335,14 +331,8 @@ def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
 
 def _solve_any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     """Try many values of a whole number without a known better direction."""
-    tries = evaluator.subject.tries
-    found = search(
-        lambda values: evaluator.margins(parameter.name, values),
-        parameter.value,
-        parameter.grain,
-        evaluator.most,
-        tries,
-    )
+    margins = partial(evaluator.margins, parameter.name)
+    found = search(margins, parameter.value, parameter.grain, evaluator.most, evaluator.subject.tries)
     if found.reached is not None:
         return evaluator.change(parameter, found.reached)
     known = found.estimated

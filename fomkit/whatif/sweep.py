@@ -217,9 +217,7 @@ class Sweep:
         if self.bill is not None:
             found = figures.add_cost(found, points, self.bill, self.per)
         if axes.POWER in points:
-            seconds = figures.device_seconds(found, self.per, found["devices"], found["jobs"])
-            up_share = self.machine.up_share(self.scope) if self.per == "unit of work" else 1.0
-            found = figures.add_energy(found, points, seconds, up_share)
+            found = figures.add_energy(found, points, self.per, self.machine.up_share(self.scope))
         found = found.assign(basis=found["basis"].astype(str))
         return pd.concat([points, found[[name for name in self.columns if name in found]]], axis=1)
 

@@ -269,21 +269,10 @@ def per_of(known: Sequence[str]) -> Per:
     return "sample" if "sample_per_s" in known else "step"
 
 
-def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.Series) -> dict[str, pd.Series]:
-    """Return the device time of one unit, sample or step [s]: value, low and high.
-
-    >>> two = pd.Series([2.0])
-    >>> found = pd.DataFrame({f"unit_per_day{end}": [4.0] for end in ENDS})
-    >>> device_seconds(found, "unit of work", two, two)[""].tolist()
-    [86400.0]
-    """
-    return _seconds_each(found, per, devices * jobs * DAY_S if per == "unit of work" else devices)
-
-
-def add_energy(
-    found: pd.DataFrame, points: pd.DataFrame, seconds: Mapping[str, pd.Series], up_share: float
-) -> pd.DataFrame:
-    """Add the energy [J] of the varied power, which is drawn while the machine is up."""
+def add_energy(found: pd.DataFrame, points: pd.DataFrame, per: Per, up_share: float) -> pd.DataFrame:
+    """Add the energy [J] of the varied power; that of a unit of work is drawn while the machine is up."""
+    devices, up_share = found["devices"], up_share if per == "unit of work" else 1.0
+    seconds = _seconds_each(found, per, devices * found["jobs"] * DAY_S if per == "unit of work" else devices)
     return found.assign(**{f"{ENERGY}{end}": points[POWER] * seconds[end] * up_share for end in ENDS})
 
 

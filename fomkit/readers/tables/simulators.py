@@ -56,20 +56,12 @@ def _streamed(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int,
     return {"kind": kind, "op": "", "engine": "vector", "pass_name": "forward", **sizes}
 
 
-def _turned_positions(rows: pd.DataFrame) -> Columns:
-    heads = (rows["n_head"] + rows["n_kv_head"]) / rows[_WORKERS]
-    turned = _streamed("pointwise", rows["num_tokens"] * heads * rows["head_dim"], 1, float("nan"))
-    return {
-        **turned,
-        "op": "positions",
-    }  # a model's configuration has this name; another op of this traffic is faster
-
-
 def _makers(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
     """Return, for each piece, a function that makes its columns."""
     tokens, wide, workers = rows["num_tokens"], rows["n_embd"], rows[_WORKERS]
     inner, gated = rows["n_expanded_embd"] / workers, 1 + rows["gated"]
     heads = (rows["n_head"] + 2 * rows["n_kv_head"]) / workers * rows["head_dim"]
+    turned = tokens * ((rows["n_head"] + rows["n_kv_head"]) / workers) * rows["head_dim"]
 
     def norm() -> Columns:
         return {**_streamed("norm", tokens * wide, 1, wide, wide), "inputs": 2.0}
@@ -79,7 +71,8 @@ def _makers(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
         "input_layernorm": norm,
         _SECOND_NORM: norm,
         "attn_pre_proj": lambda: _projection(heads, wide, rows),
-        "attn_rope": lambda: _turned_positions(rows),
+        # A model's configuration has this name; another op of this traffic is faster.
+        "attn_rope": lambda: {**_streamed("pointwise", turned, 1, float("nan")), "op": "positions"},
         "attn_post_proj": lambda: _projection(wide, wide / workers, rows),
         "mlp_up_proj": lambda: _projection(gated * inner, wide, rows),
         "mlp_act": lambda: {**_streamed("pointwise", tokens * inner, gated, float("nan")), "op": "activation"},
