@@ -248,7 +248,8 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     per = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
         f"{content['model']} on {content['target']}: {count_text(content['points'], 'point')} "
-        f"({content['way']}{seed}), {level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{per}"
+        f"({content['way']}{seed}), {level_text(content['interval'])} intervals, "
+        f"number formats {content['precision'] or 'as traced'}{per}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
     if content["price"]:
