@@ -28,6 +28,12 @@ def test_many_models_say_of_which_no_run_is_known() -> None:
     assert "\np3b2, p3b3: the profile does not define a run: add --samples, --epochs or both\n" in text
 
 
+def test_a_figure_of_merit_that_cannot_be_is_told() -> None:
+    text = said("estimate", "p1b3", "p3b2", "-t", "v100", "--baseline", "p100")
+    assert text.endswith("no FOM: no run is defined for p3b2; leave them out, or define their runs\n")
+    assert "FOM" not in said("estimate", "p3b2", "-t", "v100")
+
+
 def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
     lines = said("estimate", "resnet50", "dit-xl-2", "-t", "h100-sxm", "--allow-oversize").splitlines()
     told = [line for line in lines if line.startswith("precision ")]

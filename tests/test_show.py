@@ -478,3 +478,9 @@ def test_totals_of_a_profile_that_lacks_ops_are_at_least() -> None:
         assert ("totals are lower bounds" in text) == least
         work = next(line for line in profile_summary(model).summary().splitlines() if line.startswith("work: "))
         assert work.startswith("work: at least ") == least
+
+
+def test_a_capacity_has_one_unit_in_the_list_and_in_the_facts(tmp_path: Path) -> None:
+    """Before, the list had 17.18 GB of the v100 where its facts had 16 GiB."""
+    listed = next(line for line in text("machines", cwd=tmp_path).splitlines() if "  v100  " in line)
+    assert " 16 GiB " in listed

@@ -30,15 +30,11 @@ _FAMILY = ("kind", "dtype", "engine", "pass")
 
 def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
     """Format a list of machines, the newest first, with their evidence, memory and number formats."""
-
-    def shown(fact: Stated | None, dimension: str) -> str:
-        return "" if fact is None else format_quantity(fact["value"], dimension)
-
     page = Page(screen)
     page.rows(
         ["year", "name", "known by", "memory", "bandwidth", "formats", "title"],
-        ((str(row["year"] or ""), row["name"], row["evidence"], shown(row["capacity_byte"], "byte"),
-          shown(row["byte_per_s"], "byte_per_s"), " ".join(row["formats"]), row["title"])
+        ((str(row["year"] or ""), row["name"], row["evidence"], _fact_text(row["capacity_byte"], "byte"),
+          _fact_text(row["byte_per_s"], "byte_per_s"), " ".join(row["formats"]), row["title"])
          for row in content["machines"]),
         first_out=("title", "formats"),
     )  # fmt: skip
@@ -97,12 +93,16 @@ def _origin(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
+def _fact_text(fact: Stated | None, dimension: str) -> str:
+    # A memory's capacity is written exactly, in the unit of its profile.
+    write = exact_quantity if dimension == "byte" else format_quantity
+    return "" if fact is None else write(fact["value"], dimension)
+
+
 def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
     if fact is None:
         return "unknown", ridge, "", ""
-    # Memory capacities are powers of two, so they are written exactly.
-    write = exact_quantity if dimension == "byte" else format_quantity
-    text = write(fact["value"], dimension)
+    text = _fact_text(fact, dimension)
     if fact["low"] != fact["high"]:
         text += f" ({format_interval(fact, dimension)})"
     return text, ridge, *_origin(fact)

@@ -184,6 +184,8 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
             mark = UNFIT if model["fits"] is False and message.startswith("does not fit") else "note:"
             page.line(f"{mark} {model['model']} on {model['target']}: {message}", "yellow")
     page.lines((f"not estimated: {reason}" for reason in content["not_estimated"]), "yellow")
+    if without and any("ratio" in model for model in models):
+        page.line(f"no FOM: no run is defined for {', '.join(without)}; leave them out, or define their runs")
     for block in content.get("foms") or ([content["fom"]] if content["fom"] else []):
         show_merit(page, block, list(dict.fromkeys(model["unit"] for model in models)))
     return page.text()

@@ -156,8 +156,7 @@ def _meant(name: str, folder: Folder) -> str:
     machines, models = profile_names("machine_profiles"), profile_names("model_profiles")
     ours, others = (machines, models) if folder == "machine_profiles" else (models, machines)
     if name in others and folder in ("machine_profiles", "model_profiles"):
-        as_model = "It is a model: give it as the model, not as the target."
-        return as_model if ours is machines else f"It is a machine: give it as the target ('--target {name}')."
+        return f"It is a {'model; only machines' if ours is machines else 'machine; machines'} follow --target."
     if len(names := name.split(",")) > 1 and {*names} <= {*ours}:
         several = " ".join(f"--target {one}" for one in names) if ours is machines else " ".join(names)
         return f"Write the names one by one: {several}."

@@ -109,6 +109,8 @@ def measure(
     if network or input_file is not None:
         other.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
         return _measure_other(Path(output), other, device, batch, shared, of_run)
+    if unused := [name for name in ("batch", "sizes", "precision") if of_ops[name] and not models]:
+        raise FomkitError(unused[0], "is for the ops of a model. Add `models`, or leave it out.")
     shared |= {**of_ops, "device": device}
     return _ops_answer(measure_machine(output, library=library, threads=threads, **shared, **of_run))
 
