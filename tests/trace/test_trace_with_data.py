@@ -82,6 +82,24 @@ batch_size = 6
     assert "batch" in {*profile.ops["m"]}
 
 
+def test_layers_left_out_at_random_count(torch: Any) -> None:
+    """Whether PyTorch or Python draws the number: a layer left out in one step of twenty is in the step."""
+    import random
+
+    def torch_draws(self: Any, x: Any) -> Any:
+        return self.layer(x) if torch.rand([]) > 0.05 else x
+
+    def python_draws(self: Any, x: Any) -> Any:
+        return self.layer(x) if random.random() > 0.05 else x
+
+    state = random.getstate()
+    for run, device in ((torch_draws, "meta"), (python_draws, "meta")):
+        profile = trace(module_of(torch, run, layer=torch.nn.Linear(5, 4)), torch.randn(6, 5))
+        assert profile.traced_with["device"] == device
+        assert {*profile.ops.query("kind == 'gemm' and pass_name == 'forward'")["m"]} == {"batch"}
+    assert random.getstate() == state
+
+
 def test_calls_inside_vmap_count_all_samples(torch: Any) -> None:
     model = module_of(
         torch, lambda self, x: torch.vmap(lambda row: self.layer(row))(x), layer=torch.nn.Linear(5, 4)

@@ -217,11 +217,12 @@ class StayShapeOnly(TorchFunctionMode):
     """Keeps every tensor where it is: moves to a device do nothing, and copies of tensors without data have none.
 
     `route`: with ``constants`` small constants get their values, because models read them back as plain numbers.
+      Except with ``meta``, a single random number is 0.5: code compares it with a small rate to leave a layer out.
     """
 
     def __init__(self, route: Route) -> None:
         super().__init__()
-        self._keep_constants, self._has_data = route == "constants", route == "data"
+        self._route, self._has_data = route, route == "data"
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of the user's code."""
@@ -237,7 +238,15 @@ class StayShapeOnly(TorchFunctionMode):
         if func is torch.Tensor.__deepcopy__ and args[0].layout is not torch.strided:
             return args[0].detach().clone()
         made = func(*args, **kwargs)
-        if self._keep_constants and func in _CONSTANTS and made is not args[0] and made.numel() <= CONSTANT_NUMEL:
+        if func is torch.rand and made.numel() == 1 and self._route != "meta":
+            device = {"device": "cpu"} if self._route == "constants" else {}
+            return torch.tensor(0.5, dtype=made.dtype, **device).reshape(made.shape)
+        if (
+            self._route == "constants"
+            and func in _CONSTANTS
+            and made is not args[0]
+            and made.numel() <= CONSTANT_NUMEL
+        ):
             return func(*args, **kwargs, device="cpu")
         return made
 
@@ -291,8 +300,11 @@ def model_to_trace(
     model keeps its data.
     """
     tensors = [*model.parameters(), *model.buffers()]
+    parts = [part for module in model.modules() for part in vars(module).values()]
+    # A copy would set the state of a random generator from a tensor, which has no data here.
+    memo: dict[int, Any] = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
     if data:
-        ready = model if own else copy.deepcopy(model)
+        ready = model if own else copy.deepcopy(model, memo)
         with torch._C.DisableTorchFunction():  # a model on a GPU really moves
             ready.cpu()
         copies = [*ready.parameters(), *ready.buffers()]
@@ -300,8 +312,7 @@ def model_to_trace(
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
         # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.
-        memo: dict[int, Any] = dict(stand_ins)
-        return copy.deepcopy(model, memo), stand_ins
+        return copy.deepcopy(model, {**memo, **stand_ins}), stand_ins
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             tensors_held: dict[str, Any] = held

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -142,6 +144,23 @@ def plain_kernels(mode: str) -> Iterator[None]:
 
 
 @contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Start all random numbers anew inside the block, so that the code decides alike in all steps."""
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed(0)
+    torch.manual_seed(0)
+    if numpy:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+
+
+@contextmanager
 def no_collection() -> Iterator[None]:
     """Disable garbage collection, which would free tensors at times that depend on earlier runs."""
     was_on = gc.isenabled()
@@ -187,7 +206,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
-        with no_collection():
+        with no_collection(), same_random_numbers():
             _run(prepared, inputs, recorder, notes)
             optimizer, ran = prepared.optimizer, False
             if optimizer is not None and prepared.mode == "train" and not has_formula(optimizer):
