@@ -311,7 +311,8 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
         return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
     message = _on_one_line(str(error))
     raised = f"raises {type(error).__name__}{': ' if message else ''}{message}"
-    if frames and Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
+    is_own = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
+    if is_own and not isinstance(error, NotImplementedError):
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
     advice = _advice(error)
     return FomkitError(at, f"{raised}{when}{'.' * bool(advice)}{advice}")

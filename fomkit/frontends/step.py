@@ -253,14 +253,16 @@ def order_rows(
     return found
 
 
-Route = Literal["meta", "constants", "fake"]
+Route = Literal["meta", "constants", "fake", "data"]
 ROUTES: Mapping[Route, str] = {
     "meta": "", "constants": "small constants kept their values", "fake": "fake tensors were used",
+    "data": "the step ran on this CPU with its data, which may decide the number and sizes of its ops",
 }  # fmt: skip
 """Each route and the note that it adds to a profile.
 
 ``meta`` does not imitate any device. ``constants`` is the same, except that small constants keep their values,
 because models turn them into plain numbers on construction. ``fake`` imitates a CPU, as some code requires.
+``data`` runs the step, for code that reads values of tensors.
 """
 
 
@@ -281,6 +283,6 @@ def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str)
     reasons = "\n".join(f"  {', '.join(routes)}: {reason}" for reason, routes in routes_of.items())
     raise FomkitError(
         where,
-        "cannot be run without data. Values of tensors must not decide what the step does: no .item(), no numpy, "
-        f"no branch on a tensor. A program that trains by itself is profiled with --script.\n{reasons}",
+        "runs neither without data nor with them. Check that the model runs on these inputs. A program that "
+        f"trains by itself is profiled with --script.\n{reasons}",
     )

@@ -227,6 +227,15 @@ _BESIDE: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 """Bytes of indices and masks that an op reads and writes per number; a change of the number format leaves them.
 Infinite if the op writes nothing else."""
+_MASKED = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
+"""Ops that read a mask, of any size up to theirs, beside whole tensors of numbers."""
+
+
+def _mask_byte(ops: pd.DataFrame, item_byte: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the bytes of the mask per number that each row reads: what is left after whole tensors of numbers."""
+    read, tensor = ops["read_byte"].to_numpy(np.float64), ops["numel"].to_numpy(np.float64) * item_byte
+    left = read % tensor
+    return np.divide(left * item_byte, read - left, out=np.full(len(ops), np.inf), where=read - left > 0)
 
 
 def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64]:
@@ -241,6 +250,8 @@ def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64
     codes, names = pd.factorize(ops["op"].astype("str"))
     beside = np.array([_BESIDE.get(str(name), (0.0, 0.0)) for name in names]).reshape(-1, 2)[codes]
     new, old = (column.map(ITEM_BYTE).to_numpy(np.float64)[:, None] for column in (after, ops["dtype"]))
+    if (masked := np.isin(names, _MASKED)[codes]).any():
+        beside[masked, 0] = _mask_byte(ops[masked], old[masked, 0])
     whole = np.isinf(beside)
     return np.where(whole, 1.0, (new + np.where(whole, 0.0, beside)) / (old + np.where(whole, 0.0, beside)))
 

@@ -67,10 +67,11 @@ Fusion = Literal["eager", "compiled", "vendor"]
 MAIN_SHARE = 0.95
 """Share of a step's flop that the listed ops reach together."""
 _OF_FILE = "file"
-_WITHOUT_DATA = {
+_TRACED = {
     _OF_FILE: "traced from the graph in the file",
     "meta": "traced on the meta device",
     "fake": "traced on fake tensors",
+    "data": "traced in a run with data",
     "graph": "traced on the graph of its step",
     "sizes": "made by rule from its sizes",
 }
@@ -330,7 +331,7 @@ def _missing_run_notes(model: ModelProfile) -> list[str]:
     lacking = [name for name, value in known.items() if value is None]
     if not lacking or model.traced_with.get("mode") == "infer":
         return []
-    made_by_code = model.traced_with.get("device") in _WITHOUT_DATA.keys() - {_OF_FILE}
+    made_by_code = model.traced_with.get("device") in _TRACED.keys() - {_OF_FILE}
     place = "file" if made_by_code else "profile's data and run"
     given = " and ".join(f"--{name.removeprefix('train_')}" for name in lacking)
     note = f"no run and no units per day without {' and '.join(lacking)}; the {place} may state them"
@@ -387,7 +388,7 @@ def profile_summary(model: ModelProfile) -> Answer:
     costed = add_costs(resize_ops(model.ops, model.sizes, model.name))
     ops, work = costed.assign(work=costed["flop"] * costed["count"]), work_per_pass(costed)
     device = model.traced_with["device"]
-    made = _WITHOUT_DATA.get(device, f"traced in its own run on the {device}")
+    made = _TRACED.get(device, f"traced in its own run on the {device}")
     lines = [
         f"{model.name}: {model.title}, batch {model.batch}, {made}",
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",

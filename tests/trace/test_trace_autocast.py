@@ -70,6 +70,21 @@ def test_the_work_is_the_same_and_no_other_profile_is_touched(torch: Any) -> Non
         assert layer(torch.randn(2, 8)).dtype == torch.bfloat16
 
 
+def test_a_recurrent_layer_casts_its_weights_and_its_input(torch: Any) -> None:
+    """Weights, biases and the input are cast down beside the layer's row, and gradients of weights back."""
+    casts = mixed(torch, torch.nn.LSTM(8, 4), 5, 8).ops.query("op == 'aten::_to_copy' and module == 'layer'")
+    sizes = sorted([16 * 8, 16 * 4, 16, 16])
+    down = casts.query("pass_name == 'forward'")
+    numels = [size for size, times in zip(down["numel"], down["count"], strict=True) for _ in range(int(times))]
+    assert sorted(size for size in numels if not isinstance(size, str)) == sizes
+    assert "40*batch" in numels
+    back = casts.query("pass_name == 'backward'")
+    assert (
+        sorted(size for size, times in zip(back["numel"], back["count"], strict=True) for _ in range(int(times)))
+        == sizes
+    )
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "attention"])
 def test_rows_found_at_the_call_and_their_parts(torch: Any, kind: str) -> None:
     nn = torch.nn

@@ -90,7 +90,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("", r"is empty\. Give a Python file with a model"),
         (
             "import torch\nmodel = torch.nn.Linear(2, 3)\ninputs = torch.ones(5, 2)\nloss_fn = lambda o, i: "
-            "torch.linalg.lstsq(o, o).solution.sum()",
+            "torch.linalg.lstsq(o, o.double()).solution.sum()",
             "linalg_lstsq.*PyTorch cannot run this op without data: use another op instead",
         ),
         ("model = 3", "(?s)'model' is of type int.*'inputs' is missing.*inputs = lambda batch"),

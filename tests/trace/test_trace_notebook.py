@@ -149,11 +149,12 @@ def test_a_loss_that_reaches_for_the_model_leaves_no_gradients_there(torch: Any)
 
 def test_both_reasons_are_told(torch: Any) -> None:
     model = torch.nn.Linear(8, 3)
-    workload = Workload(model, torch.randn(6, 8), lambda output, _: output.mean() if output.sum() > 0 else None)
+    workload = Workload(model, torch.randn(6, 8), lambda output, _: output[9] if output.sum() < 1e9 else output)
     with pytest.raises(FomkitError) as caught:
         profile_workload(workload)
     assert "meta, constants: profile: raises RuntimeError" in str(caught.value)
     assert "fake: profile: raises DataDependentOutputException" in str(caught.value)
+    assert "data: profile: raises IndexError" in str(caught.value)
 
 
 def test_the_batch_is_the_default_of_inputs_unless_one_is_given(torch: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from traced_work import numbers
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_workload
@@ -90,15 +91,44 @@ def test_an_instance_made_for_real_weights(torch: Any) -> None:
     assert row(profile) == ("adamw", "fused", 18, 2, "fp32")
 
 
-def test_without_a_rule_it_is_listed(torch: Any) -> None:
-    class Own(torch.optim.SGD):
-        pass
+def test_without_a_formula_the_ops_of_its_code_count(torch: Any) -> None:
+    """Signs of a mean of gradients; one version reads values, which only parameters with data have."""
 
-    for kind, name in ((Own, "Own"), (torch.optim.Rprop, "Rprop")):
-        profile = update(torch, kind)
-        assert f"optimizer {name}" in profile.unsupported
-        assert "update" not in set(profile.ops["pass_name"])
-        assert any("have a formula" in note for note in profile.notes)
+    class Signs(torch.optim.Optimizer):
+        reads = False
+
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self) -> None:
+            for one in self.param_groups[0]["params"]:
+                if one not in self.state:
+                    self.state[one]["mean"] = torch.zeros_like(one)
+                mean = self.state[one]["mean"].lerp_(one.grad, 0.1)
+                if not self.reads or one.norm().item() > 0:
+                    one.add_(mean.sign(), alpha=-0.1)
+
+    model = torch.nn.Linear(8, 2)
+    for reads in (False, True):
+        Signs.reads, optimizer = reads, Signs(model.parameters())
+        profile = update(torch, optimizer, model)
+        rows = profile.ops[profile.ops["pass_name"] == "update"]
+        norms = ["aten::linalg_vector_norm"] * reads
+        assert rows["op"].tolist() == ["aten::lerp_", *norms, "aten::sign", "aten::add_"] * 2
+        assert rows["numel"].astype(float).iloc[0] == 16
+        assert not profile.unsupported
+        assert any("Signs has no formula" in note for note in profile.notes)
+        assert fomkit.memory(profile).content["totals"]["state"] == 2 * 512  # two blocks of 512 byte
+        assert not optimizer.state
+        assert all(one.grad is None for one in model.parameters())
+
+
+def test_code_that_cannot_run_is_listed(torch: Any) -> None:
+    profile = update(torch, torch.optim.LBFGS)
+    assert "optimizer LBFGS" in profile.unsupported
+    assert "update" not in set(profile.ops["pass_name"])
+    assert any("have a formula" in note for note in profile.notes)
 
 
 def test_none_is_said_and_inference_needs_none(torch: Any) -> None:

@@ -22,7 +22,7 @@ from torch.utils.data import dataloader
 
 from fomkit.core.model import LastBatch
 from fomkit.frontends.drafting import replaced, watched
-from fomkit.frontends.layers import LayerLog, Scope
+from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step, Update
@@ -196,10 +196,6 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
         if self.is_paused:
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
-
-    def _place(self) -> tuple[Scope, str]:
-        scope, now = super()._place()
-        return (Scope(""), now) if now == UPDATE else (scope, now)
 
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from itertools import count
 from typing import Any
@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
+from fomkit.frontends.drafting import watched
 from fomkit.frontends.lowering.aten import find_rule
 from fomkit.frontends.lowering.calls import Array, Call, Rule, alignment_states, format_name, pointwise
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
@@ -34,13 +35,27 @@ _NUMBER = "_fomkit_number"
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested lists, tuples and mappings."""
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    """Return the tensors in nested lists, tuples, mappings and dataclasses."""
+    found = []
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            found += tensors_of([getattr(leaf, one.name) for one in fields(leaf)])
+    return found
 
 
 def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that holds the memory: for a sparse gradient its values, the rows looked up."""
-    return tensor if tensor.layout is torch.strided else tensor._values()
+    """Return the tensor that holds the memory: of a sparse one its values; inside torch.func, all its samples."""
+    inside: Any = torch._C._functorch
+    while inside.is_functorch_wrapped_tensor(tensor):
+        tensor = inside.get_unwrapped(tensor)
+    if tensor.layout is torch.strided:
+        return tensor
+    values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+    if isinstance(tensor, FakeTensor) and not len(values):
+        has_form(tensor)
+    return values
 
 
 def storage_of(tensor: torch.Tensor) -> Any:
@@ -124,12 +139,18 @@ class OpFacts:
 def _is_pointwise(op: Any) -> bool:
     if torch.Tag.pointwise in op.tags:
         return True
-    # Not every in-place spelling carries the tag of its out-of-place op.
+    # Not every in-place spelling carries the tag of its out-of-place op, and no primitive does.
     library, _, name = op._schema.name.partition("::")
-    if not name.endswith("_"):
+    if library == "prims":
+        packet, overload_name = getattr(torch.ops.aten, name, None), "Tensor"
+    elif name.endswith("_"):
+        packet, overload_name = (
+            getattr(getattr(torch.ops, library), name.removesuffix("_"), None),
+            op._overloadname,
+        )
+    else:
         return False
-    packet = getattr(getattr(torch.ops, library), name.removesuffix("_"), None)
-    overload = getattr(packet, op._overloadname, None)
+    overload = getattr(packet, overload_name, None)
     return overload is not None and torch.Tag.pointwise in overload.tags
 
 
@@ -193,14 +214,15 @@ CONSTANT_NUMEL = 4096
 
 
 class StayShapeOnly(TorchFunctionMode):
-    """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data.
+    """Keeps every tensor where it is: moves to a device do nothing, and copies of tensors without data have none.
 
-    `keep_constants`: whether small constants get their values, because models read them back as plain numbers.
+    `route`: with ``constants`` small constants get their values, because models read them back as plain numbers.
+      Except with ``meta``, a single random number is 0.5: code compares it with a small rate to leave a layer out.
     """
 
-    def __init__(self, *, keep_constants: bool) -> None:
+    def __init__(self, route: Route) -> None:
         super().__init__()
-        self._keep_constants = keep_constants
+        self._route, self._has_data = route, route == "data"
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of the user's code."""
@@ -209,12 +231,22 @@ class StayShapeOnly(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.to:
             return _to_dtype(args[0], args[1:], kwargs)
-        if func is torch.from_numpy:
+        if func is torch.from_numpy and not self._has_data:
             return without_data(func(*args, **kwargs))
-        if func is torch.Tensor.__deepcopy__:
+        if func is torch.Tensor.__deepcopy__ and not self._has_data:
             return without_data(args[0], again=True)
+        if func is torch.Tensor.__deepcopy__ and args[0].layout is not torch.strided:
+            return args[0].detach().clone()
         made = func(*args, **kwargs)
-        if self._keep_constants and func in _CONSTANTS and made is not args[0] and made.numel() <= CONSTANT_NUMEL:
+        if func is torch.rand and made.numel() == 1 and self._route != "meta":
+            device = {"device": "cpu"} if self._route == "constants" else {}
+            return torch.tensor(0.5, dtype=made.dtype, **device).reshape(made.shape)
+        if (
+            self._route == "constants"
+            and func in _CONSTANTS
+            and made is not args[0]
+            and made.numel() <= CONSTANT_NUMEL
+        ):
             return func(*args, **kwargs, device="cpu")
         return made
 
@@ -228,6 +260,13 @@ def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str,
     return tensor.to(**changes) if changes else tensor
 
 
+def has_form(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor; raise if it is sparse, since the number of its elements is part of its data."""
+    if tensor.layout is not torch.strided:
+        raise NotImplementedError(f"a tensor with the layout {tensor.layout} has no form without data")
+    return tensor
+
+
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     """Return a tensor with the same shape, strides and dtype, but without data.
 
@@ -235,6 +274,7 @@ def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     """
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
+    has_form(tensor)
     if is_lazy(tensor):
         kind: Any = type(tensor)
         lazy: torch.Tensor = kind(requires_grad=tensor.requires_grad, dtype=tensor.dtype)
@@ -251,17 +291,28 @@ def tree_without_data(values: Any) -> Any:
     return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
 
 
-def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
+def model_to_trace(
+    model: torch.nn.Module, *, own: bool, data: bool = False
+) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
     """Return a model without data, and its stand-in for the ``id`` of each given parameter and buffer.
 
-    `own`: whether the model itself may be changed; otherwise it is copied and stays as it is.
+    `own`: whether the model itself may be changed; otherwise it is copied and stays as it is. `data`: whether the
+    model keeps its data.
     """
     tensors = [*model.parameters(), *model.buffers()]
+    parts = [part for module in model.modules() for part in vars(module).values()]
+    # A copy would set the state of a random generator from a tensor, which has no data here.
+    memo: dict[int, Any] = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
+    if data:
+        ready = model if own else copy.deepcopy(model, memo)
+        with torch._C.DisableTorchFunction():  # a model on a GPU really moves
+            ready.cpu()
+        copies = [*ready.parameters(), *ready.buffers()]
+        return ready, {id(one): other for one, other in zip(tensors, copies, strict=True)}
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
         # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.
-        memo: dict[int, Any] = dict(stand_ins)
-        return copy.deepcopy(model, memo), stand_ins
+        return copy.deepcopy(model, {**memo, **stand_ins}), stand_ins
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             tensors_held: dict[str, Any] = held
@@ -271,7 +322,7 @@ def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.M
 
 @contextmanager
 def _run_without_data() -> Iterator[None]:
-    """Let CTC losses, which PyTorch runs on data only, run without data inside the block."""
+    """Let ops run without data inside the block that need data in PyTorch: CTC losses, grouped fp32 products."""
     make: Any = torch.library.Library
     library = make("aten", "IMPL", "Meta")
 
@@ -282,26 +333,38 @@ def _run_without_data() -> Iterator[None]:
     def gradient(_: torch.Tensor, scores: torch.Tensor, *__: Any, **___: Any) -> torch.Tensor:
         return torch.empty_like(scores)
 
+    def grouped(own: Any, left: torch.Tensor, right: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if left.dtype in (torch.bfloat16, torch.float8_e4m3fn):
+            meta: torch.Tensor = own(left, right, *args, **kwargs)
+            return meta
+        offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
+        groups = () if left.dim() + right.dim() == 5 else (left.shape[0] if offsets is None else offsets.shape[0],)
+        return left.new_empty(*groups, left.shape[-2], right.shape[-1])
+
     for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
         for overload in ("", ".Tensor"):
             library.impl(f"{name}{overload}", kernel)
     try:
-        yield
+        with watched(torch._meta_registrations, _meta_grouped_mm_common=grouped):
+            yield
     finally:
         library._destroy()
 
 
 @contextmanager
 def shape_only(route: Route) -> Iterator[None]:
-    """Create tensors without data inside the block, and restore PyTorch's global settings at its end."""
+    """Create tensors as the route says inside the block, and restore PyTorch's global settings at its end."""
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
     with ExitStack() as stack:
         # Real constants count like any tensor. Creating FakeTensorMode, even unused, takes seconds: it loads the
         # compiler.
+        fake = route == "fake"
         stack.enter_context(
-            FakeTensorMode(allow_non_fake_inputs=True) if route == "fake" else torch.device("meta")
+            FakeTensorMode(allow_non_fake_inputs=True)
+            if fake
+            else torch.device("cpu" if route == "data" else "meta")
         )
-        stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
+        stack.enter_context(StayShapeOnly(route))
         stack.enter_context(_run_without_data())
         try:
             yield

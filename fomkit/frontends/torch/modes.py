@@ -351,15 +351,32 @@ def watch_made_modules() -> AbstractContextManager[None]:
     return watch_made(torch.nn.Module, _MADE.__setitem__)
 
 
+def _cast_before(module: torch.nn.RNNBase, path: str, recorder: Recorder, values: Any) -> Any:
+    """Cast the weights and the input of a recurrent layer, as rows of their own; return the input.
+
+    The layer itself would cast them as parts of its row, whose formula has no casts.
+    """
+    if not torch._C._dispatch_tls_is_dispatch_key_included(_KEY):
+        return values
+    recorder.stack.enter(path, values)
+    narrow = torch.get_autocast_dtype(_CARRIER)
+    weights = [_cast(parameter, narrow) for parameter in module.parameters()]
+    values = values.to(narrow) if isinstance(values, PackedSequence) else _cast_all(values, narrow)
+    recorder.stack.leave([values, *weights])
+    return values
+
+
 def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:
     def before(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         values = args[0] if args else kwargs.get("input")
         row = rnn_row(module, path, values)
         if why := rnn_without_row(module, values):
             recorder.note(why)
-        recorder.stack.enter(path, (args, kwargs), row)
         if row is None or not isinstance(module, torch.nn.RNNBase):
+            recorder.stack.enter(path, (args, kwargs), row)
             return args, kwargs
+        values = _cast_before(module, path, recorder, values)
+        recorder.stack.enter(path, (values, args[1:], kwargs), row)
         states = whole_rnn_states(module, values, args[1] if len(args) > 1 else kwargs.get("hx"))
         return (values, states), {}
 

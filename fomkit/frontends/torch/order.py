@@ -7,6 +7,7 @@ with its memory. The layers of the forward pass are recorded here too (`watch_la
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -239,8 +240,9 @@ def watch_layers(model: torch.nn.Module, *, once: bool = False) -> Iterator[Laye
             if is_layer(module) and not isinstance(module, torch.jit.ScriptModule):
                 for handle in _watch_layer(module, path, log):
                     handles.callback(handle.remove)
-        handles.callback(model.register_forward_pre_hook(begin, prepend=True, with_kwargs=True).remove)
-        handles.callback(model.register_forward_hook(end).remove)
+        if not isinstance(model, torch.jit.ScriptModule):
+            handles.callback(model.register_forward_pre_hook(begin, prepend=True, with_kwargs=True).remove)
+            handles.callback(model.register_forward_hook(end).remove)
         yield log
 
 
@@ -266,6 +268,40 @@ RULES: Mapping[type, Callable[[Group], str]] = {
 def has_formula(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether an optimizer's class has a cost formula; another optimizer does what its own code does."""
     return type(optimizer) in RULES
+
+
+MOST_UPDATED = 100_000_000
+"""Most parameters that get data so that an optimizer's code can read their values."""
+
+
+def with_data(parameters: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Return parameters like others with data, and with a gradient where those have one; all numbers are 0.01."""
+    found = {}
+    for key, one in parameters.items():
+        found[key] = torch.full(one.shape, 0.01, dtype=one.dtype, requires_grad=one.requires_grad)
+        found[key].grad = None if one.grad is None else found[key].detach().clone()
+    return found
+
+
+def _twin(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> Any:
+    """Return an optimizer of the same code and options for the stand-ins, optimizers inside it likewise."""
+    twin: Any = object.__new__(type(optimizer))
+    for name, value in vars(optimizer).items():
+        vars(twin)[name] = _twin(value, stand_ins) if isinstance(value, torch.optim.Optimizer) else value
+    twin.state = defaultdict(dict)
+    twin.param_groups = [
+        {**group, "params": [stand_ins.get(id(one), one) for one in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    return twin
+
+
+def updated_twice(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> Any:
+    """Return a twin of an optimizer for the stand-ins by ``id``, after two updates, of which one makes state."""
+    twin = _twin(optimizer, stand_ins)
+    twin.step()
+    twin.step()
+    return twin
 
 
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
@@ -349,12 +385,19 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
     return Update(rows, "", list(dict.fromkeys(notes)), optimizer)
 
 
-def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
-    """Describe one update of the parameters with a gradient, or of their stand-ins by ``id``."""
+def trace_update(
+    optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor], *, ran: bool = False
+) -> Update:
+    """Describe one update of the parameters with a gradient, or of their stand-ins by ``id``.
+
+    `ran`: whether the ops of an update without a formula were recorded.
+    """
     if optimizer is None:
         return Update(notes=["no optimizer is given: the update is not counted"])
     name = type(optimizer).__name__
     rule_of = RULES.get(type(optimizer))
+    if ran:
+        return Update(notes=[f"optimizer: {name} has no formula, so the ops that its code runs are counted"])
     if rule_of is None:
         known = ", ".join(rule.__name__ for rule in RULES)
         hint = (

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -41,7 +43,7 @@ from fomkit.frontends.model_file import (
 )
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
-from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only, tensors_of
+from fomkit.frontends.torch.calls import inputs_and_sizes, model_to_trace, shape_only, tensors_of
 from fomkit.frontends.torch.modes import (
     CallWatcher,
     follow_autocast,
@@ -49,13 +51,20 @@ from fomkit.frontends.torch.modes import (
     watch_modules,
     watch_sync_norms,
 )
-from fomkit.frontends.torch.order import layer_rows, make_optimizer, trace_update, update_lines, watch_layers
+from fomkit.frontends.torch.order import (
+    has_formula,
+    layer_rows,
+    make_optimizer,
+    trace_update,
+    update_lines,
+    watch_layers,
+)
 from fomkit.frontends.torch.recorder import Recorder
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to be traced, its tensors without data.
+    """A workload ready to be traced, its tensors without data if its code allows that.
 
     `stand_ins`: the traced parameter by the ``id`` of each parameter that the optimizer may hold.
     """
@@ -135,6 +144,23 @@ def plain_kernels(mode: str) -> Iterator[None]:
 
 
 @contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Start all random numbers anew inside the block, so that the code decides alike in all steps."""
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed(0)
+    torch.manual_seed(0)
+    if numpy:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+
+
+@contextmanager
 def no_collection() -> Iterator[None]:
     """Disable garbage collection, which would free tensors at times that depend on earlier runs."""
     was_on = gc.isenabled()
@@ -180,13 +206,16 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
-        with no_collection():
+        with no_collection(), same_random_numbers():
             _run(prepared, inputs, recorder, notes)
+            optimizer, ran = prepared.optimizer, False
+            if optimizer is not None and prepared.mode == "train" and not has_formula(optimizer):
+                ran = recorder.record_update(optimizer, prepared.stand_ins)
         recorder.order.hold_model(model)
         lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     step, update = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes]), Update()
     if prepared.mode == "train":
-        update = trace_update(prepared.optimizer, prepared.stand_ins)
+        update = trace_update(prepared.optimizer, prepared.stand_ins, ran=ran)
         modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
         executed = recorder.order.executed
         lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
@@ -324,7 +353,8 @@ def _prepared_copy(
     given = _of_one_device(getattr(whole, "_orig_mod", whole), notes)
     if hasattr(whole, "_orig_mod"):
         notes.append("the model is compiled; its eager ops are traced")
-    model, stand_ins = model_without_data(given, own=own)
+    has_data = request.route == "data"
+    model, stand_ins = model_to_trace(given, own=own, data=has_data)
     optimizer = None
     if request.mode == "infer":
         model.eval()
@@ -333,9 +363,16 @@ def _prepared_copy(
             notes.append("the model was in eval mode; it is traced in train mode")
             model.train()
         optimizer = make_optimizer(workload.optimizer, model, where)
-    inputs, sizes = inputs_and_sizes(workload, request.sizes, where)
+    inputs, sizes = inputs_and_sizes(workload, request.sizes, where, real=has_data)
     prepared = Prepared(
-        model, inputs, workload.loss, optimizer, stand_ins, request.mode, request.route != "fake", where
+        model,
+        inputs,
+        workload.loss,
+        optimizer,
+        stand_ins,
+        request.mode,
+        request.route in ("meta", "constants"),
+        where,
     )
     return prepared, sizes, notes
 
@@ -346,7 +383,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
-    device = "meta" if prepared.on_meta else "fake"
+    device = "meta" if prepared.on_meta else request.route
     model = Traced(
         type(prepared.model).__name__, traced_with("torch", torch.__version__, device, request.mode),
         sum(parameter.numel() for parameter in parameters),

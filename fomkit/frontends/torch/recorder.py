@@ -15,16 +15,24 @@ from itertools import count
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode_temporarily
 from torch.utils._pytree import tree_map
 
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Call, Rule, TracedOp
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step, Update
-from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, has_bound, storage_id, tensors_of
-from fomkit.frontends.torch.order import Line, OrderLog
+from fomkit.frontends.torch.calls import (
+    OpFacts,
+    describe_call,
+    facts_of,
+    has_bound,
+    has_form,
+    storage_id,
+    tensors_of,
+)
+from fomkit.frontends.torch.order import MOST_UPDATED, Line, OrderLog, updated_twice, with_data
 
 _KEYS = count()
 
@@ -196,6 +204,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.in_backward = False
         self.between = FORWARD
         self.order = OrderLog()
+        self.updated: Any = None
         self.places: dict[int, int] = {}
         self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._lines = LineLog(self._code, self.made)
@@ -299,7 +308,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node is not None:
             self._last_backward = self._maker(node)
             return self._last_backward, BACKWARD
-        return self.stack.top, BACKWARD if self.in_backward else self.between
+        now = BACKWARD if self.in_backward else self.between
+        return Scope("") if now == UPDATE else self.stack.top, now
 
     def _maker(self, node: Node) -> Scope:
         """Return the call that made a node; if that call has not ended, the call that is running."""
@@ -337,6 +347,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A note on ops that ran again."""
         again = "ops of the forward pass run again in the backward pass (checkpointing)"
         return [f"{self.recomputed} {again}"] if self.recomputed else []
+
+    def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> bool:
+        """Record the ops of an update without a formula, as its own code runs them; return whether it could run.
+
+        Two updates run before the recorded one, because the first makes the optimizer's state. Code that reads
+        values gets parameters with data. The given optimizer stays as it is.
+        """
+        held = {
+            id(one): stand_ins.get(id(one), one) for group in optimizer.param_groups for one in group["params"]
+        }
+        order = self.order
+        self.between = UPDATE
+        try:
+            with _pop_mode_temporarily():
+                self.updated = updated_twice(optimizer, held)
+            order.hold([*self.updated.state.values()], "state")
+            self.updated.step()
+        except Exception:  # it reads values of tensors, or needs a closure
+            if sum(one.numel() for one in held.values()) > MOST_UPDATED:
+                return False
+            try:
+                with torch._C.DisableTorchFunction(), _disable_current_modes():
+                    self.updated = updated_twice(optimizer, with_data(held))
+                    order.hold([*self.updated.state.values()], "state")
+                    self.order = OrderLog()  # the parameters with data are no memory of the step
+                    with self:
+                        self.updated.step()
+            except Exception:
+                return False
+        finally:
+            self.order, self.between = order, FORWARD
+        return True
 
     @contextmanager
     def backward(self, outputs: Any) -> Iterator[None]:
@@ -380,5 +422,5 @@ def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     written = (args[facts.parameters.index(name)] for name in facts.written)
     if any(isinstance(one, torch.Tensor) and not one.is_meta for one in written):
         raise RuntimeError("a constant is overwritten with values that have no data")
-    to_meta = partial(tree_map, lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf)
+    to_meta = partial(tree_map, lambda leaf: has_form(leaf).to("meta") if isinstance(leaf, torch.Tensor) else leaf)
     return to_meta(args), to_meta(kwargs)

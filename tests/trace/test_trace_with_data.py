@@ -1,0 +1,183 @@
+"""Steps whose ops depend on values of data, and structures of code that have no plain tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traced_work import flop, numbers
+
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_file, profile_workload
+
+
+def module_of(torch: Any, run: Callable[..., Any], **parts: Any) -> Any:
+    """Return a module with the given parts, whose forward pass is ``run(module, *inputs)``."""
+
+    class Made(torch.nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            return run(self, *inputs)
+
+    made = Made()
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+def trace(model: Any, inputs: Any, loss: Any = None, mode: Any = "train") -> ModelProfile:
+    return profile_workload(Workload(model, inputs, loss), mode=mode)
+
+
+def products(profile: ModelProfile) -> list[tuple[float, ...]]:
+    rows = numbers(profile)
+    return rows[rows["kind"] == "gemm"][["m", "n", "k", "count"]].to_numpy().tolist()
+
+
+def by_expert(model: Any, x: Any) -> Any:
+    made = x.new_zeros(x.shape[0], 4)
+    for number, expert in enumerate(model.experts):
+        (rows,) = (x[:, 0].gt(0).long() == number).nonzero(as_tuple=True)
+        made = made.index_add(0, rows, expert(x[rows]))
+    return made
+
+
+def test_tokens_that_choose_their_expert_count_as_they_choose(torch: Any) -> None:
+    """Of 8 rows 3 are positive; twice the batch repeats them."""
+    experts = torch.nn.ModuleList(torch.nn.Linear(5, 4) for _ in range(2))
+    inputs = torch.ones(8, 5) * torch.tensor([1.0, 1, 1, -1, -1, -1, -1, -1])[:, None]
+    model = module_of(torch, by_expert, experts=experts)
+    before = [one.clone() for one in model.parameters()]
+    profile = trace(model, inputs)
+    assert profile.traced_with["device"] == "data"
+    assert "with its data, which may decide" in "\n".join(profile.notes)
+    assert sorted(products(profile)) == [[3, 4, 5, 1], [4, 5, 3, 1], [4, 5, 5, 1], [5, 4, 5, 1]]
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+    assert all(one.grad is None for one in model.parameters())
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_file_that_reads_values_is_run_with_data(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("""
+import torch
+class Halting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        for _ in range(5):
+            x = self.layer(x)
+            if x.abs().max().item() < 1e9:
+                return x
+model = Halting()
+inputs = lambda batch: torch.randn(batch, 4)
+batch_size = 6
+""")
+    profile = profile_file(path)
+    work = flop(numbers(profile), "forward", "backward")
+    assert (profile.traced_with["device"], work) == ("data", 2 * 2 * 6 * 4 * 4)
+    assert "batch" in {*profile.ops["m"]}
+
+
+def test_layers_left_out_at_random_count(torch: Any) -> None:
+    """Whether PyTorch or Python draws the number: a layer left out in one step of twenty is in the step."""
+    import random
+
+    def torch_draws(self: Any, x: Any) -> Any:
+        return self.layer(x) if torch.rand([]) > 0.05 else x
+
+    def python_draws(self: Any, x: Any) -> Any:
+        return self.layer(x) if random.random() > 0.05 else x
+
+    state = random.getstate()
+    for run, device in ((torch_draws, "meta"), (python_draws, "meta")):
+        profile = trace(module_of(torch, run, layer=torch.nn.Linear(5, 4)), torch.randn(6, 5))
+        assert profile.traced_with["device"] == device
+        assert {*profile.ops.query("kind == 'gemm' and pass_name == 'forward'")["m"]} == {"batch"}
+    assert random.getstate() == state
+
+
+def test_calls_inside_vmap_count_all_samples(torch: Any) -> None:
+    model = module_of(
+        torch, lambda self, x: torch.vmap(lambda row: self.layer(row))(x), layer=torch.nn.Linear(5, 4)
+    )
+    assert products(trace(model, torch.randn(6, 5))) == [[6, 4, 5, 1], [4, 5, 6, 1]]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_forward_derivatives_have_a_rule_for_every_op(torch: Any) -> None:
+    def pushed(self: Any, x: Any) -> Any:
+        return torch.func.jvp(self.layer, (x,), (torch.ones_like(x),))[1]
+
+    model = module_of(torch, pushed, layer=torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh()))
+    profile = trace(model, torch.randn(6, 5), mode="infer")
+    assert not profile.unsupported
+    assert not profile.bounded
+    assert products(profile)[0] == [6, 4, 5, 1]
+
+
+def test_an_output_may_be_a_dataclass(torch: Any) -> None:
+    @dataclasses.dataclass
+    class Output:
+        scores: Any
+        hidden: Any = None
+
+    model = module_of(torch, lambda self, x: Output(self.inside(x)), inside=torch.nn.Linear(5, 4))
+    profile = trace(model, torch.randn(6, 5))
+    assert "the sum of the output's first tensor is taken as the loss" in "\n".join(profile.notes)
+    assert numbers(profile).query("pass_name == 'backward_weight'")["module"].tolist() == ["inside"]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_a_sparse_matrix_counts_what_it_stores(torch: Any, layout: str) -> None:
+    """A 6x6 matrix with 6 numbers, by 6 rows of 4."""
+    graph = getattr(torch.eye(6), layout)()
+    layer = torch.nn.Linear(5, 4)
+    profile = trace(
+        module_of(torch, lambda self, x: torch.sparse.mm(graph, self.layer(x)), layer=layer), torch.randn(6, 5)
+    )
+    rows = numbers(profile).query("kind == 'sparse_gemm'")
+    assert rows[["m", "n", "k", "density"]].drop_duplicates().to_numpy().tolist() == [[6, 4, 6, 1 / 6]]
+    assert "forward" in {*rows["pass_name"]}
+    assert not profile.unsupported
+
+
+def test_grouped_products_of_any_format_have_shapes(torch: Any) -> None:
+    """PyTorch's own shapes are for bf16; libraries' mixtures of experts run them in fp32 too."""
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        pytest.skip("PyTorch 2.10 and later have it")
+    weights = torch.nn.Parameter(torch.randn(3, 8, 4))
+    ends = torch.tensor([4, 8, 12], dtype=torch.int32)
+    grouped = torch.nn.functional.grouped_mm
+    profile = trace(
+        module_of(torch, lambda self, x: grouped(x, self.weights, offs=ends), weights=weights), torch.randn(12, 8)
+    )
+    assert profile.traced_with["device"] == "meta"
+    assert numbers(profile).query("kind == 'gemm'")[["b", "m", "n", "k"]].to_numpy().tolist() == [
+        [3, 4, 4, 8],
+        [3, 8, 4, 4],
+    ]
+
+
+def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
+    """30 points of 5 numbers to 32: a product with 7 columns; few points one by one; half of a 6x6 matrix."""
+    near = module_of(torch, lambda self, x: torch.cdist(self.layer(x), x), layer=torch.nn.Linear(5, 5))
+    assert [30, 30, 7, 1] in products(trace(near, torch.randn(30, 5)))
+    row = numbers(trace(near, torch.randn(6, 5))).query("op == 'aten::_cdist_forward'").iloc[0]
+    assert (row["numel"], row["row"]) == (6 * 6 * 5, 5)
+    lower = module_of(
+        torch,
+        lambda self, x: torch.linalg.solve_triangular(x.mT @ x, self.layer(x).mT, upper=False),
+        layer=torch.nn.Linear(6, 6),
+    )
+    assert [6, 8, 3, 1] in products(trace(lower, torch.randn(8, 6), mode="infer"))
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
+def test_a_scripted_model_is_traced(torch: Any) -> None:
+    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU()))
+    assert flop(numbers(trace(scripted, torch.randn(6, 5))), "forward", "backward") == 2 * 2 * 6 * 4 * 5
