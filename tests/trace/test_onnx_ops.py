@@ -113,6 +113,17 @@ def test_einsum_and_its_gradients_are_products(tmp_path: Path) -> None:
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 
 
+@pytest.mark.parametrize(
+    ("opset", "told", "row"),
+    [(11, {}, 60), (11, {"axis": 2}, 15), (12, {"axis": -1}, 5), (13, {}, 5), (13, {"axis": 1}, 4)],
+)
+def test_a_softmax_before_opset_13_spans_all_axes_from_its_own_on(
+    tmp_path: Path, opset: int, told: dict[str, int], row: int
+) -> None:
+    model = graph([node("LogSoftmax", "x", "y", **told)], {"x": (2, 4, 3, 5)}, opset=opset)
+    assert only(profiled(model, tmp_path, "infer"), "softmax")["row"] == row
+
+
 def test_integers_are_priced_as_integers_and_not_trained(tmp_path: Path) -> None:
     nodes = [node("MatMulInteger", "x w", "i"), node("Cast", "i", "y", to=TensorProto.FLOAT)]
     stored = [tensor("w", (6, 5), TensorProto.INT8)]

@@ -222,10 +222,10 @@ def axis_norm(call: Call) -> list[Work]:
 
 
 def softmax(call: Call) -> list[Work]:
-    """Price a softmax over one axis, the last by default, in every version of the ops."""
-    values = call.read[0]
-    axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
-    return row_work("softmax", call, values, values.shape[axis] if values.shape else 1)
+    """Price a softmax over one axis, the last by default; before opset 13 over all axes from ``axis`` on."""
+    values, flattens = call.read[0], int(call.arguments.get("since_version", 13)) < 13
+    axis = int(call.arguments.get("axis", 1 if flattens else -1)) % max(len(values.shape), 1)
+    return row_work("softmax", call, values, prod(values.shape[axis : None if flattens else axis + 1]))
 
 
 def window_pool(call: Call) -> list[Work]:

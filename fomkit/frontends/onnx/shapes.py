@@ -382,7 +382,7 @@ class Walker:
         if unknown or not node.output:
             self._walked.unsupported.append(f"{op} of unknown shape")
             return
-        arguments: dict[str, Any] = dict(attributes)
+        arguments: dict[str, Any] = {**attributes, **({"since_version": schema.since_version} if schema else {})}
         inputs: list[Array | None] = []
         formal = [one.name for one in schema.inputs] if schema is not None else []
         listed: list[Array] = []
