@@ -13,7 +13,7 @@ from typing import Any
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten import conv_dimensions, product
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, row_work, traffic
-from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
+from fomkit.frontends.lowering.onnx_calls import attention, new_array, recurrent, reshaped, swapped
 from fomkit.frontends.lowering.tf import einsum as contraction
 from fomkit.frontends.lowering.tf import padded, transposed_padding
 
@@ -158,16 +158,25 @@ def equation_of(call: Call) -> str:
 
 
 def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array, ...]) -> list[Work]:
-    """Price a sum over the product of some tensors by its equation."""
+    """Price a sum over the product of some tensors by its equation, two of them at a time from left to right."""
+    letters, _, out = equation.partition("->")
+    first, second, *others = [*letters.split(","), ""]
+    if len(arrays) > 2:
+        if "." in equation:
+            raise NoRule(f"Einsum of {len(arrays)} tensors with '...'")
+        length = dict(zip(first + second, arrays[0].shape + arrays[1].shape, strict=True))
+        kept = "".join(letter for letter in length if letter in out + "".join(others))
+        made = new_array(tuple(length[letter] for letter in kept), arrays[0].dtype)
+        rest = f"{','.join([kept, *others[:-1]])}->{out}"
+        return [*summed_product(f"{first},{second}->{kept}", arrays[:2], (made,)),
+                *summed_product(rest, [made, *arrays[2:]], results)]  # fmt: skip
     return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, results))
 
 
 def einsum(call: Call) -> list[Work]:
-    """Price Einsum of one or two tensors; raise NoRule for more."""
+    """Price Einsum."""
     given: Any = call.arguments["Inputs"]
     arrays = [given] if isinstance(given, Array) else list(given)
-    if len(arrays) > 2:
-        raise NoRule(f"Einsum of {len(arrays)} tensors")
     return summed_product(equation_of(call), arrays, call.results)
 
 
@@ -301,11 +310,11 @@ RULES: Mapping[str, Rule | None] = {
     **each(calls.upsample, "Resize Upsample"), **dict.fromkeys(REDUCTIONS, calls.reduction),
     **dict.fromkeys(MOVES, calls.copy), **dict.fromkeys(PICKS, picked),
     **each(put, "Scatter ScatterElements ScatterND TensorScatter"),
-    **each(calls.generate, """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot
-        RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
+    **each(calls.generate, """AffineGrid Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow
+        MelWeightMatrix OneHot RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
     # work without a formula of its own
-    **each(calls.other, """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero
-        RoiAlign TopK Unique"""),
+    **each(calls.other, """CumProd CumSum DFT GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression
+        NonZero RoiAlign STFT TopK Unique"""),
     # no work: only a description changes, or a shape is computed
     **each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),
 }  # fmt: skip

@@ -23,7 +23,7 @@ from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step, Update
-from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, has_bound, storage_id, tensors_of
+from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id, tensors_of
 from fomkit.frontends.torch.order import Line, OrderLog
 
 _KEYS = count()
@@ -232,7 +232,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
-            rule = calls.other if facts.state == "unsupported" and has_bound(facts.name) else facts.rule
+            has_bound = (
+                facts.state == "unsupported" and facts.name.startswith("aten::") and calls.has_bound(facts.name)
+            )
+            rule = calls.other if has_bound else facts.rule
             self.states["priced" if rule else facts.state] += 1
             rows: list[TracedOp] = []
             if facts.state == "unsupported":
