@@ -201,6 +201,45 @@ def test_an_einsum_of_three_tensors_is_two_products(tmp_path: Path) -> None:
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 
 
+OF_RUNTIME = {
+    "FusedMatMul": (node("FusedMatMul", "x w", "y", transB=1), {"w": (5, 8)}, 2 * 2 * 4 * 8 * 5),
+    "SkipSimplifiedLayerNormalization": (
+        node("SkipSimplifiedLayerNormalization", "x x s", "y _1 _2 z"), {"s": (8,)}, 0,
+    ),
+    "packed attention": (
+        node("Attention", "x w b", "y", num_heads=2), {"w": (8, 24), "b": (24,)},
+        2 * 2 * 4 * 8 * 24 + 4 * 2 * 4 * 4 * 8,
+    ),
+    "packed grouped heads": (
+        node("GroupQueryAttention", "x _ _ _ _ l l", "y", num_heads=2, kv_num_heads=1), {"l": (2,)},
+        4 * 2 * 4 * 4 * 4,
+    ),
+    "4 bits": (node("MatMulNBits", "x w s", "y", K=8, N=5, bits=4, block_size=16), {"w": (5, 4), "s": (5,)},
+               2 * 2 * 4 * 8 * 5),
+    "quantised here": (node("DynamicQuantizeMatMul", "x w s", "y"), {"w": (8, 5), "s": ()}, 2 * 2 * 4 * 8 * 5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_RUNTIME)
+def test_an_op_of_onnxruntime_is_priced_as_what_it_fuses(tmp_path: Path, case: str) -> None:
+    one, weights, wanted = OF_RUNTIME[case]
+    one.domain = "com.microsoft"
+    eight_bit = TensorProto.INT8 if case == "quantised here" else 1
+    stored = [tensor(name, shape, eight_bit if name == "w" else 1) for name, shape in weights.items()]
+    model = graph([one, node("Relu", "y", "r")], {"x": ("batch", 4, 8)}, stored, ("r",), opset=17)
+    found = profiled(model, tmp_path, "infer", batch=2)
+    assert not found.unsupported
+    assert sum(map(row_flop, numbers(found).query("kind in ['gemm', 'attention']").to_dict("records"))) == wanted
+
+
+def test_a_fused_activation_is_part_of_its_convolution(tmp_path: Path) -> None:
+    fused = node("FusedConv", "x w", "y", activation="Relu")
+    fused.domain = "com.microsoft"
+    found = profiled(graph([fused], {"x": ("batch", 3, 8, 8)}, [tensor("w", (4, 3, 3, 3))]), tmp_path, batch=2)
+    assert row_flop(only(found, "conv")) == 2 * 2 * 4 * 6 * 6 * 27
+    assert set(found.ops["pass_name"]) == {"forward", "backward_weight", "update"}
+
+
 def test_integers_are_priced_as_integers_and_not_trained(tmp_path: Path) -> None:
     nodes = [node("MatMulInteger", "x w", "i"), node("Cast", "i", "y", to=TensorProto.FLOAT)]
     stored = [tensor("w", (6, 5), TensorProto.INT8)]

@@ -19,7 +19,7 @@ import onnx.shape_inference
 from fomkit.core.errors import printable
 from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
-from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names
+from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names, standard_ops
 from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
 from fomkit.frontends.onnx.known import attributes_of, ops_inside, small_value, work_out
@@ -64,6 +64,7 @@ class Walker:
     ) -> None:
         self._model, self._graph, self._nodes = model, model.graph, nodes
         self._inputs, self._weights, self._training = inputs, weights, training
+        self._newest = False
         self._opsets = {one.domain or "": one.version for one in model.opset_import}
         self._attributes = [attributes_of(node) for node in nodes]
         self._stored = {one.name: small_value(one) for one in self._graph.initializer}
@@ -111,6 +112,12 @@ class Walker:
         if op in CONTROL:
             self._control(node, op, attributes)
             return
+        if pieces := self._pieces(node, attributes):
+            self._newest = True
+            for one in pieces:
+                self._run(one, attributes_of(one))
+            self._newest = False
+            return
         is_static = op not in _RANDOM and all(name in self._static for name in names) and bool(names)
         if is_static or op == "Shape" or op == "Size":
             self._static.update(node.output)
@@ -126,6 +133,28 @@ class Walker:
             self._walked.unsupported.append(op)
         else:
             self._note(node, op, attributes)
+
+    def _pieces(self, node: Any, attributes: Mapping[str, Any]) -> list[Any]:
+        """Return the standard ops that an op of onnxruntime stands for; none for any other op."""
+        is_own = node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
+        arrays = [self._walked.arrays.get(name) for name in node.input if name]
+        if not is_own or any(array is None for array in arrays):
+            return []
+        shapes = [array.shape for array in arrays if array is not None]
+        found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
+        newest, nodes = onnx.defs.onnx_opset_version(), []
+        for op, given, made, told in found:
+            known = {name: value for name, value in told.items() if name in _schema(op, "", newest).attributes}
+            nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
+        return nodes
+
+    def _schema_of(self, node: Any) -> Any:
+        """Return the definition of an op in the file's version, or the newest for what stands for another op."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = (
+            onnx.defs.onnx_opset_version() if self._newest else self._opsets.get(domain, self._opsets.get("", 1))
+        )
+        return _schema(node.op_type, domain, opset)
 
     def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
         """Run the ops inside a loop or a branch, or list the loop."""
@@ -182,7 +211,8 @@ class Walker:
 
     def _loop(self, node: Any, attributes: Mapping[str, Any]) -> bool:
         """Run the ops of a loop, trip by trip; return whether the number of trips is known."""
-        body, (limit, going, *carried) = attributes["body"], [*node.input, *[""] * (2 - len(node.input))]
+        body, given = attributes["body"], list[str]([*node.input, "", ""])
+        limit, going, carried = *given[:2], given[2 : len(node.input)]
         most = self._values.get(limit) if limit else np.asarray(MAX_INSIDE)
         goes_on = self._values.get(going) if going else np.asarray(True)
         if most is None or goes_on is None:
@@ -195,8 +225,8 @@ class Walker:
                 break
             prefix = f"{node.output[0]}/{trip}/"
             first = [self._known(f"{prefix}trip", trip), self._known(f"{prefix}going", True)]
-            given = dict(zip((one.name for one in body.input), [*first, *carried], strict=False))
-            again, *made = self._inside(body, prefix, given)
+            inputs = dict(zip((one.name for one in body.input), [*first, *carried], strict=False))
+            again, *made = self._inside(body, prefix, inputs)
             goes_on, carried = self._values.get(again), made[: len(carried)]
             for places, name in zip(stacked, made[len(carried) :], strict=True):
                 places.append(name)
@@ -277,7 +307,7 @@ class Walker:
         arrays, make = self._walked.arrays, onnx.helper.make_tensor_type_proto
         known = {name: arrays[name] for name in node.input if name and name in arrays}
         types = {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
-        schema = _schema(node.op_type, node.domain, self._opsets.get(node.domain, self._opsets.get("", 1)))
+        schema = self._schema_of(node)
         found: Mapping[str, Any] = {}
         if schema is not None and len(types) == len({name for name in node.input if name}):
             data = {name: onnx.numpy_helper.from_array(np.ascontiguousarray(value))
@@ -354,7 +384,7 @@ class Walker:
         return name
 
     def _note(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
-        arrays, schema = self._walked.arrays, _schema(node.op_type, node.domain, self._opsets.get(node.domain, 1))
+        arrays, schema = self._walked.arrays, self._schema_of(node)
         unknown = [name for name in (*node.input, *node.output[:1]) if name and name not in arrays]
         if unknown or not node.output:
             self._walked.unsupported.append(f"{op} of unknown shape")
