@@ -113,6 +113,133 @@ def test_einsum_and_its_gradients_are_products(tmp_path: Path) -> None:
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 
 
+@pytest.mark.parametrize(
+    ("opset", "told", "row"),
+    [(11, {}, 60), (11, {"axis": 2}, 15), (12, {"axis": -1}, 5), (13, {}, 5), (13, {"axis": 1}, 4)],
+)
+def test_a_softmax_before_opset_13_spans_all_axes_from_its_own_on(
+    tmp_path: Path, opset: int, told: dict[str, int], row: int
+) -> None:
+    model = graph([node("LogSoftmax", "x", "y", **told)], {"x": (2, 4, 3, 5)}, opset=opset)
+    assert only(profiled(model, tmp_path, "infer"), "softmax")["row"] == row
+
+
+def body(nodes: list[Any], inputs: str, outputs: str, stored: tuple[Any, ...] = ()) -> Any:
+    """Make what runs inside a loop or a branch."""
+    ends = [[helper.make_tensor_value_info(one, 1, None) for one in names.split()] for names in (inputs, outputs)]
+    return helper.make_graph(nodes, "body", *ends, list(stored))
+
+
+def test_a_loop_runs_its_ops_once_for_each_trip(tmp_path: Path) -> None:
+    """The body stores the weight; each trip makes a product and stacks its result."""
+    step = [
+        node("MatMul", "s w", "p"),
+        node("Tanh", "p", "t"),
+        node("Identity", "t", "o"),
+        node("Identity", "g", "g2"),
+    ]
+    loop = node("Loop", "trips _ x", "last all", body=body(step, "i g s", "g2 t o", (tensor("w", (6, 6)),)))
+    nodes = [loop, node("ReduceSum", "all first", "sum", keepdims=0), node("Add", "last sum", "y")]
+    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [5]), numbers_of("first", [0])]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, stored), tmp_path, batch=4)
+    assert not found.unsupported
+    assert found.parameters_trainable == 36
+    counts = found.ops.query("kind == 'gemm'").groupby("pass_name")["count"].sum()
+    assert counts.to_dict() == {"forward": 5, "backward_input": 4, "backward_weight": 5}
+    (stack,) = numbers(found).query("op == 'Concat'").to_dict("records")
+    assert stack["numel"] == 5 * 4 * 6
+
+
+def test_a_loop_whose_end_depends_on_data_is_listed(tmp_path: Path) -> None:
+    step = [node("Relu", "s", "t"), node("ReduceMax", "t", "m", keepdims=0), node("Less", "m one", "g2")]
+    loop = node("Loop", "_ yes x", "y", body=body(step, "i g s", "g2 t"))
+    stored = [tensor("yes", (), TensorProto.BOOL), helper.make_tensor("one", 1, [], [1.0])]
+    stored[0].raw_data = b"\x01"
+    found = profiled(graph([node("Gemm", "x w", "h"), loop], {"x": ("batch", 6)}, [*stored, tensor("w", (6, 6))]),
+                     tmp_path, "infer", batch=4)  # fmt: skip
+    assert found.unsupported == ("Loop: a loop whose iterations are unknown",)
+
+
+def test_a_scan_runs_its_ops_for_each_slice(tmp_path: Path) -> None:
+    step = [node("MatMul", "e w", "p"), node("Add", "s p", "t"), node("Identity", "t", "o")]
+    scan = node("Scan", "z x", "last all", body=body(step, "s e", "t o"), num_scan_inputs=1, scan_input_axes=[1],
+                scan_output_axes=[1])  # fmt: skip
+    nodes = [node("ReduceSum", "x axes", "m", keepdims=0), node("MatMul", "m w", "z"), scan,
+             node("Identity", "all", "y")]  # fmt: skip
+    model = graph(nodes, {"x": ("batch", "seq", 6)}, [tensor("w", (6, 6)), numbers_of("axes", [1])])
+    found = profiled(model, tmp_path, "infer", batch=2, seq=7)
+    assert not found.unsupported
+    assert flop(numbers(found), "forward") == 2 * 2 * 6 * 6 * (1 + 7)
+    moved = numbers(found).query("op == 'Split' or op == 'Concat'")
+    assert moved["write_byte"].tolist() == [4 * 2 * 7 * 6] * 2
+
+
+@pytest.mark.parametrize(("known", "products"), [(False, 2), (True, 1), (None, 2)])
+def test_a_branch_takes_the_side_that_is_known_or_else_the_longer_one(
+    tmp_path: Path, known: bool | None, products: int
+) -> None:
+    long = body([node("MatMul", "h w", "p"), node("Relu", "p", "q")], "", "q")
+    branch = node("If", "c", "i", then_branch=body([node("Relu", "h", "z")], "", "z"), else_branch=long)
+    stored = [tensor("w", (6, 6)), tensor("c", (), TensorProto.BOOL)]
+    stored[1].raw_data = bytes([bool(known)])
+    decided = [] if known is not None else [node("ReduceMax", "x", "m", keepdims=0), node("Cast", "m", "c", to=9)]
+    model = graph([*decided, node("MatMul", "x w", "h"), branch, node("Identity", "i", "y")], {"x": ("batch", 6)},
+                  stored if known is not None else stored[:1])  # fmt: skip
+    found = profiled(model, tmp_path, "infer", batch=4)
+    assert not found.unsupported
+    assert found.ops.query("kind == 'gemm'")["count"].sum() == products
+    assert any(note.startswith("branches that depend on data: 1;") for note in found.notes) == (known is None)
+
+
+def test_an_einsum_of_three_tensors_is_two_products(tmp_path: Path) -> None:
+    nodes = [node("Einsum", "x w v", "y", equation="bd,df,fe->be")]
+    found = profiled(
+        graph(nodes, {"x": ("batch", 7)}, [tensor("w", (7, 5)), tensor("v", (5, 3))]), tmp_path, batch=2
+    )
+    assert flop(numbers(found), "forward") == 2 * 2 * 7 * 5 + 2 * 2 * 5 * 3
+    assert not found.unsupported
+    assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
+
+
+OF_RUNTIME = {
+    "FusedMatMul": (node("FusedMatMul", "x w", "y", transB=1), {"w": (5, 8)}, 2 * 2 * 4 * 8 * 5),
+    "SkipSimplifiedLayerNormalization": (
+        node("SkipSimplifiedLayerNormalization", "x x s", "y _1 _2 z"), {"s": (8,)}, 0,
+    ),
+    "packed attention": (
+        node("Attention", "x w b", "y", num_heads=2), {"w": (8, 24), "b": (24,)},
+        2 * 2 * 4 * 8 * 24 + 4 * 2 * 4 * 4 * 8,
+    ),
+    "packed grouped heads": (
+        node("GroupQueryAttention", "x _ _ _ _ l l", "y", num_heads=2, kv_num_heads=1), {"l": (2,)},
+        4 * 2 * 4 * 4 * 4,
+    ),
+    "4 bits": (node("MatMulNBits", "x w s", "y", K=8, N=5, bits=4, block_size=16), {"w": (5, 4), "s": (5,)},
+               2 * 2 * 4 * 8 * 5),
+    "quantised here": (node("DynamicQuantizeMatMul", "x w s", "y"), {"w": (8, 5), "s": ()}, 2 * 2 * 4 * 8 * 5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_RUNTIME)
+def test_an_op_of_onnxruntime_is_priced_as_what_it_fuses(tmp_path: Path, case: str) -> None:
+    one, weights, wanted = OF_RUNTIME[case]
+    one.domain = "com.microsoft"
+    eight_bit = TensorProto.INT8 if case == "quantised here" else 1
+    stored = [tensor(name, shape, eight_bit if name == "w" else 1) for name, shape in weights.items()]
+    model = graph([one, node("Relu", "y", "r")], {"x": ("batch", 4, 8)}, stored, ("r",), opset=17)
+    found = profiled(model, tmp_path, "infer", batch=2)
+    assert not found.unsupported
+    assert sum(map(row_flop, numbers(found).query("kind in ['gemm', 'attention']").to_dict("records"))) == wanted
+
+
+def test_a_fused_activation_is_part_of_its_convolution(tmp_path: Path) -> None:
+    fused = node("FusedConv", "x w", "y", activation="Relu")
+    fused.domain = "com.microsoft"
+    found = profiled(graph([fused], {"x": ("batch", 3, 8, 8)}, [tensor("w", (4, 3, 3, 3))]), tmp_path, batch=2)
+    assert row_flop(only(found, "conv")) == 2 * 2 * 4 * 6 * 6 * 27
+    assert set(found.ops["pass_name"]) == {"forward", "backward_weight", "update"}
+
+
 def test_integers_are_priced_as_integers_and_not_trained(tmp_path: Path) -> None:
     nodes = [node("MatMulInteger", "x w", "i"), node("Cast", "i", "y", to=TensorProto.FLOAT)]
     stored = [tensor("w", (6, 5), TensorProto.INT8)]
@@ -195,15 +322,14 @@ def test_unknown_ops_are_listed_and_never_free(tmp_path: Path) -> None:
     branch = helper.make_node("If", ["c"], ["i"], then_branch=inside, else_branch=inside)
     fancy = helper.make_node("Fancy", ["h"], ["f"], domain="strange")
     # The file's own order is not a running order: Reshape comes late.
-    nodes = [node("Gemm", "x w", "h"), fancy, node("DFT", "h4 _ _", "d"), node("Reshape", "h s4", "h4"), branch,
-             node("Relu", "f", "y")]  # fmt: skip
-    stored = [tensor("w", (6, 4)), numbers_of("s4", [-1, 1, 4, 1]), tensor("c", (), TensorProto.BOOL)]
+    nodes = [node("Gemm", "x w", "h"), fancy, node("DeformConv", "h4 k h4", "d"), node("Reshape", "h s4", "h4"),
+             branch, node("Relu", "f", "y")]  # fmt: skip
+    stored = [tensor("w", (6, 4)), numbers_of("s4", [-1, 1, 4, 1]), tensor("c", (), TensorProto.BOOL),
+              tensor("k", (1, 1, 1, 1))]  # fmt: skip
     model = graph(nodes, {"x": ("batch", 6)}, stored, ("y", "h", "d", "i"))
     found = profiled(model, tmp_path, batch=4)
-    assert Counter(found.unsupported) == Counter(
-        ["strange::Fancy", "DFT", "If: a branch that depends on data", "Relu of unknown shape"]
-    )
-    assert any("4 unsupported" in note for note in found.notes)
+    assert Counter(found.unsupported) == Counter(["strange::Fancy", "DeformConv", "Relu of unknown shape"])
+    assert any("3 unsupported" in note for note in found.notes)
     assert any(note.startswith("partial: no gradient passes through") for note in found.notes)
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 

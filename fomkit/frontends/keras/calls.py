@@ -21,6 +21,9 @@ Tensor = Any
 
 LOOPS = ("While", "StatelessWhile")
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+CONTROL = frozenset([*LOOPS, *CALLS, *BRANCHES])
+"""Ops that run functions of the graph."""
 
 
 def _graph_of(function: Any, inside: Graph, given: Sequence[Tensor]) -> Graph:
@@ -45,6 +48,11 @@ def _graph_of(function: Any, inside: Graph, given: Sequence[Tensor]) -> Graph:
     return function.graph
 
 
+def _handed(caller: Operation) -> Sequence[Tensor]:
+    """Return the tensors that an op hands to the function that it runs; a branch keeps its condition."""
+    return caller.inputs[1:] if caller.type in BRANCHES else caller.inputs  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of an op: its graph, the op that runs this graph, and that op's place."""
@@ -55,12 +63,22 @@ class Place:
 
     def enter(self, caller: Operation, attribute: str) -> Place:
         """Return the place inside a function that an op runs."""
-        name = caller.get_attr(attribute).name
+        return self._inside(caller, caller.get_attr(attribute).name)
+
+    def sides(self, branch: Operation) -> list[Place]:
+        """Return the places inside the functions between which an op chooses."""
+        if branch.type.endswith("Case"):
+            names = [one.name for one in branch.get_attr("branches")]
+        else:
+            names = [branch.get_attr(name).name for name in ("then_branch", "else_branch")]
+        return [self._inside(branch, name) for name in names]
+
+    def _inside(self, caller: Operation, name: str) -> Place:
         at: Place | None = self
         while at is not None:
             found = at.graph._get_function(name)
             if found is not None:
-                return Place(_graph_of(found, at.graph, caller.inputs), caller, self)
+                return Place(_graph_of(found, at.graph, _handed(caller)), caller, self)
             at = at.outside
         raise LookupError(f"{caller.type} {caller.name}: its function {name} is not in the graph")
 
@@ -69,9 +87,10 @@ class Place:
         place = self
         while place.outside is not None and tensor.op.type == "Placeholder":
             at = place.arguments.get(tensor.op.name)
-            if at is None or at >= len(place.caller.inputs):
+            given = _handed(place.caller)
+            if at is None or at >= len(given):
                 break
-            tensor, place = place.caller.inputs[at], place.outside
+            tensor, place = given[at], place.outside
         return tensor, place
 
     @property
@@ -133,7 +152,7 @@ def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> R
         found.ops.setdefault(op, set()).add(at)
         if op.name in arguments:
             found.arguments.add(arguments[op.name])
-        if known is not None and op.type not in (*LOOPS, *CALLS):
+        if known is not None and op.type not in CONTROL:
             continue
         waiting += [(one.op, one.value_index) for one in _inputs_of(op, found.ops[op] - {-1}, place)]
         waiting += [(one, -1) for one in op.control_inputs]
@@ -152,7 +171,8 @@ class Ran:
 def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Tensor] = ()) -> Iterator[Ran]:
     """Yield the ops that run, those inside loops and calls with their counts, in the order of the graph.
 
-    For a loop whose trips depend on data, the loop itself is returned, without the ops inside.
+    For a loop whose trips depend on data, the loop itself is returned, without the ops inside. Of a branch that
+    depends on data the longest side counts.
     """
     reached = reach(place, wanted, also)
     for op in place.graph.get_operations():
@@ -168,8 +188,15 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
             yield from walk(place.enter(op, "body"), live_variables(op, results, place), times)
         elif op.type in CALLS:
             yield from walk(place.enter(op, "f"), results, count)
+        elif op.type in BRANCHES:
+            yield from walk(longest_side(op, results, place), results, count)
         else:
             yield Ran(op, count, place)
+
+
+def longest_side(branch: Operation, wanted: Iterable[int], place: Place) -> Place:
+    """Return the side of a branch that runs the most ops for some of its results."""
+    return max(place.sides(branch), key=lambda side: sum(1 for _ in walk(side, wanted)))
 
 
 def constants(ran: Sequence[Ran]) -> set[Operation]:
@@ -310,6 +337,9 @@ def _bound_value(tensor: Tensor, place: Place) -> float | None:
         loop, at = tensor.op, tensor.value_index
         start, step = _bound_value(loop.inputs[at], place), _step_of_variable(place.enter(loop, "body"), at)
         return None if start is None or step is None else start + step * trips(loop, place)
+    if tensor.op.type in CALLS:
+        inner = place.enter(tensor.op, "f")
+        return _bound_value(inner.graph.outputs[tensor.value_index], inner)
     return _constant(tensor)
 
 
@@ -330,7 +360,9 @@ def _step_of_variable(body: Place, at: int) -> float | None:
     first, second = map(_through, made.op.inputs)
     if arguments.get(first.op.name) != at:
         return None
-    by = _constant(second)
+    by_variable = arguments.get(second.op.name)
+    changes = by_variable is not None and _step_of_variable(body, by_variable) != 0
+    by = None if changes else _bound_value(second, body)
     return by if by is None or made.op.type != "Sub" else -by
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
+from fomkit.frontends.drafting import watched
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 
 
@@ -32,7 +33,7 @@ def specs(values: Any) -> Any:
 def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
     """Split inputs of the model from targets of the loss: the rest of a tuple, as in ``fit``."""
     if not isinstance(values, tuple | list) or len(values) < 2:
-        return values, None
+        return (values[0] if isinstance(values, tuple) and values else values), None
     if isinstance(values[0], tuple | list | Mapping):
         return values[0], values[1]
     taken = len(model.inputs) if getattr(model, "inputs", None) else len(values) - 1
@@ -42,10 +43,10 @@ def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
 
 def _targets(model: Any, x: Any) -> Any:
     """Make targets that suit the compiled losses: class numbers for sparse ones, else the shape of the output."""
-    outputs = model.compute_output_spec(x)
     loss = model._compile_loss._user_loss if model._compile_loss is not None else None
     if loss is None:
         return None
+    outputs = model.compute_output_spec(x)
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
     names = (getattr(one, "name", None) or getattr(one, "__name__", None) or one or "" for one in given)
@@ -84,8 +85,18 @@ def batched(values: Any, given: int | None, batch: int) -> Any:
     return keras.tree.map_structure(at, values)
 
 
-def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
-    """Return inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first."""
+def has_own_train_step(model: Any) -> bool:
+    """Return whether a model made without ``keras.Input`` overrides Keras's training step."""
+    return type(model).train_step is not keras.Model.train_step and not getattr(model, "inputs", None)
+
+
+def inputs_and_sizes(
+    workload: Workload, wanted: Sizes, where: str, *, whole: bool = False
+) -> tuple[MakeInputs, dict[str, int]]:
+    """Return inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first.
+
+    They are packed as ``fit`` does for a training step; with ``whole``, a tuple of several is the batch itself.
+    """
     model, given, make = workload.model, workload.inputs, None
     if callable(given) and not hasattr(given, "shape"):
         make, sizes = given, named_sizes(given, where)
@@ -100,11 +111,13 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         what = "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
         raise FomkitError(where, what)
 
-    def at(at_sizes: Sizes) -> tuple[Any, ...]:
+    def at(at_sizes: Sizes) -> Any:
         found = specs(call_inputs(make, at_sizes)) if make else batched(values, fixed, at_sizes["batch"])
+        if whole and isinstance(found, tuple) and len(found) > 1:
+            return found
         x, y = split_inputs(model, found)
         y = _targets(model, x) if y is None and model.compiled else y
-        return (x,) if y is None else (x, y)
+        return keras.utils.pack_x_y_sample_weight(x, y)
 
     return at, chosen_sizes({"batch": batch} | sizes | {"batch": batch}, wanted, where)
 
@@ -194,6 +207,16 @@ class ApplyArgs:
     variables: list[Any] = field(default_factory=list)
 
 
+def exact_shapes() -> AbstractContextManager[None]:
+    """Let functions of the model be traced again for the shapes at hand, inside the block.
+
+    TensorFlow would reuse a trace of the same function for an open batch, in which no shape is known.
+    """
+    from tensorflow.core.function.polymorphism.type_dispatch import TypeDispatchTable
+
+    return watched(TypeDispatchTable, dispatch=lambda _, table, asked: asked if asked in table.targets else None)
+
+
 @contextmanager
 def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None]:
     """Record the optimizer's arguments inside the block; its own ops are traced only if ``run``."""
@@ -202,7 +225,7 @@ def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None
         return
     apply = optimizer.apply
 
-    def watched(grads: Any, trainable_variables: Any = None) -> Any:
+    def applied(grads: Any, trainable_variables: Any = None) -> Any:
         grads = list(grads)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         for gradient, variable in zip(grads, variables, strict=True):
@@ -211,7 +234,7 @@ def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None
                 seen.variables.append(variable)
         return apply(grads, variables) if run else None
 
-    optimizer.apply = watched
+    optimizer.apply = applied
     try:
         yield
     finally:

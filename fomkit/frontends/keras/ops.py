@@ -19,11 +19,11 @@ from keras.src.layers.attention.grouped_query_attention import GroupedQueryAtten
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.keras import calls as graphs
-from fomkit.frontends.keras.calls import CALLS, LOOPS, Graph, Operation, Place, Ran, Tensor, dtype_name
+from fomkit.frontends.keras.calls import BRANCHES, CALLS, LOOPS, Graph, Operation, Place, Ran, Tensor, dtype_name
 from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes, scopes_around
 from fomkit.frontends.layers import RowOwner
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, TracedOp
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
@@ -72,6 +72,9 @@ def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
             waiting.append((op.inputs[at], place))
         elif op.type in LOOPS or op.type in CALLS:
             inner = place.enter(op, "body" if op.type in LOOPS else "f")
+            waiting.append((inner.graph.outputs[at], inner))
+        elif op.type in BRANCHES:
+            inner = graphs.longest_side(op, [at], place)
             waiting.append((inner.graph.outputs[at], inner))
         elif op.type == "Sum" and op.inputs[0].op.type in PRODUCTS:
             # A sum over the batch, which a weight does not have; the sum of another product is the gradient of a
@@ -143,9 +146,19 @@ def products_flop(parts: list[TracedOp]) -> float:
 
 
 _TRANSPOSED = "BackpropInput"
-_CONTROL = dict.fromkeys(LOOPS, "a loop whose number of iterations depends on data")
-_CONTROL |= dict.fromkeys(("If", "StatelessIf", "Case"), "a branch that depends on data")
-"""Names in the list of unsupported ops for control flow, with all ops inside."""
+_UNCOUNTED = dict.fromkeys(LOOPS, "a loop whose number of iterations depends on data")
+"""Names in the list of unsupported ops for loops, with all ops inside."""
+
+
+def rule_of(op: Operation) -> Rule | None:
+    """Return the rule of an op; TensorFlow's own without one are priced by its traffic if that bounds it."""
+    import tensorflow as tf
+
+    if op.type in RULES:
+        return RULES[op.type]
+    runs_functions = any("func" in attribute.type for attribute in op.op_def.attr)
+    is_own = hasattr(tf.raw_ops, op.type) and not runs_functions
+    return calls.other if is_own and calls.has_bound(op.type) else None
 
 
 class Placed(NamedTuple):
@@ -164,7 +177,9 @@ class Walked:
     ops: list[TracedOp] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     unsupported: Counter[str] = field(default_factory=Counter)
+    bounded: Counter[str] = field(default_factory=Counter)
     placed: list[Placed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def _names_around(ran: Ran) -> list[str]:
@@ -219,7 +234,7 @@ def trace_ops(
             continue
         if pass_name == FORWARD:
             layers.note(one, call, scope)
-        for work in RULES[one.op.type](call):  # type: ignore[misc]
+        for work in rule_of(one.op)(call):  # type: ignore[misc]
             name = pass_name if pass_name == UPDATE else work.pass_name or pass_name
             if name == BACKWARD and one.op.type in PRODUCTS:
                 name = WEIGHT_GRADIENT if one.op in weights else (
@@ -241,6 +256,9 @@ def trace_ops(
             whole = products_flop(owner.row.parts)
             owner.backward.input_gradient = products_flop(owner.backward.parts) >= whole
     found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
+    branches = {caller for one in ran for caller in one.place.callers if caller.type in BRANCHES}
+    if branches:
+        found.notes.append(calls.branch_note(len(branches)))
     return found
 
 
@@ -249,9 +267,9 @@ def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Gra
     kind, state, call = ran.op.type, "priced", None
     if ran.op in folded or (kind in RULES and RULES[kind] is None):
         state = "zero_work"
-    elif kind not in RULES:
+    elif rule_of(ran.op) is None:
         state = "unsupported"
-        found.unsupported[_CONTROL.get(kind, kind)] += ran.count
+        found.unsupported[_UNCOUNTED.get(kind, kind)] += ran.count
     else:
         transposed = _TRANSPOSED in forward_type(ran.op, graph)
         try:
@@ -263,4 +281,6 @@ def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Gra
             if not any(array.numel for array in (*call.read, *call.written)):
                 state, call = "zero_work", None
     found.states[state] += 1
+    if call is not None and kind not in RULES:
+        found.bounded[kind] += ran.count
     return call

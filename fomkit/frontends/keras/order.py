@@ -17,8 +17,7 @@ from typing import Any
 from fomkit.core.model import STATE_TENSORS
 from fomkit.core.units import item_byte
 from fomkit.frontends.keras.calls import (
-    CALLS,
-    LOOPS,
+    CONTROL,
     Graph,
     Operation,
     Place,
@@ -32,7 +31,7 @@ from fomkit.frontends.keras.calls import (
     origin_of,
 )  # fmt: skip
 from fomkit.frontends.keras.layers import placed_layers
-from fomkit.frontends.keras.ops import Placed, product_group, tensors_of
+from fomkit.frontends.keras.ops import Placed, product_group, rule_of, tensors_of
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, TracedOp, split_gradients
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
@@ -117,7 +116,7 @@ def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[
     number = 0
     for op, group in groupby(placed, key=lambda one: (one.ran.op, *one.ran.place.callers)[-1]):
         inside = list(group)
-        if op in folded or (op.type not in (*LOOPS, *CALLS) and RULES.get(op.type) is None):
+        if op in folded or (op.type not in CONTROL and rule_of(op) is None):
             continue
         found, kept = list[int](), dict[Made, int]()
         for one in inside:

@@ -6,7 +6,6 @@ The workload comes from a user's file, in a child process, or was made in this p
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -23,7 +22,16 @@ from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
 from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
-from fomkit.frontends.keras.inputs import ApplyArgs, Prepared, Values, inputs_and_sizes, split_values, watch_update
+from fomkit.frontends.keras.inputs import (
+    ApplyArgs,
+    Prepared,
+    Values,
+    exact_shapes,
+    has_own_train_step,
+    inputs_and_sizes,
+    split_values,
+    watch_update,
+)
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
 from fomkit.frontends.keras.order import order_of_graph
@@ -94,6 +102,8 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
         return Update()
     if optimizer is None:
         return Update(notes=["no optimizer is given: the update is not counted"])
+    if prepared.has_own_step and not updated:
+        return Update(notes=["the optimizers that the training step calls itself are counted op by op"])
     if rule := rule_of(optimizer):
         notes = [_SCALED] if scales_loss(optimizer) else []
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
@@ -177,6 +187,7 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
         watch_update(prepared.optimizer, seen, run=update),
         watch_scopes(scopes, row_of_layer),
         watch_attention(scopes.row),
+        exact_shapes(),
     ):
         traced = tf.function(run, jit_compile=False, autograph=False)
         function = traced.get_concrete_function(specs_of(prepared, sizes))
@@ -194,12 +205,12 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
     whole = whole_step_of(prepared, sizes, update=not plain)
     walked = whole.walked
-    step = Step(list(walked.ops), Counter(walked.states), Counter(walked.unsupported), {}, [])
+    step = Step(list(walked.ops), walked.states, walked.unsupported, {}, walked.notes, bounded=walked.bounded)
     step.add_update(update_of(prepared, whole.seen.variables, by_ops=True))
     if step.optimizer and any(isinstance(gradient, tf.IndexedSlices) for gradient in whole.seen.gradients):
         step.notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
     graph, seen = whole.function.graph, whole.seen
-    rule = rule_of(prepared.optimizer) if plain else ""
+    rule = rule_of(prepared.optimizer) if plain and seen.variables else ""
     step.order.extend(
         order_of_graph(walked.placed, graph, step.ops, prepared.model, seen.gradients, rule, seen.variables)
     )
@@ -284,10 +295,15 @@ def _prepare(workload: Workload, request: Request) -> tuple[Prepared, dict[str, 
     where = request.where or "profile"
     model = workload.model
     loss = _compile(workload, notes) if request.mode == "train" else None
-    inputs, sizes = inputs_and_sizes(workload, request.sizes, where)
-    if not model.built:
-        model(inputs(sizes)[0])
+    whole = request.mode == "train" and loss is None and model.compiled and has_own_train_step(model)
+    inputs, sizes = inputs_and_sizes(workload, request.sizes, where, whole=whole)
     optimizer = workload.optimizer or (model.optimizer if model.compiled else None)
+    prepared = Prepared(model, inputs, loss, optimizer, request.mode)
+    if not model.built:
+        if whole and keras.backend.backend() == "tensorflow":  # it may have no call of its own
+            whole_step_of(prepared, sizes, update=False)
+        else:
+            model(split_values(inputs(sizes))[0])
     if request.mode == "train":
         if not model.trainable_variables:
             raise FomkitError(
@@ -295,7 +311,7 @@ def _prepare(workload: Workload, request: Request) -> tuple[Prepared, dict[str, 
                        "profile with --mode infer.")  # fmt: skip
         if optimizer is not None and not rule_of(optimizer) and not optimizer.built:
             optimizer.build(model.trainable_variables)
-    return Prepared(model, inputs, loss, optimizer, request.mode), sizes, notes
+    return prepared, sizes, notes
 
 
 @dataclass(frozen=True)

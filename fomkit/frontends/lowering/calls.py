@@ -6,6 +6,7 @@ format. The functions below are the building blocks of rules; `aten`, `onnx` and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -335,6 +336,28 @@ def reduction(call: Call) -> list[Work]:
     numel, results = most_elements(call.read), most_elements(call.written)
     found = traffic(numel, call.read, call.written, row=numel // max(results, 1))
     return [Work("reduction", found, call.dtype)]
+
+
+_MAY_BE_HEAVY = re.compile(
+    r"mm|mv|conv|attention|linalg|rnn|lstm|gru|linear|einsum|cholesky|svd|solve|inverse|qr|eig|lu_|\blu\b|ormqr|"
+    r"triangular|det|cdist|pdist|ctc|sparse|spgemm|quantized|matrix|bag|expm|nonmax|pyfunc|collective|nccl",
+    re.IGNORECASE,
+)
+"""Words in an op's name: it may do more arithmetic than its bytes suggest, run many dependent steps, or wait."""
+
+
+def has_bound(name: str) -> bool:
+    """Return whether an op without a rule, of a framework's own, takes little more than its traffic.
+
+    >>> has_bound("unique_dim"), has_bound("_cudnn_ctc_loss"), has_bound("HSVToRGB"), has_bound("CudnnRNNV3")
+    (True, False, True, False)
+    """
+    return not _MAY_BE_HEAVY.search(name)
+
+
+def branch_note(count: int) -> str:
+    """Return the note on branches whose side depends on data."""
+    return f"branches that depend on data: {count}; each step takes the side with the most ops"
 
 
 def alignment_states(targets: Sequence[int], batch: int) -> int:

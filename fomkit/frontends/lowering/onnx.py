@@ -13,7 +13,7 @@ from typing import Any
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten import conv_dimensions, product
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, row_work, traffic
-from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
+from fomkit.frontends.lowering.onnx_calls import attention, new_array, recurrent, reshaped, swapped
 from fomkit.frontends.lowering.tf import einsum as contraction
 from fomkit.frontends.lowering.tf import padded, transposed_padding
 
@@ -158,16 +158,25 @@ def equation_of(call: Call) -> str:
 
 
 def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array, ...]) -> list[Work]:
-    """Price a sum over the product of some tensors by its equation."""
+    """Price a sum over the product of some tensors by its equation, two of them at a time from left to right."""
+    letters, _, out = equation.partition("->")
+    first, second, *others = [*letters.split(","), ""]
+    if len(arrays) > 2:
+        if "." in equation:
+            raise NoRule(f"Einsum of {len(arrays)} tensors with '...'")
+        length = dict(zip(first + second, arrays[0].shape + arrays[1].shape, strict=True))
+        kept = "".join(letter for letter in length if letter in out + "".join(others))
+        made = new_array(tuple(length[letter] for letter in kept), arrays[0].dtype)
+        rest = f"{','.join([kept, *others[:-1]])}->{out}"
+        return [*summed_product(f"{first},{second}->{kept}", arrays[:2], (made,)),
+                *summed_product(rest, [made, *arrays[2:]], results)]  # fmt: skip
     return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, results))
 
 
 def einsum(call: Call) -> list[Work]:
-    """Price Einsum of one or two tensors; raise NoRule for more."""
+    """Price Einsum."""
     given: Any = call.arguments["Inputs"]
     arrays = [given] if isinstance(given, Array) else list(given)
-    if len(arrays) > 2:
-        raise NoRule(f"Einsum of {len(arrays)} tensors")
     return summed_product(equation_of(call), arrays, call.results)
 
 
@@ -222,10 +231,10 @@ def axis_norm(call: Call) -> list[Work]:
 
 
 def softmax(call: Call) -> list[Work]:
-    """Price a softmax over one axis, the last by default, in every version of the ops."""
-    values = call.read[0]
-    axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
-    return row_work("softmax", call, values, values.shape[axis] if values.shape else 1)
+    """Price a softmax over one axis, the last by default; before opset 13 over all axes from ``axis`` on."""
+    values, flattens = call.read[0], int(call.arguments.get("since_version", 13)) < 13
+    axis = int(call.arguments.get("axis", 1 if flattens else -1)) % max(len(values.shape), 1)
+    return row_work("softmax", call, values, prod(values.shape[axis : None if flattens else axis + 1]))
 
 
 def window_pool(call: Call) -> list[Work]:
@@ -301,11 +310,11 @@ RULES: Mapping[str, Rule | None] = {
     **each(calls.upsample, "Resize Upsample"), **dict.fromkeys(REDUCTIONS, calls.reduction),
     **dict.fromkeys(MOVES, calls.copy), **dict.fromkeys(PICKS, picked),
     **each(put, "Scatter ScatterElements ScatterND TensorScatter"),
-    **each(calls.generate, """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot
-        RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
+    **each(calls.generate, """AffineGrid Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow
+        MelWeightMatrix OneHot RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
     # work without a formula of its own
-    **each(calls.other, """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero
-        RoiAlign TopK Unique"""),
+    **each(calls.other, """CumProd CumSum DFT GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression
+        NonZero RoiAlign STFT TopK Unique"""),
     # no work: only a description changes, or a shape is computed
     **each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),
 }  # fmt: skip
@@ -313,3 +322,122 @@ RULES: Mapping[str, Rule | None] = {
 
 SAME_SHAPE = POINTWISE | NORMS | {"Softmax", "LogSoftmax", "Hardmax", "LRN"}
 """Ops whose first result has the shape of their first input, used where the file states no shape."""
+
+Piece = tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]
+"""One standard op: its name, inputs, outputs and attributes."""
+
+
+def _fused(call: Mapping[str, Any], given: Sequence[str], made: Sequence[str], width: int) -> list[Piece]:
+    """Return the attention of onnxruntime as standard ops; ``width`` is that of the queries."""
+    heads, out = int(call["num_heads"]), [made[0]]
+    kv_heads, is_causal = (
+        int(call.get("kv_num_heads", heads)),
+        int(call.get("unidirectional", "kv_num_heads" in call)),
+    )
+    past = [*given[3:5], ""][:2]
+    out += [one for one in made[1:3] if past[0]]
+    told = {"q_num_heads": heads, "kv_num_heads": kv_heads, "is_causal": is_causal}
+    if given[1]:
+        return [("Attention", [*given[:3], "", *past], out, told)]
+    parts, each = [f"{made[0]}/{name}" for name in ("q", "k", "v", "sizes")], width // (heads + 2 * kv_heads)
+    sizes = [each * heads, each * kv_heads, each * kv_heads]
+    return [
+        ("Constant", [], parts[3:], {"value_ints": sizes}),
+        ("Split", [given[0], parts[3]], parts[:3], {"axis": -1}),
+        ("Attention", [*parts[:3], "", *past], out, told),
+    ]
+
+
+_PLAIN: Mapping[str, tuple[str, tuple[int, ...]]] = {
+    "FusedGemm": ("Gemm", (0, 1, 2)), "FusedConv": ("Conv", (0, 1, 2)),
+    "QLinearAdd": ("Add", (0, 3)), "QLinearMul": ("Mul", (0, 3)), "QLinearSigmoid": ("Sigmoid", (0,)),
+    "QLinearLeakyRelu": ("LeakyRelu", (0,)), "QLinearSoftmax": ("Softmax", (0,)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)), "QLinearAveragePool": ("AveragePool", (0,)),
+    "Gelu": ("Gelu", (0,)), "QuickGelu": ("Gelu", (0,)), "BiasGelu": ("Add", (0, 1)),
+    "SimplifiedLayerNormalization": ("RMSNormalization", (0, 1)),
+    "LayerNormalization": ("LayerNormalization", (0, 1, 2)),
+}  # fmt: skip
+"""By op of onnxruntime the standard op that costs the same, and which inputs it takes."""
+
+
+def _of_integers(op: str, call: Mapping[str, Any], given: Sequence[str], first: str) -> list[Piece]:
+    """Return an op on quantised numbers as standard ops; weights of 4 bits are counted unpacked."""
+    inner = [f"{first}/{one}" for one in ("left", "right", "zero", "product")]
+    if op == "MatMulNBits":
+        sizes = {"value_ints": [int(call["K"]), int(call["N"])]}
+        return [
+            ("Constant", [], inner[:1], sizes), ("ConstantOfShape", inner[:1], inner[1:2], {}),
+            ("CastLike", [inner[1], given[0]], inner[2:3], {}), ("MatMul", [given[0], inner[2]], [first], {}),
+        ]  # fmt: skip
+    factors, before = [given[0], given[3] if op == "QGemm" else given[1]], list[Piece]()
+    if op == "DynamicQuantizeMatMul":
+        before.append(("DynamicQuantizeLinear", given[:1], inner[:3], {}))
+        factors[0] = inner[0]
+    for at, name in enumerate(("transA", "transB")):
+        if call.get(name):
+            before.append(("Transpose", [factors[at]], [inner[at]], {}))
+            factors[at] = inner[at]
+    to = _INT8 if op == "QGemm" else _FP32
+    return [*before, ("MatMulInteger", factors, inner[3:], {}), ("Cast", inner[3:], [first], {"to": to})]
+
+
+_FP32, _INT8 = 1, 3
+"""ONNX's numbers of formats."""
+
+
+def _norm(op: str, given: Sequence[str], made: Sequence[str]) -> list[Piece]:
+    """Return a sum and the norm of it as standard ops."""
+    added = made[3] if len(made) > 3 and made[3] else f"{made[0]}/sum"
+    plain = op == "SkipLayerNormalization"
+    bias = given[4 if plain else 3]
+    scales = [one for one in given[2 : 4 if plain else 3] if one]
+    norm = "LayerNormalization" if plain else "RMSNormalization"
+    return [("Sum", [*given[:2], *([bias] if bias else [])], [added], {}), (norm, [added, *scales], made[:1], {})]
+
+
+def _embedded(given: Sequence[str], first: str) -> list[Piece]:
+    """Return lookups of words and segments with the norm of their sum as standard ops."""
+    names = [f"{first}/{one}" for one in ("words", "segments", "sum")]
+    tables: list[Piece] = [("Gather", [given[2], given[0]], names[:1], {})]
+    if given[1] and given[4]:
+        tables.append(("Gather", [given[4], given[1]], names[1:2], {}))
+    norm: Piece = ("LayerNormalization", [names[2], given[5], given[6]], [first], {})
+    return [*tables, ("Sum", [one[2][0] for one in tables], names[2:], {}), norm]
+
+
+def standard_ops(
+    op: str, call: Mapping[str, Any], given: Sequence[str], made: Sequence[str], shapes: Sequence[Sequence[int]]
+) -> list[Piece]:
+    """Return the standard ops that an op of onnxruntime (com.microsoft) stands for; none if it is not known.
+
+    `call`: its attributes; `given`, `made`: names of its inputs ("" for one left out) and outputs; `shapes`: of
+    its inputs. What a fused kernel saves by keeping results in its registers is not taken off.
+    """
+    given, first, axes = [*given, *[""] * 8], made[0], [len(one) for one in shapes]
+    if op in _PLAIN:
+        name, places = _PLAIN[op]
+        return [(name, [given[at] for at in places if given[at]], [first], call)]
+    if op == "FastGelu":
+        return [("Add", given[:2], [first], {}) if given[1] else ("Gelu", given[:1], [first], {})]
+    if op in ("FusedMatMul", "TransposeMatMul") and len(axes) > 1:
+        more = ["..." if one > 2 else "" for one in axes[:2]]
+        left, right = ("ji" if call.get("transA") else "ij"), ("kj" if call.get("transB") else "jk")
+        return [("Einsum", given[:2], [first], {"equation": f"{more[0]}{left},{more[1]}{right}->{max(more)}ik"})]
+    if op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"):
+        return _norm(op, given, made)
+    if op == "EmbedLayerNormalization":
+        return _embedded(given, first)
+    if op in ("MatMulNBits", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm"):
+        return _of_integers(op, call, given, first)
+    if op == "Attention" and axes[1:2] == [2]:
+        packed = [f"{first}/product", f"{first}/packed"]
+        sums: list[Piece] = [("Add", [packed[0], given[2]], packed[1:], {})] if given[2] else []
+        inner = _fused(call, [packed[bool(sums)], "", ""], made[:1], shapes[1][1])
+        return [("MatMul", given[:2], packed[:1], {}), *sums, *inner]
+    if op in ("MultiHeadAttention", "GroupQueryAttention") and axes[:1] == [3]:
+        past = given[6:8] if op == "MultiHeadAttention" else given[3:5]
+        return _fused(call, [*given[:3], *past], made, shapes[0][2])
+    if op == "RotaryEmbedding" and axes[2:3] == [2]:
+        heads = shapes[0][-1] // (2 * shapes[2][1])
+        return [("RotaryEmbedding", [given[0], given[2], given[3], given[1]], [first], {"num_heads": heads})]
+    return []

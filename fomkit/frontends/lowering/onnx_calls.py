@@ -96,6 +96,7 @@ class Walked:
     `ran`: ops with work, in order.
     `arrays`: the array of each tensor by its name in the file; views share the memory of their source.
     `views`: for each view the name of its source.
+    `branches`: how many branches depend on data.
     `layouts`: memory that holds weights in some order, each with the memory of the weights that it holds.
     """
 
@@ -105,6 +106,7 @@ class Walked:
     inputs: list[Array] = field(default_factory=list)
     layouts: dict[int, frozenset[int]] = field(default_factory=dict)
     without_work: int = 0
+    branches: int = 0
     unsupported: list[str] = field(default_factory=list)
 
 

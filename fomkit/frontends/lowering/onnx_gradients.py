@@ -166,13 +166,15 @@ def _einsum(back: Backward) -> None:
         _moved(back)
         return
     for at in back.wanted:
-        own_term, other_term = terms[at], terms[1 - at]
-        if set(own_term) - set(other_term) - set(out) or len(set(own_term)) < len(own_term.replace("...", ".")):
+        own_term, others = terms[at], [other for other in range(len(terms)) if other != at]
+        other_terms = ",".join(terms[other] for other in others)
+        if set(own_term) - set(other_terms + out) or len(set(own_term)) < len(own_term.replace("...", ".")):
             raise NoRule(f"EinsumGrad of {equation}"[:60])
-        read = [given, back.input(1 - at)]
-        (work,) = onnx.summed_product(f"{out},{other_term}->{own_term}", read, (back.input(at),))
+        read = [given, *map(back.input, others)]
+        works = onnx.summed_product(f"{out},{other_terms}->{own_term}", read, (back.input(at),))
         made = back.make(at)
-        back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
+        for work in works:
+            back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
 
 
 def _convolution(back: Backward) -> None:
@@ -240,7 +242,7 @@ GRADIENTS: Mapping[str, Rule] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), _same_kind(with_result=True)),
     **dict.fromkeys(("MaxPool", "LpPool", "GlobalMaxPool", "GlobalLpPool"), _same_kind(0, with_result=True)),
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Resize", "Upsample"), _same_kind()),
-    **dict.fromkeys(("CumSum", "TopK"), _same_kind()),
+    **dict.fromkeys(("CumSum", "TopK", "DFT", "STFT"), _same_kind()),
     **dict.fromkeys(("LRN", "GridSample", "RoiAlign"), _same_kind(0, 1)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _same_kind(0, 1)),
     **dict.fromkeys(onnx.POINTWISE, _pointwise_back), **dict.fromkeys(onnx.MOVES | onnx.PICKS, _moved),

@@ -240,21 +240,28 @@ RULES: Mapping[str, Rule | None] = {
         SquaredDifference Sub Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
         AssignAddVariableOp AssignSubVariableOp ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
         ResizeNearestNeighborGrad ResizeBicubic ResizeBicubicGrad"""),
+    # interpolation
+    **each(calls.upsample, """CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ResizeArea
+        ImageProjectiveTransformV2 ImageProjectiveTransformV3 ScaleAndTranslate ScaleAndTranslateGrad"""),
     # data moved unchanged
     **each(calls.copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
         InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad PadV2
-        Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth Split SplitV StridedSlice StridedSliceGrad Tile
-        Transpose Unpack TensorListStack TensorListFromTensor TensorListConcatV2 TensorListSplit"""),
+        Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
+        StridedSlice StridedSliceGrad Tile Transpose Unpack TensorListStack TensorListFromTensor
+        TensorListConcatV2 TensorListSplit"""),
     **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle
         RandomStandardNormal RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal
         StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
         StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),
     # work without a formula of its own
-    **each(calls.other, """Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2
+    **each(calls.other, """Bincount Bucketize Cumprod Cumsum DenseBincount FFT FFT2D FFT3D IFFT IFFT2D IFFT3D IRFFT
+        IRFFT2D IRFFT3D LRN LRNGrad LowerBound RFFT RFFT2D RFFT3D SearchSorted Sort TopKV2 UniqueV2 UpperBound
         Where"""),
     # no work: only a description changes, a buffer changes its owner, or a shape is computed
     **each(None, """Assert AssignVariableOp BroadcastArgs BroadcastGradientArgs CheckNumerics Const ConcatOffset
-        Empty EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp Placeholder PreventGradient Rank
+        Empty EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp OptionalFromValue
+        OptionalGetValue OptionalHasValue OptionalNone Placeholder
+        PreventGradient Rank
         ReadVariableOp Reshape Shape ShapeN Size Snapshot Squeeze StatelessRandomGetKeyCounter
         StatelessRandomGetAlg StopGradient TensorListElementShape TensorListGetItem TensorListLength
         TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListSetItem VarHandleOp

@@ -27,6 +27,7 @@ from fomkit.frontends.lowering.onnx import RULES, NoRule
 from fomkit.frontends.lowering.onnx_calls import CELLS, Executed, Walked, is_float, new_array, parts_of, reshaped
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
 from fomkit.frontends.onnx.file import RULE, Weights, find_weights, in_running_order, read_graph, read_inputs
+from fomkit.frontends.onnx.known import every_op, lift_stored
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker, module_of
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Piece, Step, lines_of_op, order_line
@@ -273,7 +274,8 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     order = order_of(memory, forward, backward, rows)
     ops = [row for step in (*forward, *backward.steps) for row in step.rows]
     optimizer = {"rule": prepared.rule, "impl": IMPL, "impl_from": IMPL_BY_DEFAULT} if rows else {}
-    return Step([*ops, *rows], states, unsupported, optimizer, [], order)
+    notes = [calls.branch_note(walked.branches)] * bool(walked.branches)
+    return Step([*ops, *rows], states, unsupported, optimizer, notes, order)
 
 
 _FOLDED = "onnx::Conv_"
@@ -372,10 +374,11 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     """
     where = request.where
     model, graph = read_graph(path, where)
+    lift_stored(graph)
     inputs = read_inputs(graph, request.sizes, where)
     stored = {one.name for one in graph.initializer}
     nodes = in_running_order(graph, stored | {one.name for one in inputs.inputs}, where)
-    weights = find_weights(graph, nodes)
+    weights = find_weights(graph, every_op(nodes))
     training = request.mode == "train"
     if training and not weights.trainable:
         raise FomkitError(

@@ -7,9 +7,8 @@ batch. Inference op by op, with the small values that Reshape, Slice and Expand 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,175 +19,28 @@ import onnx.shape_inference
 from fomkit.core.errors import printable
 from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
-from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names
+from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names, standard_ops
 from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
+from fomkit.frontends.onnx.known import attributes_of, ops_inside, small_value, work_out
 from fomkit.frontends.sizes import Sizes
 
-Value = np.ndarray[Any, Any]
-
-MAX_ELEMENTS = 4096
-"""Larger values are not computed; their shapes are still known."""
-
-Attributes = Mapping[str, Any]
-NumpyRule = Callable[[Sequence[Any], Attributes], Any]
-
-
-def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
-    """Return the axes, an attribute in older ops and an input in newer ones."""
-    if len(values) > 1 and values[1] is not None:
-        return tuple(int(one) for one in values[1].ravel())
-    stated = attributes.get("axes")
-    return None if stated is None else tuple(stated)
-
-
-def _reduced(name: str) -> NumpyRule:
-    def rule(values: Sequence[Any], attributes: Attributes) -> Any:
-        keep = bool(attributes.get("keepdims", 1))
-        return getattr(np, name)(values[0], axis=_axes(values, attributes), keepdims=keep)
-
-    return rule
-
-
-def _numpy(name: str, count: int) -> NumpyRule:
-    """Make the rule that applies a numpy function to the first values."""
-    return lambda values, _: getattr(np, name)(*values[:count])
-
-
-def _divide(values: Sequence[Any], _attributes: Attributes) -> Any:
-    if values[0].dtype.kind in "iu":
-        return np.trunc(values[0] / values[1]).astype(values[0].dtype)
-    return values[0] / values[1]
-
-
-def _slice(values: Sequence[Any], attributes: Attributes) -> Any:
-    data = values[0]
-    stated = [attributes.get("starts"), attributes.get("ends"), attributes.get("axes"), None]
-    for at, value in enumerate(values[1:]):
-        stated[at] = stated[at] if value is None else value.tolist()
-    starts, ends = stated[0] or [], stated[1] or []
-    axes = list(range(len(starts))) if stated[2] is None else stated[2]
-    steps = [1] * len(starts) if stated[3] is None else stated[3]
-    where = [slice(None)] * data.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first, last = int(start), int(end)
-        # Going backwards, an end far below zero means the beginning, which Python writes as None.
-        where[int(axis)] = slice(first, None if step < 0 and last < -data.shape[int(axis)] else last, int(step))
-    return data[tuple(where)]
-
-
-def _reshape(values: Sequence[Any], _attributes: Attributes) -> Any:
-    shape = [int(one) for one in values[1]]
-    shape = [values[0].shape[at] if one == 0 else one for at, one in enumerate(shape)]
-    return values[0].reshape(shape)
-
-
-def _filled(values: Sequence[Any], attributes: Attributes) -> Any:
-    shape = tuple(int(one) for one in values[0])
-    fill = attributes.get("value")
-    if prod(shape) > MAX_ELEMENTS:
-        return None
-    return np.zeros(shape, np.float32) if fill is None else np.full(shape, fill.ravel()[0], fill.dtype)
-
-
-def _counted_values(values: Sequence[Any], _attributes: Attributes) -> Any:
-    start, end, step = (value.item() for value in values)
-    if not step or abs((end - start) / step) > MAX_ELEMENTS:
-        return None
-    return np.arange(start, end, step, dtype=values[0].dtype)
-
-
-def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
-    shape = np.broadcast_shapes(values[0].shape, tuple(int(one) for one in values[1]))
-    return None if prod(shape) > MAX_ELEMENTS else np.broadcast_to(values[0], shape)
-
-
-NUMPY: Mapping[str, NumpyRule] = {
-    "Identity": lambda values, _: values[0],
-    "Gather": lambda values, stated: values[0].take(values[1], axis=stated.get("axis", 0)),
-    "Concat": lambda values, stated: np.concatenate(values, axis=stated["axis"]),
-    "Slice": _slice, "Reshape": _reshape,
-    "Cast": lambda values, stated: values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(stated["to"])),
-    "Unsqueeze": lambda values, stated: np.expand_dims(values[0], _axes(values, stated) or ()),
-    "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
-    "Transpose": lambda values, stated: values[0].transpose(stated.get("perm")),
-    "ConstantOfShape": _filled, "Range": _counted_values, "Expand": _expanded, "Where": _numpy("where", 3),
-    "Div": _divide,
-    **{name: _numpy(theirs, 2) for name, theirs in (
-        ("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Mod", "mod"), ("Pow", "power"),
-        ("Min", "minimum"), ("Max", "maximum"), ("Equal", "equal"), ("Less", "less"), ("Greater", "greater"),
-        ("LessOrEqual", "less_equal"), ("GreaterOrEqual", "greater_equal"), ("And", "logical_and"),
-        ("Or", "logical_or"),
-    )},
-    **{name: _numpy(theirs, 1) for name, theirs in (
-        ("Neg", "negative"), ("Not", "logical_not"), ("Floor", "floor"), ("Ceil", "ceil"), ("Abs", "abs"),
-        ("Sqrt", "sqrt"),
-    )},
-    **{name: _reduced(theirs) for name, theirs in (
-        ("ReduceProd", "prod"), ("ReduceSum", "sum"), ("ReduceMax", "max"), ("ReduceMin", "min"),
-    )},
-}  # fmt: skip
-"""Ops whose results are computed if all their inputs are known and small."""
-
-
-def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) -> Value | None:
-    """Return an op's result on known values; ``None`` if it is not in `NUMPY`, too large, or cannot be computed.
-
-    >>> import numpy as np
-    >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
-    [2, 3, 4]
-    """
-    rule = NUMPY.get(op)
-    if rule is None or not values or values[0] is None:
-        return None
-    try:
-        with np.errstate(all="ignore"):
-            found = rule(values, attributes)
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError, MemoryError):
-        return None
-    return None if found is None or np.size(found) > MAX_ELEMENTS else np.asarray(found)
-
-
-CONTROL: Mapping[str, str] = {
-    "If": "a branch that depends on data", "Loop": "a loop whose iterations are unknown",
-    "Scan": "a loop whose iterations are unknown", "SequenceMap": "a loop whose iterations are unknown",
-}  # fmt: skip
-"""Entries of the list of unsupported ops for control flow, with all ops inside; it may read any tensor."""
+CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+"""Ops that run other ops, which may read any tensor."""
+_UNKNOWN_TRIPS = "a loop whose iterations are unknown"
+MAX_INSIDE = 20_000
+"""Most ops that the trips of a loop may run; each is priced on its own."""
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
 _LAYOUTS = VIEWS | {"Concat", "Slice", "Split", "Transpose"}
 """Ops by which exporters bring weights into ONNX's order; a library stores weights in the order it needs."""
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 _MOST_BYTE = 1e15
+_SCAN_WITHOUT_BATCH = 9
+"""First opset in which Scan has no axis of samples of its own."""
 
 
 class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
     """An op of the graph cannot run at the given sizes."""
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """Return an op's attributes as plain values; a subgraph is left as it is."""
-    found = {}
-    for one in node.attribute:
-        try:
-            value = onnx.helper.get_attribute_value(one)
-        except ValueError:  # an attribute without a type
-            continue
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        elif isinstance(value, onnx.TensorProto):
-            value = _small_value(value)
-        found[one.name] = value
-    return found
-
-
-def _small_value(tensor: Any) -> Any:
-    """Read a small stored tensor from the file itself; None for others."""
-    if tensor.data_location == tensor.EXTERNAL or not 0 <= np.prod(tensor.dims, dtype=float) <= MAX_ELEMENTS:
-        return None
-    try:
-        return onnx.numpy_helper.to_array(tensor)
-    except Exception:  # damaged; the library may raise anything
-        return None
 
 
 @cache
@@ -212,9 +64,10 @@ class Walker:
     ) -> None:
         self._model, self._graph, self._nodes = model, model.graph, nodes
         self._inputs, self._weights, self._training = inputs, weights, training
+        self._newest = False
         self._opsets = {one.domain or "": one.version for one in model.opset_import}
         self._attributes = [attributes_of(node) for node in nodes]
-        self._stored = {one.name: _small_value(one) for one in self._graph.initializer}
+        self._stored = {one.name: small_value(one) for one in self._graph.initializer}
         self._stated = {
             value.name: value.type.tensor_type for value in (*self._graph.value_info, *self._graph.output)
         }
@@ -256,7 +109,16 @@ class Walker:
         if self._constant(node, attributes):
             self._walked.without_work += 1
             return
-        is_static = op not in (*_RANDOM, *CONTROL) and all(name in self._static for name in names) and bool(names)
+        if op in CONTROL:
+            self._control(node, op, attributes)
+            return
+        if pieces := self._pieces(node, attributes):
+            self._newest = True
+            for one in pieces:
+                self._run(one, attributes_of(one))
+            self._newest = False
+            return
+        is_static = op not in _RANDOM and all(name in self._static for name in names) and bool(names)
         if is_static or op == "Shape" or op == "Size":
             self._static.update(node.output)
         self._infer(node, op)
@@ -267,10 +129,155 @@ class Walker:
         if nothing or (op in RULES and RULES[op] is None):
             self._walked.without_work += 1
             return
-        if op in CONTROL or op not in RULES:
-            self._walked.unsupported.append(f"{op}: {CONTROL[op]}" if op in CONTROL else op)
+        if op not in RULES:
+            self._walked.unsupported.append(op)
         else:
             self._note(node, op, attributes)
+
+    def _pieces(self, node: Any, attributes: Mapping[str, Any]) -> list[Any]:
+        """Return the standard ops that an op of onnxruntime stands for; none for any other op."""
+        is_own = node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
+        arrays = [self._walked.arrays.get(name) for name in node.input if name]
+        if not is_own or any(array is None for array in arrays):
+            return []
+        shapes = [array.shape for array in arrays if array is not None]
+        found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
+        newest, nodes = onnx.defs.onnx_opset_version(), []
+        for op, given, made, told in found:
+            known = {name: value for name, value in told.items() if name in _schema(op, "", newest).attributes}
+            nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
+        return nodes
+
+    def _schema_of(self, node: Any) -> Any:
+        """Return the definition of an op in the file's version, or the newest for what stands for another op."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = (
+            onnx.defs.onnx_opset_version() if self._newest else self._opsets.get(domain, self._opsets.get("", 1))
+        )
+        return _schema(node.op_type, domain, opset)
+
+    def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
+        """Run the ops inside a loop or a branch, or list the loop."""
+        if op == "If":
+            self._branch(node, attributes)
+        elif op == "SequenceMap" or not (self._loop if op == "Loop" else self._scan)(node, attributes):
+            self._walked.unsupported.append(f"{op}: {_UNKNOWN_TRIPS}")
+
+    def _branch(self, node: Any, attributes: Mapping[str, Any]) -> None:
+        """Run one side of a branch: the one that is known to be taken, else the one with more ops."""
+        sides = [attributes["then_branch"], attributes["else_branch"]]
+        taken = self._values.get(node.input[0])
+        if taken is None:
+            self._walked.branches += 1
+        body = max(sides, key=lambda side: len(side.node)) if taken is None else sides[not taken.item()]
+        self._bind(node.output, self._inside(body, f"{node.output[0]}/", {}))
+
+    def _inside(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
+        """Run the ops of a body once; return the names of its outputs."""
+        nodes, outputs = ops_inside(body, prefix, given)
+        for one in nodes:
+            self._run(one, attributes_of(one))
+        return outputs
+
+    def _bind(self, outputs: Sequence[str], sources: Sequence[str]) -> None:
+        """Give tensors inside a body the names that they have outside."""
+        for name, source in zip(outputs, sources, strict=False):
+            if source in self._walked.arrays:
+                self._walked.arrays[name] = self._walked.arrays[source]
+                self._walked.views[name] = source
+                self._values[name] = self._values.get(source)
+                self._static.update([name] if source in self._static else [])
+
+    def _stack(self, name: str, parts: Sequence[str], axis: int = 0) -> None:
+        """Combine what the trips of a loop made along a new axis."""
+        arrays, views = self._walked.arrays, []
+        for part in parts:
+            if part not in arrays:
+                return
+            shape = arrays[part].shape
+            at = axis % (len(shape) + 1)
+            views.append(f"{part}/stacked")
+            arrays[views[-1]] = reshaped(arrays[part], (*shape[:at], 1, *shape[at:]))
+            self._walked.views[views[-1]] = part
+        if views:
+            self._run(onnx.helper.make_node("Concat", views, [name], axis=axis), {"axis": axis})
+
+    def _known(self, name: str, value: Any) -> str:
+        """Add a number whose value is known; return its name."""
+        self._values[name] = np.asarray(value)
+        self._static.add(name)
+        self._add(name, new_array((), "bool" if isinstance(value, bool) else "int64"))
+        return name
+
+    def _loop(self, node: Any, attributes: Mapping[str, Any]) -> bool:
+        """Run the ops of a loop, trip by trip; return whether the number of trips is known."""
+        body, given = attributes["body"], list[str]([*node.input, "", ""])
+        limit, going, carried = *given[:2], given[2 : len(node.input)]
+        most = self._values.get(limit) if limit else np.asarray(MAX_INSIDE)
+        goes_on = self._values.get(going) if going else np.asarray(True)
+        if most is None or goes_on is None:
+            return False
+        stacked: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
+        for trip in range(min(int(most), MAX_INSIDE)):
+            if goes_on is None or trip * len(body.node) > MAX_INSIDE:
+                return False
+            if not goes_on.item():
+                break
+            prefix = f"{node.output[0]}/{trip}/"
+            first = [self._known(f"{prefix}trip", trip), self._known(f"{prefix}going", True)]
+            inputs = dict(zip((one.name for one in body.input), [*first, *carried], strict=False))
+            again, *made = self._inside(body, prefix, inputs)
+            goes_on, carried = self._values.get(again), made[: len(carried)]
+            for places, name in zip(stacked, made[len(carried) :], strict=True):
+                places.append(name)
+        self._bind(node.output, carried)
+        for name, parts in zip(node.output[len(carried) :], stacked, strict=False):
+            self._stack(name, parts)
+        return True
+
+    def _scan(self, node: Any, attributes: Mapping[str, Any]) -> bool:
+        """Run the ops of a scan for each slice of its inputs; return whether the number of slices is known."""
+        body, count = attributes["body"], int(attributes["num_scan_inputs"])
+        carried, scanned = list(node.input[: len(node.input) - count]), node.input[len(node.input) - count :]
+        arrays, axes = self._walked.arrays, attributes.get("scan_input_axes") or [0] * count
+        if self._opsets.get("", 1) < _SCAN_WITHOUT_BATCH or any(name not in arrays for name in scanned):
+            return False
+        trips = arrays[scanned[0]].shape[axes[0]]
+        if trips * len(body.node) > MAX_INSIDE:
+            return False
+        slices = [self._slices(name, axis, node.output[0]) for name, axis in zip(scanned, axes, strict=True)]
+        stacked: list[list[str]] = [[] for _ in body.output[len(carried) :]]
+        for trip in range(trips):
+            given = dict(
+                zip((one.name for one in body.input), [*carried, *(one[trip] for one in slices)], strict=True)
+            )
+            made = self._inside(body, f"{node.output[0]}/{trip}/", given)
+            carried = made[: len(carried)]
+            for places, name in zip(stacked, made[len(carried) :], strict=True):
+                places.append(name)
+        self._bind(node.output, carried)
+        out_axes = attributes.get("scan_output_axes") or [0] * len(stacked)
+        for name, parts, axis in zip(node.output[len(carried) :], stacked, out_axes, strict=False):
+            self._stack(name, parts, axis)
+        return True
+
+    def _slices(self, name: str, axis: int, of: str) -> list[str]:
+        """Cut a tensor along an axis, in one op; return the names of its slices, without the axis."""
+        arrays, source = self._walked.arrays, self._walked.arrays[name]
+        at = axis % len(source.shape)
+        rest = source.shape[:at] + source.shape[at + 1 :]
+        parts = [f"{of}/{name}/{trip}" for trip in range(source.shape[at])]
+        for part in parts:
+            self._add(f"{part}/cut", new_array((*source.shape[:at], 1, *source.shape[at + 1 :]), source.dtype))
+            self._add(part, reshaped(arrays[f"{part}/cut"], rest))
+            self._walked.views[part] = f"{part}/cut"
+        if name in self._static:
+            self._static.update(parts)
+        else:
+            self._note(
+                onnx.helper.make_node("Split", [name], [f"{part}/cut" for part in parts]), "Split", {"axis": at}
+            )
+        return parts
 
     def _constant(self, node: Any, attributes: Mapping[str, Any]) -> bool:
         """Compute a value that depends on shapes only; return whether there is one."""
@@ -300,9 +307,9 @@ class Walker:
         arrays, make = self._walked.arrays, onnx.helper.make_tensor_type_proto
         known = {name: arrays[name] for name in node.input if name and name in arrays}
         types = {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
-        schema = _schema(node.op_type, node.domain, self._opsets.get(node.domain, self._opsets.get("", 1)))
+        schema = self._schema_of(node)
         found: Mapping[str, Any] = {}
-        if schema is not None and op not in CONTROL and len(types) == len({name for name in node.input if name}):
+        if schema is not None and len(types) == len({name for name in node.input if name}):
             data = {name: onnx.numpy_helper.from_array(np.ascontiguousarray(value))
                     for name in node.input if (value := self._values.get(name)) is not None}  # fmt: skip
             try:
@@ -377,12 +384,12 @@ class Walker:
         return name
 
     def _note(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
-        arrays, schema = self._walked.arrays, _schema(node.op_type, node.domain, self._opsets.get(node.domain, 1))
+        arrays, schema = self._walked.arrays, self._schema_of(node)
         unknown = [name for name in (*node.input, *node.output[:1]) if name and name not in arrays]
         if unknown or not node.output:
             self._walked.unsupported.append(f"{op} of unknown shape")
             return
-        arguments: dict[str, Any] = dict(attributes)
+        arguments: dict[str, Any] = {**attributes, **({"since_version": schema.since_version} if schema else {})}
         inputs: list[Array | None] = []
         formal = [one.name for one in schema.inputs] if schema is not None else []
         listed: list[Array] = []

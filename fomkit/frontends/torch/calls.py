@@ -7,7 +7,6 @@ code run on tensors without data, and `inputs_and_sizes` makes the inputs.
 from __future__ import annotations
 
 import copy
-import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -177,23 +176,6 @@ def facts_of(op: Any) -> OpFacts:
     state, rule = _state(op, schema.name)
     written = [entry.name for entry in schema.arguments if entry.alias_info and entry.alias_info.is_write]
     return OpFacts(schema.name, state, rule, tuple(entry.name for entry in schema.arguments), tuple(written))
-
-
-_MAY_BE_HEAVY = re.compile(
-    r"mm|mv|conv|attention|linalg|rnn|lstm|gru|linear|einsum|cholesky|svd|solve|inverse|qr|eig|lu_|ormqr|triangular|"
-    r"det|cdist|pdist|ctc|sparse|spgemm|quantized|matrix|bag|expm"
-)
-"""Words in an op's name: it may do more arithmetic than its bytes suggest, or run many dependent steps."""
-
-
-def has_bound(name: str) -> bool:
-    """Return whether an op without a rule takes little more than its traffic; unknown for other libraries.
-
-    >>> has_bound("aten::unique_dim"), has_bound("aten::_cudnn_ctc_loss"), has_bound("mine::anything")
-    (True, False, False)
-    """
-    library, _, own = name.partition("::")
-    return library == "aten" and not _MAY_BE_HEAVY.search(own)
 
 
 def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Call:

@@ -27,7 +27,6 @@ from fomkit.frontends.torch.calls import (
     OpFacts,
     describe_call,
     facts_of,
-    has_bound,
     has_form,
     storage_id,
     tensors_of,
@@ -241,7 +240,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
-            rule = calls.other if facts.state == "unsupported" and has_bound(facts.name) else facts.rule
+            has_bound = (
+                facts.state == "unsupported" and facts.name.startswith("aten::") and calls.has_bound(facts.name)
+            )
+            rule = calls.other if has_bound else facts.rule
             self.states["priced" if rule else facts.state] += 1
             rows: list[TracedOp] = []
             if facts.state == "unsupported":
