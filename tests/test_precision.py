@@ -21,6 +21,7 @@ from fomkit.ops.precision import (
     name_precision,
     narrows,
     restate_ops,
+    restate_rows,
     stored_byte,
 )
 
@@ -89,10 +90,10 @@ def test_sums_of_gradients_and_the_softmax_inside_an_attention_take_the_format()
     rows = pd.DataFrame([op("reduction", word, **moved) for word in ("forward", "backward", "backward_input")])
     rows = pd.concat([rows, pd.DataFrame([op("softmax", "backward", **moved)])], ignore_index=True)
     for is_parts, softmax in ((False, "fp32"), (True, "fp16")):
-        found = restate_ops(rows, FORMATS["mixed"], is_parts=is_parts)
+        found = restate_rows(rows, FORMATS["mixed"], is_parts=is_parts)
         assert found["dtype"].tolist() == ["fp32", "fp16", "fp16", softmax]
         assert found["read_byte"].tolist() == [320, 160, 160, 320 if softmax == "fp32" else 160]
-        assert restate_ops(rows, FORMATS["tf32"], is_parts=is_parts).equals(rows)
+        assert restate_rows(rows, FORMATS["tf32"], is_parts=is_parts).equals(rows)
 
 
 def test_the_parts_of_an_attention_are_restated_as_parts() -> None:

@@ -204,13 +204,13 @@ def _over_rows(count: int, dtype: str) -> Iterator[Cells]:
 
 def _pools(count: int, dtype: str) -> Iterator[Cells]:
     each = ITEM_BYTE[dtype]
-    for name, largest in (("max_pool2d_with_indices", True), ("avg_pool2d", False)):
+    for name, index_byte in (("max_pool2d_with_indices", 8), ("avg_pool2d", 0)):
         ranges = {"planes": (8.0, 4096.0), "side": (4.0, 28.0)}
         windows = shuffled(((4, 2), (9, 2)), count)
         for (window, step), sizes in zip(windows, log_sizes(count, ranges, (16, 1)), strict=True):
             results = sizes["planes"] * sizes["side"] ** 2
             read = results * step * step * each
-            moved = {True: results * (each + 8), False: results * each}[largest]
+            moved = results * (each + index_byte)
             shape = {"kind": "pool", "dtype": dtype, "engine": "vector", "numel": str(results * window),
                      "row": str(window)}  # fmt: skip
             yield {**shape, "op": f"aten::{name}", "pass_name": "forward", "read_byte": cell(read),

@@ -135,9 +135,6 @@ def _lacks_memory(error: BaseException) -> bool:
     return is_named or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
-TIMER = model_steps.FrameworkTimer(_time_keras, _lacks_memory)
-
-
 def main() -> None:
     """Run one request."""
-    model_steps.run_timing(TIMER)
+    model_steps.run_timing(_time_keras, _lacks_memory)

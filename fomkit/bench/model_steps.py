@@ -338,31 +338,29 @@ def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) ->
     return {"conditions": recorded, "plain": timed.plain, "moments": timed.moments, "ops": seen}
 
 
-@dataclass(frozen=True)
-class FrameworkTimer:
-    """The functions that time models of one framework.
+Timing = Callable[..., Mapping[str, object]]
+LacksMemory = Callable[[BaseException], bool]
 
-    `timed`: times the step of a file's model, and its ops if requested; ``folder`` is for its traces.
-    `lacks_memory`: returns whether an error means that the step did not fit in memory.
+
+def timing_result(
+    time_model: Timing, lacks_memory: LacksMemory, path: Path, request: Request, **options: Any
+) -> Mapping[str, object]:
+    """Time a file's model; an error that prevents it is part of the result.
+
+    `time_model`: times the model's step, and its ops if requested; ``folder`` is for its traces; `lacks_memory`:
+    returns whether an error means that the step did not fit in memory.
     """
-
-    timed: Callable[..., Mapping[str, object]]
-    lacks_memory: Callable[[BaseException], bool]
-
-
-def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> Mapping[str, object]:
-    """Time a file's model; an error that prevents it is part of the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": timer.timed(path, request, folder=folder, **options)}
+            return {"timed": time_model(path, request, folder=folder, **options)}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent reports it
         explained = explain_exception(error, request.where, path)
-        if explained is not error and timer.lacks_memory(error):
+        if explained is not error and lacks_memory(error):
             what = f"does not fit into the memory ({explained.what}). Measure a smaller step with --batch."
             explained = FomkitError(explained.where, what)
         return error_content(explained)
 
 
-def run_timing(timer: FrameworkTimer) -> None:
+def run_timing(time_model: Timing, lacks_memory: LacksMemory) -> None:
     """Answer one request to time a file's model."""
-    run_file_request(partial(timing_result, timer))
+    run_file_request(partial(timing_result, time_model, lacks_memory))

@@ -291,51 +291,32 @@ MINUTES = {"quick": 10, "default": 20, "full": 60}
 """Time requested from Slurm [min], by plan, including the start of PyTorch on many nodes."""
 
 
-class Job(NamedTuple):
-    """The options of a job.
-
-    `nodes`, `ranks`: number of nodes, and of processes on all of them together.
-    `plan`: quick, default or full.
-    `output`: path of the machine profile that rank 0 writes, relative to the job's folder.
-    `add`: whether the job adds to an existing profile.
-    """
-
-    nodes: int
-    ranks: int
-    plan: str
-    backends: tuple[str, ...]
-    output: str
-    add: bool
-
-
-def _command(job: Job) -> str:
-    words: Sequence[str] = (
-        "fomkit", "measure", "--network", *([] if job.plan == "default" else [f"--{job.plan}"]),
-        *(word for backend in job.backends for word in ("--backend", backend)), "-o", job.output,
-        *(["--add"] if job.add else []),
-    )  # fmt: skip
-    return " ".join(map(shlex.quote, words))
-
-
-def slurm_job(job: Job) -> str:
+def slurm_job(nodes: int, ranks: int, plan: str, backends: Sequence[str], output: str, *, add: bool) -> str:
     """Write the script; ``sbatch FILE`` submits it.
 
-    >>> text = slurm_job(Job(2, 8, "quick", ("nccl",), "here.yaml", False))
+    `nodes`, `ranks`: number of nodes, and of processes on all of them together; `plan`: quick, default or full;
+    `backends`: backends of ``torch.distributed``; `output`: path of the machine profile that rank 0 writes,
+    relative to the job's folder; `add`: whether the job adds to an existing profile.
+
+    >>> text = slurm_job(2, 8, "quick", ["nccl"], "here.yaml", add=False)
     >>> [line for line in text.splitlines() if "tasks-per-node" in line or line.startswith("srun")]
     ['#SBATCH --ntasks-per-node=4', 'srun fomkit measure --network --quick --backend nccl -o here.yaml']
     """
-    if job.ranks % job.nodes or job.ranks < 2:
+    if ranks % nodes or ranks < 2:
         raise FomkitError(
-            f"--ranks {job.ranks} --nodes {job.nodes}", "each node needs the same number of ranks, in all at "
+            f"--ranks {ranks} --nodes {nodes}", "each node needs the same number of ranks, in all at "
                                                         "least 2. Give, for example, '--nodes 2 --ranks 8'.",
         )  # fmt: skip
-    tasks = job.ranks // job.nodes
-    gpus = [f"#SBATCH --gpus-per-node={tasks}"] if "nccl" in job.backends else []
-    minutes = MINUTES[job.plan]
+    command = [
+        "fomkit", "measure", "--network", *([] if plan == "default" else [f"--{plan}"]),
+        *(word for backend in backends for word in ("--backend", backend)), "-o", output, *["--add"] * add,
+    ]  # fmt: skip
+    tasks, minutes = ranks // nodes, MINUTES[plan]
+    gpus = [f"#SBATCH --gpus-per-node={tasks}"] if "nccl" in backends else []
     lines = [
         "#!/bin/bash",
         "#SBATCH --job-name=fomkit-network",
-        f"#SBATCH --nodes={job.nodes}",
+        f"#SBATCH --nodes={nodes}",
         f"#SBATCH --ntasks-per-node={tasks}",
         *gpus,
         "#SBATCH --exclusive",
@@ -349,6 +330,6 @@ def slurm_job(job: Job) -> str:
         'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
         'MASTER_PORT="$((29500 + SLURM_JOB_ID % 2000))"',
         "export MASTER_ADDR MASTER_PORT OMP_NUM_THREADS=1",
-        f"srun {_command(job)}",
+        f"srun {shlex.join(command)}",
     ]
     return "\n".join(lines) + "\n"

@@ -22,9 +22,10 @@ from fomkit.frontends.torch.profile import check_finite, check_workload, is_fini
 _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-def _time_torch(
+def time_torch(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
 ) -> Mapping[str, object]:
+    """Time a file's model; see `fomkit.bench.model_steps.timing_result`."""
     workload = take_workload(run_file(path), request.where, check_workload)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -57,17 +58,15 @@ def _time_torch(
                       precision=precision, notes=list(dict.fromkeys(notes)))  # fmt: skip
 
 
-def _lacks_memory(error: BaseException) -> bool:
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether a step did not fit in memory."""
     text = str(error).lower()
     return isinstance(error, MemoryError | RuntimeError) and any(words in text for words in _LACKS_MEMORY)
 
 
-TIMER = model_steps.FrameworkTimer(_time_torch, _lacks_memory)
-
-
 def main() -> None:
     """Run one request."""
-    model_steps.run_timing(TIMER)
+    model_steps.run_timing(time_torch, lacks_memory)
 
 
 PROFILER = "torch.profiler, with shapes"

@@ -366,19 +366,19 @@ class Machine:
         for name, (word, value) in given.items():
             source = stated_note({name: (word, value)})
             if name in self.parameters:
-                number = stated_number(value, _DIMENSIONS.get(name, PEAK), "with_", word)
+                number = stated_number(value, _DIMENSIONS.get(name, PEAK), word)
                 self.check_parameter(name, number)
                 device = change_fact(device, name, partial(restated, value=number, source=source))
                 rated = True
             elif name == "capacity_byte":
-                byte = stated_number(value, "byte", "with_", word)
+                byte = stated_number(value, "byte", word)
                 device = replace(device, capacity_byte=restated(device.capacity_byte, byte, source))
             elif name == "availability":
-                others[name] = stated_number(value, "share", "with_", word)
+                others[name] = stated_number(value, "share", word)
             elif name in _COUNTS:
-                others[_COUNTS[name]] = round(stated_number(value, "", "with_", word))
+                others[_COUNTS[name]] = round(stated_number(value, "", word))
             elif name in ("name", "title"):
-                others[name] = stated_text(value, "with_", name)
+                others[name] = stated_text(value, name)
             else:
                 known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
                 what = f"is not a fact that can be stated. {nearest_names(word, known)}"

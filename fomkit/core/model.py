@@ -293,9 +293,9 @@ class ModelProfile:
         given, texts, counts = stated_facts(stated, more, {}), dict[str, Any](), dict[str, float]()
         for name, (_, value) in given.items():
             if name in ("name", "title"):
-                texts[name] = stated_text(value, "with_", name)
+                texts[name] = stated_text(value, name)
             elif name in OF_A_RUN:
-                counts[name] = stated_number(value, "", "with_", name, int(name != "validation_samples"))
+                counts[name] = stated_number(value, "", name, int(name != "validation_samples"))
             else:
                 what = "is chosen at each estimate" if name in self.sizes else "cannot be stated"
                 hint = nearest_names(name, (*OF_A_RUN, "name", "title"))

@@ -159,25 +159,25 @@ def _brief(given: object) -> str:
     return text[:_LONG] + "…" * (len(text) > _LONG)
 
 
-def stated_text(given: object, where: str, name: str) -> str:
-    """Check a name that was stated in Python, and return it."""
+def stated_text(given: object, name: str) -> str:
+    """Check a text that was stated by ``with_``, and return it."""
     if isinstance(given, str) and given.strip() and given.isprintable():
         return given
-    raise FomkitError(where, f"{name} is {_brief(given)}. Give a text of one line.")
+    raise FomkitError("with_", f"{name} is {_brief(given)}. Give a text of one line.")
 
 
-def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
-    """Parse a figure that was stated in Python: text with its unit, or a number in SI units.
+def stated_number(given: object, dimension: str, name: str, least: int = 1) -> float:
+    """Parse a figure that was stated by ``with_``: text with its unit, or a number in SI units.
 
     `dimension`: "" for an integer of ``least`` or more.
 
-    >>> stated_number("1.2 TB/s", "byte_per_s", "with_", "bandwidth"), stated_number(8, "", "with_", "nodes")
+    >>> stated_number("1.2 TB/s", "byte_per_s", "bandwidth"), stated_number(8, "", "nodes")
     (1200000000000.0, 8.0)
     """
     number: Any = math.nan if isinstance(given, bool) or not isinstance(given, Real) else given
     value = float(number) if abs(number) <= MOST else math.nan
     if isinstance(given, str) and dimension:
-        value = parse_quantity(given, dimension, where, name)
+        value = parse_quantity(given, dimension, "with_", name)
     expected = (
         f"text such as {EXAMPLES[dimension]!r}, or a number in SI units"
         if dimension
@@ -186,7 +186,7 @@ def stated_number(given: object, dimension: str, where: str, name: str, least: i
     positive = value > 0 or dimension not in ("share", "byte")
     good = positive and 0 <= value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
-        raise FomkitError(where, f"{name} is {_brief(given)}. Give {expected}.")
+        raise FomkitError("with_", f"{name} is {_brief(given)}. Give {expected}.")
     return value
 
 

@@ -70,10 +70,6 @@ def _attribute(element: Element, name: str) -> str:
     return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
 
 
-def _is_true(element: Element, name: str) -> bool:
-    return _attribute(element, name) in ("1", "true")
-
-
 def _relations(archive: zipfile.ZipFile, part: str) -> Iterator[tuple[str, str, str]]:
     """Yield id, type and part of each relation of a part."""
     folder, name = posixpath.split(part)
@@ -85,9 +81,10 @@ def _relations(archive: zipfile.ZipFile, part: str) -> Iterator[tuple[str, str, 
         yield one.get("Id", ""), one.get("Type", "").rpartition("/")[2], there
 
 
-def _small(element: Element, name: str) -> bool:
-    size = _attribute(element, name)
-    return bool(size) and float(size) < _INVISIBLE
+def _is_hidden(element: Element, length: str) -> bool:
+    """Return whether a row or column is hidden, by its mark or its height or width."""
+    size = _attribute(element, length)
+    return _attribute(element, "hidden") in ("1", "true") or (bool(size) and float(size) < _INVISIBLE)
 
 
 def _hidden(content: bytes) -> tuple[frozenset[int], frozenset[int]]:
@@ -96,10 +93,10 @@ def _hidden(content: bytes) -> tuple[frozenset[int], frozenset[int]]:
         kind = local(element)
         if kind == "row":
             number = int(element.get("r", number + 1))
-            if _is_true(element, "hidden") or _small(element, "ht"):
+            if _is_hidden(element, "ht"):
                 rows.add(number)
             element.clear()
-        elif kind == "col" and (_is_true(element, "hidden") or _small(element, "width")):
+        elif kind == "col" and _is_hidden(element, "width"):
             columns.update(
                 range(max(int(element.get("min", 1)), 1), min(int(element.get("max", 1)), MAX_COLUMNS) + 1)
             )

@@ -13,6 +13,7 @@ from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of
 from fomkit.ops.groups import fewest, shape_label
 from fomkit.ops.kinds import PRODUCT_KINDS
+from fomkit.ops.tables import row_dicts
 from fomkit.plan.content import Range, span_content
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.run import no_run
@@ -94,8 +95,8 @@ def _products_cell(ops: pd.DataFrame, spent_ms: pd.Series) -> str:
     flop, ms = float((products["flop"] * products["count"]).sum()) / 1e9, float(own_ms.sum())
     if not ms:
         return "none"
-    longest = products.loc[own_ms.sort_values(ascending=False).index[:3]].to_dict("records")
-    sizes = ", ".join(shape_label({str(name): cell for name, cell in row.items()}) for row in longest)
+    longest = products.loc[own_ms.sort_values(ascending=False).index[:3]]
+    sizes = ", ".join(map(shape_label, row_dicts(longest)))
     rate = equation([("", flop, "GFLOP"), ("÷", ms, "ms")], flop / ms, "TFLOP/s", 4)
     return f"{len(products)} rows, {rate}; longest: {sizes}"
 

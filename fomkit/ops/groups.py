@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.ops.kinds import KINDS
-from fomkit.ops.tables import DIMENSIONS
+from fomkit.ops.tables import DIMENSIONS, row_dicts
 from fomkit.ops.views import scope_labels
 
 Array = NDArray[np.float64]
@@ -152,9 +152,8 @@ IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for colu
 def _shapes(ops: pd.DataFrame) -> list[str]:
     formats = ops["dtype"].astype("str") + " " + ops["engine"].astype("str")
     common = formats.mode()
-    labels = [shape_label({str(name): cell for name, cell in row.items()}) for row in ops.to_dict("records")]
     # Most ops of a step share one format, which is left out of their labels.
-    pairs = zip(labels, formats, strict=True)
+    pairs = zip(map(shape_label, row_dicts(ops)), formats, strict=True)
     return [label if form == common.iloc[0] else f"{label}, {form}" for label, form in pairs]
 
 

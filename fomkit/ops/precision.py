@@ -391,12 +391,11 @@ def restate_rows(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False)
     return pd.concat([restated, made.reindex(columns=ops.columns)], ignore_index=True) if len(made) else restated
 
 
-def restate_ops(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
+def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     """Restate a step in other number formats.
 
-    `ops`: an OPS table whose dimensions are numbers; `is_parts`: true for the parts of attention and recurrent
-    layers. Returns the same rows with other dtype, engine and bytes; then those of `add_casts`, and those that
-    quantise weights.
+    `ops`: an OPS table whose dimensions are numbers. Returns the same rows with other dtype, engine and bytes;
+    then those of `add_casts`, and those that quantise weights.
 
     >>> import pandas as pd
     >>> op = {"op": "relu", "kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
@@ -404,4 +403,4 @@ def restate_ops(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
     >>> restate_ops(ops, FORMATS["mixed"])[["dtype", "read_byte"]].values.tolist()
     [['fp16', 20.0]]
     """
-    return restate_rows(ops if is_parts else add_casts(ops, ops, formats), formats, is_parts=is_parts)
+    return restate_rows(add_casts(ops, ops, formats), formats)

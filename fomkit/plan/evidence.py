@@ -22,7 +22,7 @@ from fomkit.core.units import format_quantity
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
-from fomkit.ops.tables import COSTS
+from fomkit.ops.tables import COSTS, row_dicts
 from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, as_content, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
@@ -291,7 +291,7 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
         name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
     }
     known = {name: np.where(column > 0, column, np.nan) for name, column in amounts.items()}
-    rows = [{str(name): cell for name, cell in row.items()} for row in ops.to_dict("records")]
+    rows = row_dicts(ops)
     frame = pd.DataFrame(
         {
             "label": [_label(row) for row in rows],

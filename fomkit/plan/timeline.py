@@ -15,6 +15,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.groups import shape_label
 from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import row_dicts
 from fomkit.ops.views import Execution, executions
 from fomkit.plan.content import Ends, as_content, span_content
 from fomkit.plan.coverage import uses_of, widen_calls
@@ -154,7 +155,7 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
     one = estimate(model, machine, options)
     order = None if model.order is None else resize_ops(model.order, one.sizes, f"{model.name}, order")
     timed = widen_calls(one.ops.reset_index(drop=True), uses_of(machine), options.interval)
-    rows = [{str(name): cell for name, cell in row.items()} for row in timed.to_dict("records")]
+    rows = row_dicts(timed)
     found = executions(timed["count"].tolist(), order)
     seconds = np.cumsum([np.nan_to_num(rows[each.row]["time_s"]) * each.times for each in found])
     ends = [round(end * NANOSECONDS) for end in seconds.tolist()]

@@ -74,14 +74,6 @@ def profile_names(folder: Folder) -> list[str]:
     return sorted(str(path if shared[path.name] > 1 else path.name).removesuffix(ending) for path in found)
 
 
-def is_file(path: Path) -> bool:
-    """Return whether there is such a file; false for a path that the system refuses."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False  # the system refuses names that are too long or contain a zero character
-
-
 def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
     """Find a profile in a subfolder by its file name, such as candle/p1b1 by p1b1."""
     for root in folders(folder):
@@ -111,7 +103,7 @@ def _what(folder: Folder) -> str:
 def _by_path(name: str, kind: Kind = "", known: Sequence[str] = _YAML) -> str:
     """Write how to refer to a file of the working folder that may be meant; "" if there is none."""
     endings = ("", *known) if not kind else (f".{kind}{one}" for one in _YAML)
-    own = next((f"{name}{one}" for one in endings if name and is_file(Path(f"{name}{one}"))), None)
+    own = next((f"{name}{one}" for one in endings if name and os.path.isfile(f"{name}{one}")), None)
     return "" if own is None else f"To use the file in the working folder, give its path: './{own}'."
 
 
@@ -186,7 +178,7 @@ _YET = {".py": "a Python program", ".onnx": "an ONNX graph", ".csv": "a table"}
 def check_profile(path: Path, wanted: str) -> None:
     """Raise FomkitError for a file that must first be converted to a profile, with the command for it."""
     what, verb = _YET.get(path.suffix.lower()), "import" if path.suffix.lower() == ".csv" else "profile"
-    if what and not (verb == "import" and wanted.startswith(("table", "file"))) and is_file(path):
+    if what and not (verb == "import" and wanted.startswith(("table", "file"))) and os.path.isfile(path):
         do = f"To convert it to a profile: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
         raise FomkitError(str(path), f"is {what}, not a {wanted}. {do}")
 
@@ -209,7 +201,7 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     named = [root / one.removeprefix(f"{folder}/") for root in folders(folder) for one in candidates]
     beside = [Path(one) for one in candidates] if "/" in given else []
     for path in (*here, *named, *beside):
-        if is_file(path):
+        if os.path.isfile(path):
             check_profile(path, kind or _what(folder))
             return path
     stem = _stem(name, endings)

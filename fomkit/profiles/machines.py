@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -22,7 +23,7 @@ from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
 from fomkit.ops.tables import TABLES, in_order
 from fomkit.prediction.estimates import cached
-from fomkit.profiles.locate import is_file, is_shipped, locate, user_cached_profile
+from fomkit.profiles.locate import is_shipped, locate, user_cached_profile
 
 if TYPE_CHECKING:
     from fomkit.files.yaml import Document
@@ -149,7 +150,7 @@ def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> P
     where = document.where(("device",))
     check_inside(document, ("device",), name, "the device")
     endings = ("", ".yaml", ".yml")
-    beside = [path for ending in endings if is_file(path := document.path.parent / f"{name}{ending}")]
+    beside = [path for ending in endings if isfile(path := document.path.parent / f"{name}{ending}")]
     found = next((path for path in beside if not path.samefile(document.path)), None)
     try:
         path = found or locate(name, FOLDER)

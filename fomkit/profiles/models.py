@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import nan
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -145,16 +146,9 @@ def models_named(name: str) -> list[str]:
     is_path = name.startswith((".", "/")) or name not in profile_names(FOLDER)
     roots = () if is_file else (*folders(FOLDER), *([Path()] if is_path else []))
     for folder in (root / name for root in roots):
-        if name and _is_folder(folder) and (found := _models_in(folder)):
+        if name and isdir(folder) and (found := _models_in(folder)):
             return found
     return [name]
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False  # the system refuses names that are too long or contain a zero character
 
 
 def _transformer(shape: Transformer) -> dict[str, Any]:

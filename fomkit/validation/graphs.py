@@ -89,9 +89,9 @@ class Profiles(NamedTuple):
     `apart`: why the device's figures are reported separately; "" if they are counted.
     """
 
-    own: str
-    other: str
-    apart: str
+    own: str = ""
+    other: str = ""
+    apart: str = ""
 
 
 def read_profiles(path: Path) -> dict[str, Profiles]:
@@ -170,9 +170,6 @@ def architecture_of(name: str, path: Path) -> str:
     return next((known[word] for word in _WORD.findall(name.lower()) if word in known), "")
 
 
-NO_PROFILES = Profiles("", "", "")
-
-
 def shipped_labels() -> Path:
     """Return the folder of the tables that ship with fomkit."""
     return shipped_folder("validation") / "neusight"
@@ -245,7 +242,7 @@ class LabelFolder:
 
     def own_machine(self, device: str) -> Machine | None:
         """Return the machine with the device's own timings: its profile, else one made of the folder's kernels."""
-        name = self.profiles.get(device, NO_PROFILES).own
+        name = self.profiles.get(device, Profiles()).own
         # A name without a profile raises an error: facts must not silently replace it.
         profile = load_machine(name) if name else None
         kernels = self.find("kernels")

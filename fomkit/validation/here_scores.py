@@ -18,6 +18,7 @@ from fomkit.core.measurement import MeasuredRun, Repeated
 from fomkit.core.model import ModelProfile
 from fomkit.ops.pricing import split_recurrent
 from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import row_dicts
 from fomkit.plan.coverage import Spread
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.models import save_model
@@ -58,12 +59,6 @@ class Compared:
         return float(interval_scores(timed_s, low, high, self.span.level)[0])
 
 
-def _side(errors: Sequence[float], widths: Sequence[float], pooled: float) -> float:
-    """Return the deviation of errors towards one side beyond their intervals, with one pooled case added."""
-    known = [error**2 - width**2 for error, width in zip(errors, widths, strict=True)]
-    return math.sqrt(max((sum(known) + pooled**2) / (len(known) + 1), 0.0))
-
-
 def use_spread(steps: Sequence[Compared]) -> Spread:
     """Estimate the error of a step as the sum of its single ops, from timed steps.
 
@@ -80,17 +75,11 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
         return math.log(end) / z
 
     def side(some: Sequence[Compared], pooled: float) -> float:
-        return _side([one.log_error for one in some], [width(one) for one in some], pooled)
+        known = [one.log_error**2 - width(one) ** 2 for one in some]
+        return math.sqrt(max((sum(known) + pooled**2) / (len(known) + 1), 0.0))
 
     pooled = side(steps, 0.0)
     return Spread(side(below, pooled), side(above, pooled))
-
-
-def widened(compared: Compared, spread: Spread) -> Compared:
-    """Return an estimate with its interval widened by the spread."""
-    span = compared.span
-    low, high = spread.widen(span.value, span.low, span.high, span.level)
-    return replace(compared, span=replace(span, low=low, high=high))
 
 
 def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
@@ -100,7 +89,12 @@ def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
     """
     if len(steps) < 2:
         return list(steps)
-    return [widened(step, use_spread([other for other in steps if other.name != step.name])) for step in steps]
+    found = []
+    for step in steps:
+        spread = use_spread([other for other in steps if other.name != step.name])
+        low, high = spread.widen(*step.span.ends, step.span.level)
+        found.append(replace(step, span=replace(step.span, low=low, high=high)))
+    return found
 
 
 def cases_of(steps: Sequence[Compared]) -> Cases:
@@ -147,8 +141,7 @@ def trace_models(names: Sequence[str], folder: Path, report: Callable[[str], Non
 def shapes_of(model: ModelProfile) -> Shapes:
     """Return the shapes of all ops of a step, and of the calls that its recurrent layers consist of."""
     ops = resize_ops(model.ops, model.sizes, model.name)
-    rows = [*ops.to_dict("records"), *split_recurrent(ops).to_dict("records")]
-    return frozenset(shape_of(cells_of({str(name): value for name, value in row.items()})) for row in rows)
+    return frozenset(shape_of(cells_of(row)) for table in (ops, split_recurrent(ops)) for row in row_dicts(table))
 
 
 def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:

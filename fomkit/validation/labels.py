@@ -139,23 +139,14 @@ class GraphRow(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The name without its running number: ``transpose`` of ``transpose_3``."""
-        return function_of(self.name)
+        """The name without its running number: ``transpose`` of ``transpose_3``, ``masked_fill_`` unchanged."""
+        stem, _, number = self.name.rpartition("_")
+        return stem if stem and number.isdigit() else self.name
 
     @property
     def numel(self) -> int:
         """Elements of the output."""
         return prod(self.output)
-
-
-def function_of(name: str) -> str:
-    """Strip the running number of a call.
-
-    >>> function_of("transpose_3"), function_of("masked_fill_")
-    ('transpose', 'masked_fill_')
-    """
-    stem, _, number = name.rpartition("_")
-    return stem if stem and number.isdigit() else name
 
 
 def _shape(content: Any) -> Shape:

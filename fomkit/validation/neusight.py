@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
 from fomkit.core.machine import Machine
+from fomkit.ops.tables import row_dicts
 from fomkit.plan.coverage import STEP, USES, Spread, Use, Uses, groups_of, limited, widen_calls
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
+from fomkit.validation.graphs import LabelFolder, Profiles, per_call, per_pass, predict_graphs, without_timings
 from fomkit.validation.labels import MIN_HARNESS_MULTIPLE, PEERS, whole_over_calls
 from fomkit.validation.scores import (
     Cases,
@@ -169,8 +170,7 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
     every graph of ``labels``; `uses`: the errors that use in a step adds to those of single kernels.
     """
     found = []
-    for row in labels.to_dict("records"):
-        label = {str(name): value for name, value in row.items()}
+    for label in row_dicts(labels):
         spans = {name: per_pass(timed, str(label["graph"]), word, level, uses) for name, word in PASSES.items()}
         found.append(Outcome(label, spans))
     return found
@@ -376,7 +376,7 @@ def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.
 def counted_devices(devices: Mapping[str, T], folder: LabelFolder) -> dict[str, T]:
     """Return the devices without those whose figures are reported separately."""
     return {
-        device: found for device, found in devices.items() if not folder.profiles.get(device, NO_PROFILES).apart
+        device: found for device, found in devices.items() if not folder.profiles.get(device, Profiles()).apart
     }
 
 
@@ -423,7 +423,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
             _compare(
                 folder, device, facts, FACTS, options, found if own is None else replace(found, not_scored=[])
             )
-        names = folder.profiles.get(device, NO_PROFILES)
+        names = folder.profiles.get(device, Profiles())
         if names.other:
             # The other board's table alone: typical utilisation from the device's own timings would help it.
             other = replace(load_machine(names.other), excluded=(names.own,))

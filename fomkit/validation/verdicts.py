@@ -248,7 +248,7 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
 
 def host_epoch_s(cell: Cell) -> float | None:
     """Return measured less projected epoch [s], the host's part; None if unknown or not positive."""
-    rest = None if cell.projected is None else cell.measured.value - cell.projected.value
+    rest = _rest_s(cell)
     return rest if rest is not None and rest > 0 else None
 
 

@@ -20,6 +20,7 @@ from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import row_dicts
 from fomkit.plan.content import Condition, Ends, as_content, conditions_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
@@ -248,10 +249,7 @@ def convolutions_content(
         methods = add_floors(methods, rows, with_fits(machine))
     best = best_methods(methods, "flop" if machine is None else "floor_s")
     by_op = dict(iter(methods.groupby("of", sort=False)))
-    layers = [
-        _layer({str(name): cell for name, cell in row.items()}, by_op[place], best[place])
-        for place, row in zip(rows.index, rows.to_dict("records"), strict=True)
-    ]
+    layers = [_layer(row, by_op[place], best[place]) for place, row in enumerate(row_dicts(rows))]
     return as_content(
         Convolutions, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"),
         sizes=choose_sizes(model, options.wanted_sizes), target=machine and machine.name,

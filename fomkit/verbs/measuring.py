@@ -179,12 +179,11 @@ def _measure_other(
 def _job_script(
     output: Path, path: Path, other: _OtherMeasurement, backends: Sequence[str], shared: Mapping[str, Any]
 ) -> Answer:
-    from fomkit.bench.network import Job, slurm_job
+    from fomkit.bench.network import slurm_job
     from fomkit.files.write import check_absent, write_whole
 
     nodes = other.nodes or 2
-    job = Job(nodes, other.ranks or nodes, shared["plan"], tuple(backends), str(output), other.add)
-    text = slurm_job(job)
+    text = slurm_job(nodes, other.ranks or nodes, shared["plan"], backends, str(output), add=other.add)
     check_absent([path], shared["force"])
     write_whole(path, text)
     return written([path], [f"Written: {path}; submit it with: sbatch {path}"])

@@ -362,10 +362,10 @@ def _main_products(ops: pd.DataFrame, total: float) -> list[MainProduct]:
     """Return the sizes of the products that reach `MAIN_SHARE` of the flop of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
+    from fomkit.ops.tables import row_dicts
 
     found: dict[str, MainProduct] = {}
-    rows = ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()].to_dict("records")
-    for row in ({str(name): value for name, value in one.items()} for one in rows):
+    for row in row_dicts(ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()]):
         label = shape_label({**row, "trans_a": 0.0, "trans_b": 0.0})
         sizes = {
             name: row[name] for name in "bmnk" if row.get(name) == row.get(name, "")

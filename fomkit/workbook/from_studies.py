@@ -20,6 +20,7 @@ from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult, deviations_of
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import row_dicts
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
@@ -105,9 +106,9 @@ def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:
 
 def case_of(estimate: Estimate, name: str, device: Device) -> Case:
     """Return the case of one estimate: its ops, with equal ops on one line."""
-    rows = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0].to_dict("records")
+    ops = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
     machine = with_fits(estimate.machine)
-    lines = (_study_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows)
+    lines = (_study_line(row, machine, device) for row in row_dicts(ops))
     said_of_machine = verdict_on(estimate.machine, named=False)
     return Case(
         workload=name,

@@ -228,13 +228,6 @@ ReviewContent = TypedDict("ReviewContent", {
 })  # fmt: skip
 
 
-def _change_content(change: Change, alone: Effects | None, why_not: str) -> Changed:
-    return as_content(
-        Changed, change, old=_shown_entry(change.old), new=_shown_entry(change.new), alone=alone,
-        not_computed=why_not, moves_nothing=change.is_idle and not change.is_ignored,
-    )  # fmt: skip
-
-
 def _moves(pairs: Sequence[tuple[str, str]]) -> list[Move]:
     """Count pairs of old and new entries, the most frequent first."""
     return [{"old": old, "new": new, "count": count} for (old, new), count in Counter(pairs).most_common()]
@@ -273,7 +266,11 @@ def review_content(found: Review) -> ReviewContent:
             alone, why_not = effector.of([change], f"{change.what}:")
             if why_not and not effector.barred(change):
                 findings.append(Finding(change.where, "range", f"{why_not}."))
-        entries.append(_change_content(change, alone, why_not))
+        entry = as_content(
+            Changed, change, old=_shown_entry(change.old), new=_shown_entry(change.new), alone=alone,
+            not_computed=why_not, moves_nothing=change.is_idle and not change.is_ignored,
+        )  # fmt: skip
+        entries.append(entry)
     together, why_not = effector.of(found.changes, "with all changes")
     if why_not and not any(finding.kind == "range" for finding in findings):
         findings.append(Finding(str(found.returned), "range", f"{why_not}."))

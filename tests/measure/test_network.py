@@ -242,9 +242,9 @@ def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
                  "srun fomkit measure --network --full --backend nccl -o 'my machine.yaml'"):  # fmt: skip
         assert line in text.splitlines()
     assert text.startswith("#!/bin/bash\n")
-    assert "gpus" not in network.slurm_job(network.Job(2, 2, "quick", ("gloo",), "x.yaml", False))
+    assert "gpus" not in network.slurm_job(2, 2, "quick", ["gloo"], "x.yaml", add=False)
     with pytest.raises(FomkitError, match="each node needs the same number of ranks"):
-        network.slurm_job(network.Job(2, 3, "quick", ("gloo",), "x.yaml", False))
+        network.slurm_job(2, 3, "quick", ["gloo"], "x.yaml", add=False)
 
 
 @pytest.mark.parametrize(

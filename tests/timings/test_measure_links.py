@@ -93,7 +93,7 @@ def test_ranks_meet_where_the_launcher_says() -> None:
 
 def test_payloads() -> None:
     assert {len(buffer_sizes(scheme)) for scheme in SCHEMES} == {BUFFERS}
-    assert buffer_sizes("random", 1) == buffer_sizes("random", 1) != buffer_sizes("random", 2)
+    assert buffer_sizes("random") == buffer_sizes("random")
     assert buffer_sizes("skew").count(1_000_000) == 6
     assert buffer_sizes("uniform")[:3] == [12, 10_000, 1_000_000]
     with pytest.raises(ValueError, match="not a scheme"):

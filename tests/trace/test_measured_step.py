@@ -448,7 +448,9 @@ def test_only_a_table_with_parted_rows_says_so(timed: tuple[ModelProfile, Timed]
 def _answer(path: Path, *, ops: bool = False) -> dict[str, Any]:
     """Run the child's request in this process."""
     request = Request("model", "model.py", "train", {})
-    return dict(timing_result(torch_child.TIMER, path, request, ops=ops, threads=None))
+    return dict(
+        timing_result(torch_child.time_torch, torch_child.lacks_memory, path, request, ops=ops, threads=None)
+    )
 
 
 def test_the_light_mode_has_no_profiler(file_of: Callable[[str], Path], monkeypatch: Any) -> None:

@@ -89,8 +89,8 @@ def compiled(case: GraphCase, copies: int) -> Callable[[], Any]:
     return lambda: function(*case.operands)
 
 
-def _each(watch: Watch, run: Callable[[], Any], runs: int) -> float:
-    return (watch.measure(run, runs) - watch.empty_s) / runs
+def _once(watch: Watch, run: Callable[[], Any]) -> float:
+    return watch.measure(run, 1) - watch.empty_s
 
 
 def time_graph(
@@ -105,24 +105,24 @@ def time_graph(
     beside = compiled(other, 1) if other else None
     for run in (nothing, one, *((beside,) if beside else ())):
         watch.measure(run, 2)
-    call_s, one_s = median(_each(watch, nothing, 1) for _ in range(effort.least)), _each(watch, one, 1)
+    call_s, one_s = median(_once(watch, nothing) for _ in range(effort.least)), _once(watch, one)
     if short := one_s - call_s < SAMPLE_S:
-        one_s = median(_each(watch, one, 1) for _ in range(effort.least))
+        one_s = median(_once(watch, one) for _ in range(effort.least))
         copies = min(COPIES, max(2, round(SAMPLE_S / max(one_s - call_s, 1e-9))))
         many, less_s = compiled(case, copies + 1), one_s
         # The first op of a call costs more than the next ones, because its result is returned.
-        call_s = one_s - median((_each(watch, many, 1) - one_s) / copies for _ in range(3))
+        call_s = one_s - median((_once(watch, many) - one_s) / copies for _ in range(3))
     else:
         copies, many, less_s = 1, one, call_s
 
     def warm_once() -> float:
-        return max((_each(watch, many, 1) - less_s) / copies, 1e-12)
+        return max((_once(watch, many) - less_s) / copies, 1e-12)
 
     def cold_once() -> float:
         watch.flush()
         if beside is not None:
             beside()
-        return max(_each(watch, one, 1) - call_s, 1e-12)
+        return max(_once(watch, one) - call_s, 1e-12)
 
     few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
     warm = repeat(warm_once, few if cold else effort, watch.clock)

@@ -369,9 +369,7 @@ def timings_of_trace(path: Path) -> ImportedTimings:
     if table.empty:
         raise FomkitError(str(path), "has no call with shapes and a time of its own. Record whole steps.")
     timer = "kernels" if trace.on_device else "calls on the host"
-    columns: dict[str, object] = {
-        str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table
-    }
+    columns: dict[str, object] = {str(name): table[name] for name in table}
     columns |= {"harness": f"torch.profiler, {timer}", "library": "PyTorch", "source_row": float("nan")}
     if trace.on_device:
         columns["harness_s"] = 0.0

@@ -93,11 +93,10 @@ def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> 
     given: dict[str, object] = {"source_file": path.name, "source_row": index.to_numpy("float64"), **columns}
     table: dict[str, pd.Series] = {}
     for column in TIMINGS:
-        number = column.dtype == "number"
-        empty: Cell = math.nan if number else ""
-        table[column.name] = pd.Series(
-            given.get(column.name, empty), index, dtype="float64" if number else "object"
-        )
+        if column.dtype == "number":
+            table[column.name] = pd.Series(given.get(column.name, math.nan), index, dtype="float64")
+        else:
+            table[column.name] = pd.Series(given.get(column.name, ""), index, dtype="object").fillna("")
     timings = pd.DataFrame(table)
     check_table(timings, "TIMINGS", str(path))
     return timings.reset_index(drop=True)

@@ -158,10 +158,8 @@ def _layer_pieces(path: Path) -> ImportedTimings:
             str(path), "has no time that a clock of microseconds resolves. Check that the file is complete."
         )
     fixed = {"dtype": "fp16", "repeats": 20.0, "harness_s": 0.0}
-    given = {str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table}
-    return ImportedTimings(
-        make_timings({**given, **fixed}, table.index, path), "", counts=tuple(counts), notes=(_LAYERS,)
-    )
+    timings = make_timings({**{str(name): table[name] for name in table}, **fixed}, table.index, path)
+    return ImportedTimings(timings, "", counts=tuple(counts), notes=(_LAYERS,))
 
 
 _LAYERS = (
