@@ -149,6 +149,18 @@ def test_a_machine_twice_as_good_takes_half_the_time_and_one_that_is_the_same_ta
     assert same.ops["evidence"].str.contains("as built").all()
 
 
+@pytest.mark.parametrize("machine", ["t4", "v100-pcie-32gb"])
+def test_a_tiny_change_of_a_machine_changes_an_interval_by_as_little(machine: str) -> None:
+    """All times of a changed machine are called transferred, but err together as those of the machine as built."""
+    built = fomkit.machine(machine)
+    byte_per_s = built.device.byte_per_s.value * 1.0001
+    step = fomkit.estimate("googlenet", built, precision="fp32").step
+    changed = fomkit.estimate("googlenet", built.with_(bandwidth=byte_per_s), precision="fp32").step
+    assert changed.ends == pytest.approx(step.ends, rel=2e-4)
+    row = fomkit.scenarios("googlenet", built, {"byte_per_s": [byte_per_s]}, precision="fp32").iloc[0]
+    assert [row["step_s"], row["step_s_low"], row["step_s_high"]] == pytest.approx(changed.ends, rel=1e-9)
+
+
 def test_what_was_measured_is_modelled_on_a_changed_machine() -> None:
     machine = fomkit.machine("x86-lecture")
     found = fomkit.scenarios("p1b3-lecture", machine, {"batch": [100.0]})

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import LEAST_LEVEL, MOST_LEVEL
 from fomkit.core.machine import Scope
 from fomkit.core.units import Precision
 from fomkit.output.screen import PLAIN, Screen
@@ -206,7 +207,8 @@ SHARED: Mapping[str, Any] = {
     "scope": Annotated[Scope | None, option(
         "Scope of the rates: one device, a node or the system; default: the narrowest that all machines state."
     )],
-    "interval": Annotated[float, option("Probability that an interval contains the truth.", min=0.01, max=0.999)],
+    "interval": Annotated[float, option("Probability that an interval contains the truth.",
+                                        min=LEAST_LEVEL, max=MOST_LEVEL)],
     "allow_uncovered": Annotated[bool, option("Leave out work that has no time; times are then lower bounds.",
                                               "--allow-uncovered")],
     "to_accuracy": Annotated[Path | None, option("Table of measured epochs to a target, by batch.",

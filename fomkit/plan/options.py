@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.interval import DEFAULT_LEVEL, LEAST_LEVEL, MOST_LEVEL
 from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
 from fomkit.core.model import OF_A_RUN, LastBatch, ModelProfile
 from fomkit.core.units import Precision
@@ -84,8 +84,10 @@ def check_options(
     for name, value in {"batch": batch, **(sizes or {})}.items():
         if value is not None:
             _check_size(str(name), value)
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < 1:
-        raise FomkitError("interval", f"is {interval!r}. Give a share between 0 and 1, for example 0.8.")
+    number = interval if isinstance(interval, int | float) and not isinstance(interval, bool) else 0.0
+    if not LEAST_LEVEL <= number <= MOST_LEVEL:
+        limits = f"{LEAST_LEVEL:g} to {MOST_LEVEL:g}"
+        raise FomkitError("interval", f"is {interval!r}. Give a share from {limits}, for example 0.8.")
     if scope not in (None, "device", "node", "system"):
         raise FomkitError("scope", f"is {scope!r}. Give device, node or system.")
 

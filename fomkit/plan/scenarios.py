@@ -27,7 +27,7 @@ from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, StepTime, device_times, same_ops, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
-from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
+from fomkit.prediction.donors import ROOFLINE
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
 Array = NDArray[np.float64]
@@ -42,7 +42,6 @@ how much freed memory glibc keeps for the next block; the rest is fetched from t
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
-_TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
 _BASIS = pd.CategoricalDtype(["measured", "modelled"])
 
 
@@ -322,8 +321,7 @@ def _block(
     rates_of = {name: column for name, column in values.items() if name not in step_terms}
     if rates_of:
         seconds = here.seconds * _relative_times(study, here, rates_of)
-        untimed = np.zeros_like(here.measured)
-        here = here._replace(seconds=seconds, sources=_TRANSFERRED[here.sources], measured=untimed)
+        here = here._replace(seconds=seconds, measured=np.zeros_like(here.measured))
     batches = sizes["batch"][shape] if "batch" in sizes else None
     cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in step_terms})
     return _roll_up(study, here, batches, cases, rates_of.get("launch_s"))

@@ -422,7 +422,9 @@ class TimedStep:
     def rows(self) -> StepRows:
         """The ops in the form from which `roll_up_step` adds up a step."""
         executions, times = self.priced.executions[:, 0], self.time_s[:, :, None]
-        sources = source_numbers(self.answers, len(executions))[:, None]
+        built, sources = (source_numbers(one, len(executions)) for one in (self.priced.answers, self.answers))
+        # On a changed machine, ops have errors in common as on the machine as built, whose times are rescaled.
+        sources = np.where(sources == SOURCES["transferred"], built, sources)[:, None]
         seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
         ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
         starts = self.priced.rows.number("launches") * executions

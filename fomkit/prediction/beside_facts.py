@@ -116,8 +116,10 @@ def with_vectors(
     if from_rates is None or not len(from_rates):
         return found
     at = at[np.isin(rows.index[at], from_rates.index)]
-    # Products of several rows run by the kernels of large ones, whose start the table knows.
-    start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
+    # Products of several rows run by the kernels of large ones, whose start the table knows. Without a stated
+    # launch cost the table alone knows any start.
+    of_table = (thin[at] < 1) | (machine.device.launch_s is None)
+    start_s = np.where(of_table, family.fit.mean[0], 0.0)
     times = found.times.copy()
     elsewhere = np.log(np.maximum(from_rates.times, start_s))
     times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))

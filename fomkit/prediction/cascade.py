@@ -322,8 +322,10 @@ def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Ma
     `times`: of ops of these kinds and time sources, with the bounds of normal errors at the level ``interval``.
     """
     alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
-    interpolated = np.flatnonzero(sources.is_in("interpolated") & kinds.is_in(*alone))
-    times[0, interpolated] = estimates.means(times[:, interpolated], half_width(interval))
+    interpolated, z = np.flatnonzero(sources.is_in("interpolated") & kinds.is_in(*alone)), half_width(interval)
+    longer = estimates.means(times[:, interpolated], z) - times[0, interpolated]
+    near = max(1 - z / half_width(DEFAULT_LEVEL), 0.0)  # at low levels the bounds, too, are around the mean
+    times[:, interpolated] += np.array([[1.0], [near], [near]]) * longer
     return times
 
 

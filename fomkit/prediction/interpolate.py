@@ -40,7 +40,7 @@ from fomkit.prediction.families import (
     with_tiles,
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
-from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
+from fomkit.prediction.monotone import Falls, Surroundings, never_falling, no_longer_than_parts, timed_falls
 from fomkit.prediction.tiles import Chip, Form, tile_seconds, tiled
 
 if TYPE_CHECKING:
@@ -305,16 +305,17 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     """Predict rows by a fit; ``query``: their features (`features_of`)."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
-    spread = _deviation(found, typical, share_of_own=bool(len(fit.spread)))
-    anywhere = found.distance
+    spread, anywhere = _deviation(found, typical, share_of_own=bool(len(fit.spread))), found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
+    unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
+    log_s, as_part = no_longer_than_parts(rows, log_s, unlike, lambda one: predict_log_time(family, one, kind)[0])
     far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:
-        words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
         other = f"; another machine has a timing at distance {anywhere[place]:.2g}"
-        return words + (other if anywhere[place] < apart[place] else "")
+        words = f"{as_part[place]}{other if anywhere[place] < apart[place] else ''}"
+        return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}{words}"
 
     low, high = ends_of(fit, spread, interval)
     source = Words(far.astype(np.intp) + by_other, ("interpolated", "extrapolated", "transferred"))

@@ -332,6 +332,18 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)
 
 
+def climbing(times: Matrix, rungs: Matrix, long: Flags) -> Matrix:
+    """Return times of products that never fall with size, nor exceed those of two halves of a product.
+
+    `times` (4, lines, rungs) [s]; `rungs`: the sizes, powers of two and others; `long` (lines, rungs): products
+    that are long enough to run as two: of shorter ones the start, which may be unknown, is most.
+    """
+    halved = np.log2(rungs) % 1 == 0
+    each = np.where(long, times / rungs, np.inf)[:, :, halved]
+    times[:, :, halved] = np.minimum(times[:, :, halved], np.minimum.accumulate(each, 2) * rungs[halved])
+    return np.asarray(np.maximum.accumulate(times, 2), np.float64)
+
+
 Utilisation = tuple[Matrix, str | Texts]
 """Median and bounds of the utilisation of ops (3, q), and their sources."""
 
@@ -341,23 +353,59 @@ def used_as_in_parts(rows: Rows, predict: Callable[[Rows], Utilisation | None]) 
 
     An op with a batch can run as several with parts of the batch, one after the other. Other machines were timed
     with large batches of small ops only, and far from its timings a surface returns to its mean. So an op has the
-    highest utilisation of itself and of a quarter, a sixteenth, … of its batch.
+    highest utilisation of itself and of its parts (`in_parts`).
 
     `rows`: COSTED rows. `predict`: predicts any of them; None where nothing is known of such ops.
     """
     found = predict(rows)
-    batch = np.nan_to_num(numbers(rows, "batch"))
-    if found is None or not (batch >= PARTS[0]).any():
+    if found is None or not (parts := in_parts(rows)):
         return found
     utilisation, sources = found[0], np.full(len(rows), found[1], object)
-    for parts in PARTS[batch.max() >= PARTS]:
-        at = np.flatnonzero(batch >= parts)
-        share = np.floor(batch[at] / parts) / batch[at]
-        one = rows.take(at)
-        scaled = {name: numbers(one, name) * share for name in ("batch", "flop", "byte")}
-        if (part := predict(one.assign(**scaled))) is not None:
+    for at, one in parts:
+        if (part := predict(one)) is not None:
             better = part[0][0] > utilisation[0, at]
             utilisation[:, at[better]] = part[0][:, better]
-            of_part = np.full(len(at), part[1], object) + [f", as at batch {size:g}" for size in scaled["batch"]]
+            of_part = np.full(len(at), part[1], object) + _as_at(one)
             sources[at[better]] = of_part[better]
     return utilisation, sources
+
+
+def in_parts(rows: Rows) -> list[tuple[Places, Rows]]:
+    """Return which ops can be divided, and one part of each: once for each number of parts.
+
+    A part has the share of the batch, and the same share of flop and byte. Batches that are powers of two have
+    parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2, could be slower than one of 4 in ones.
+    """
+    batch, found = np.nan_to_num(numbers(rows, "batch")), []
+    fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
+    for parts in PARTS[batch.max(initial=0.0) * 2 >= PARTS]:
+        at = np.flatnonzero(batch * fewer >= parts)
+        share, one = np.floor(batch[at] * fewer[at] / parts) / batch[at], rows.take(at)
+        scaled = {name: numbers(one, name) * share for name in ("batch", "flop", "byte")}
+        found.append((at, one.assign(**scaled)))
+    return found
+
+
+def _as_at(parts: Rows) -> Texts:
+    return np.array([f", as at batch {size:g}" for size in parts.number("batch")], object)
+
+
+def no_longer_than_parts(
+    rows: Rows, log_s: Matrix, far: Matrix, predict: Callable[[Rows], Matrix]
+) -> tuple[Matrix, Texts]:
+    """Predict ops far from every timing to take no longer than their parts, one after the other.
+
+    `used_as_in_parts` for a machine's own table, whose fit returns to its mean far from its timings too.
+
+    `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `predict`:
+    predicts ln(time) of any of them. Returns ln(time), and what the evidence says of it.
+    """
+    found, words = log_s.copy(), np.full(len(rows), "", object)
+    some = np.flatnonzero(far > MOVED)
+    for at, one in in_parts(rows.take(some)) if len(some) else ():
+        place = some[at]
+        in_turn = predict(one) + np.log(numbers(rows, "batch")[place] / one.number("batch"))
+        shorter = log_s[place] + far[place] * (in_turn - log_s[place])
+        better = shorter < found[place] - MOVED
+        found[place[better]], words[place[better]] = shorter[better], _as_at(one)[better]
+    return found, words

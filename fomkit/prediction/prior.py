@@ -37,9 +37,9 @@ from fomkit.prediction.estimates import (
 )
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Places, Texts
-from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
+from fomkit.prediction.monotone import SIDES, climbing, growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, kernel_start, rates, throttled, value_of
-from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
+from fomkit.prediction.typical import SHORTEST_S, TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
 """Position of the depth among a product's sides, and numbers along the depth that are loaded at once."""
@@ -275,9 +275,9 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
     # One more along the depth begins no row of tiles, and prevents vector loads; so depths are whole vectors.
     sizes = np.where((axes[base] == DEPTH) & (sizes > VECTOR), np.floor(sizes / VECTOR) * VECTOR, sizes)
     smaller = resized(rows.take(base), axes[base], sizes)
-    utilisation = typical_utilisation(smaller, machine, interval)
-    times = _times(smaller, bounds(smaller, machine), utilisation, machine).reshape(4, len(first), len(rungs))
-    times = np.maximum.accumulate(times, 2)
+    utilisation, found = typical_utilisation(smaller, machine, interval), bounds(smaller, machine)
+    times = _times(smaller, found, utilisation, machine).reshape(4, len(first), len(rungs))
+    times = climbing(times, rungs, found.floor_s.reshape(times.shape[1:]) >= SHORTEST_S)
     left, right = times[:, line, below], times[:, line, last]
     share = (size - rungs[below]) / np.maximum(rungs[last] - rungs[below], 1.0)
     return np.asarray(left + (right - left) * share, np.float64)
@@ -369,9 +369,8 @@ BOOST = 1.1
 """Factor by which boost clocks raised matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
 STARTED = "the launch time of a kernel"
 REACHED = 0.95
-"""Highest share of a stated bandwidth that is predicted for a machine without timings: the fastest hundredth of
-each kind on ten timed boards reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any
-cache)."""
+"""Highest share of a stated bandwidth that is predicted: the fastest hundredth of each kind on ten timed boards
+reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any cache)."""
 CACHED_BYTE = 2.7e8
 """Largest operands [byte] that a cache may hold; the largest known last level is 256 MiB (AMD MI300X)."""
 
@@ -396,9 +395,9 @@ def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matr
     """Return the shortest possible times on a machine of these rates, of value and bounds (3, n) [s].
 
     0 where nothing limits them: measured times, kinds with cheaper algorithms, and traffic that a cache may hold.
-    The arithmetic of a masked half may be skipped. Memory is never faster than its rate, and predictions from
-    facts alone do not come nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times
-    derived from longer kernels take at least a kernel's start, ``start_s`` (3, 1).
+    The arithmetic of a masked half may be skipped. Memory is never faster than its rate, and no prediction comes
+    nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times derived from longer
+    kernels take at least a kernel's start, ``start_s`` (3, 1).
     """
     attention = is_in(rows, "kind", "attention")
     experts = is_in(rows, "kind", "experts") & answers.source.is_in("roofline")
@@ -406,9 +405,8 @@ def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matr
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
     bounded = (is_in(rows, "kind", "gemm") | attention | experts) & ~answers.source.is_in("measured") & ~cached
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
-    by_facts = ~found.compute & answers.source.is_in("roofline")
-    least_s = np.repeat(found.floor_s[None] / found.high / np.where(by_facts, 1.0, BOOST) / skipped, 3, 0)
-    least_s[0] = np.where(by_facts, found.floor_s / REACHED, least_s[0])
+    least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
+    least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)
     short = answers.source.is_in("extrapolated", "transferred") & (answers.time_s < start_s[0])
     return np.maximum(np.where(bounded, least_s, 0.0), np.where(short, start_s, 0.0))
 

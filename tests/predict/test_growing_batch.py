@@ -59,6 +59,43 @@ def test_a_larger_batch_uses_a_device_known_by_facts_no_less(model: str, kind: s
     assert (np.array(per_sample[1:]) <= np.array(per_sample[:-1]) * 1.001).all(), per_sample
 
 
+@pytest.mark.parametrize(("model", "machine"), [("vgg16", "v100"), ("resnet50", "t4"), ("alexnet", "titan-x")])
+def test_far_beyond_its_table_a_device_is_used_as_at_the_largest_timed_batches(model: str, machine: str) -> None:
+    batches = np.array([128.0, 512.0, 2048.0])
+    study = prepare_study(fomkit.model(model), with_fits(fomkit.machine(machine)), Options(precision="fp32"))
+    found = times_at(study.step, study.machine, {**study.model.sizes, "batch": batches}, 0.8)
+    own = study.step.rows["kind"] == "conv"
+    per_sample = (found.times[0] * found.executions)[own].sum(0) / batches
+    # By the fit alone, whose mean is another than that of its largest batches, 1.1 to 1.4 times as long.
+    assert per_sample[1:].max() < 1.06 * per_sample[0]
+
+
+def test_where_something_similar_is_timed_a_smaller_batch_tells_nothing() -> None:
+    rows = as_rows(pd.DataFrame({"batch": [64.0, 64.0, 64.0, 3.0], "flop": 1.0, "byte": 1.0}))
+    log_s, far = np.log([64.0, 64.0, 64.0, 3.0]), np.array([0.0, 0.5, 1.0, 1.0])
+    found, words = monotone.no_longer_than_parts(rows, log_s, far, lambda part: np.log(part.number("batch") / 4))
+    assert np.exp(found) == pytest.approx([64.0, 32.0, 16.0, 0.75])
+    assert words.tolist() == ["", ", as at batch 16", ", as at batch 16", ", as at batch 1"]
+
+
+def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
+    rows = as_rows(pd.DataFrame({"batch": [1.0, 2.0, 4.0, 8.0, 32.0, 6.0], "flop": 1.0, "byte": 1.0}))
+    parts = [list[float]() for _ in range(len(rows))]
+    for at, one in monotone.in_parts(rows):
+        for place, size, flop in zip(at, one.number("batch"), one.number("flop"), strict=True):
+            parts[place].append(size)
+            assert flop == pytest.approx(size / rows.number("batch")[place])
+    assert parts == [[], [1], [1], [4, 1], [16, 4, 1], [1]]
+
+
+def test_a_product_takes_no_longer_than_its_halves_unless_it_is_short() -> None:
+    rungs, times = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 3.5, 5.0]) * np.ones((4, 1, 1))
+    long = np.array([[True, True, True, True]])
+    assert monotone.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 2.0, 3.5, 4.0]
+    long[0, 0] = False
+    assert monotone.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 3.0, 3.5, 5.0]
+
+
 @pytest.mark.parametrize("machine", FACTS_ONLY)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_step_on_facts_alone_rises_with_the_batch(model: str, machine: str) -> None:

@@ -86,6 +86,22 @@ def test_a_sum_of_skew_times_lies_at_the_sum_of_means() -> None:
     assert value.sum() < 0.95 * drawn
 
 
+def test_a_low_level_leaves_an_interval_around_the_mean_and_80_percent_is_as_it_was() -> None:
+    kinds, source, before = one_word("conv", 1), one_word("interpolated", 1), 0.0
+    for level in (1e-9, 0.01, 0.5, 0.8, 0.95):
+        reach = 0.5 * half_width(level)
+        times = np.exp([[0.0], [-reach], [reach]])
+        value, low, high = as_added(kinds, source, times, level)[:, 0]
+        assert value == pytest.approx(np.exp(0.125), rel=1e-6)
+        assert low <= value <= high
+        assert high - low > before
+        before = high - low
+        if level == 1e-9:
+            assert (low, high) == pytest.approx((value, value))
+        if level >= 0.8:
+            assert [low, high] == times[1:, 0].tolist()
+
+
 @pytest.mark.parametrize(
     ("kind", "source"), [("conv", "interpolated"), ("conv", "extrapolated"), ("gemm", "interpolated")]
 )

@@ -437,7 +437,8 @@ RULES: Mapping[str, Rule | None] = {
         diag_embed block_diag pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im slice_backward
         select_backward diagonal_backward unfold_backward slice_scatter select_scatter diagonal_scatter
         as_strided_scatter lift_fresh_copy view_copy expand_copy permute_copy transpose_copy unfold_copy
-        masked_select         reflection_pad1d reflection_pad2d reflection_pad3d reflection_pad1d_backward reflection_pad2d_backward
+        masked_select reflection_pad1d reflection_pad2d reflection_pad3d reflection_pad1d_backward
+        reflection_pad2d_backward
         reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d replication_pad1d_backward
         replication_pad2d_backward replication_pad3d_backward"""),
     "copy_": copy_into,
