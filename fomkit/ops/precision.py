@@ -235,7 +235,9 @@ def _mask_byte(ops: pd.DataFrame, item_byte: NDArray[np.float64]) -> NDArray[np.
     """Return the bytes of the mask per number that each row reads: what is left after whole tensors of numbers."""
     read, tensor = ops["read_byte"].to_numpy(np.float64), ops["numel"].to_numpy(np.float64) * item_byte
     left = read % tensor
-    return np.divide(left * item_byte, read - left, out=np.full(len(ops), np.inf), where=read - left > 0)
+    mask = np.full(len(ops), np.inf)
+    np.divide(left * item_byte, read - left, out=mask, where=read - left > 0)
+    return mask
 
 
 def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64]:

@@ -221,7 +221,7 @@ class StayShapeOnly(TorchFunctionMode):
             return args[0].detach().clone()
         made = func(*args, **kwargs)
         if func is torch.rand and made.numel() == 1 and self._route != "meta":
-            device = {"device": "cpu"} if self._route == "constants" else {}
+            device: dict[str, Any] = {"device": "cpu"} if self._route == "constants" else {}
             return torch.tensor(0.5, dtype=made.dtype, **device).reshape(made.shape)
         if (
             self._route == "constants"
