@@ -121,7 +121,9 @@ def with_vectors(
     of_table = (thin[at] < 1) | (machine.device.launch_s is None)
     start_s = np.where(of_table, family.fit.mean[0], 0.0)
     times = found.times.copy()
-    elsewhere = np.log(np.maximum(from_rates.times, start_s))
+    # The start is as uncertain as the time that it replaces.
+    raised = np.maximum(start_s / from_rates.times[0], 1.0)
+    elsewhere = np.log(from_rates.times * raised)
     times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
     mostly = np.flatnonzero(share[at] > 0.5)
     source, bound = (
@@ -134,6 +136,7 @@ def with_vectors(
         if place not in places:
             return found.evidence(place)
         words = f"{share[place]:.0%} of the weight as matrix-vector products: {from_rates.evidence(places[place])}"
+        words += ", at least the start that its table shows" * bool(raised[places[place]] > 1)
         return f"{words}; {found.evidence(place)}"
 
     return Answers(rows.index, times, source, bound, evidence)
