@@ -311,8 +311,9 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
         return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
     message = _on_one_line(str(error))
     raised = f"raises {type(error).__name__}{': ' if message else ''}{message}"
-    is_own = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
-    if is_own and not isinstance(error, NotImplementedError):
+    # Keras hides its own frames, so the last one may be of the function that watches its calls.
+    is_own = bool(frames) and frames[-1].name != "called" and not isinstance(error, NotImplementedError)
+    if is_own and Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
     advice = _advice(error)
     return FomkitError(at, f"{raised}{when}{'.' * bool(advice)}{advice}")

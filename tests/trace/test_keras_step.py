@@ -205,6 +205,14 @@ def test_a_function_of_the_graph_is_traced_for_the_batch_at_hand(keras: Any) -> 
     assert products["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
 
 
+def test_an_error_of_keras_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
+    """Keras states the wrong width of a gated activation until it runs."""
+    layers = [keras.layers.Dense(16), keras.layers.Activation("glu"), keras.layers.Dense(3)]
+    with pytest.raises(FomkitError, match="incompatible with the layer") as told:
+        profiled(keras, layers)
+    assert "in fomkit itself" not in str(told.value)
+
+
 def test_a_training_step_gets_the_batch_as_it_is(keras: Any) -> None:
     import numpy as np
     import tensorflow as tf
