@@ -26,7 +26,6 @@ from fomkit.frontends.step_spread import Spent
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.ops.tables import row_dicts
 from fomkit.plan.memory_of import DeviceKind, device_kind
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
@@ -159,7 +158,9 @@ def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
 
     `ops`: an OPS table whose dimensions are numbers; `times`: all times that a profiler recorded in one step.
     """
-    rows = row_dicts(add_costs(ops))
+    rows: list[dict[str, Any]] = [
+        {str(name): cell for name, cell in row.items()} for row in add_costs(ops).to_dict("records")
+    ]
     left = seen = list(times)
     found = _Found()
     for key in ROUNDS:

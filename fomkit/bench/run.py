@@ -23,7 +23,6 @@ from fomkit.core.machine import Machine
 from fomkit.files.child_process import child_command
 from fomkit.frontends.model_file import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
-from fomkit.ops.tables import row_dicts
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.exact import settle_engines
@@ -81,7 +80,8 @@ def _tensor_lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
 def _wanted_of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
     found = []
     counts = rows["count"].to_numpy(np.float64)
-    for row, count in zip(row_dicts(rows), counts.tolist(), strict=True):
+    records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
+    for row, count in zip(records, counts.tolist(), strict=True):
         cells = cells_of(row)
         if cells["kind"] in UNNAMED_KINDS or not knows_op(cells):
             cells.pop("op", None)

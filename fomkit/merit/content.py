@@ -11,9 +11,8 @@ from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of
-from fomkit.ops.groups import fewest, shape_label
+from fomkit.ops.groups import fewest, row_dicts, shape_label
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.ops.tables import row_dicts
 from fomkit.plan.content import Range, span_content
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.run import no_run

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.ops.kinds import KINDS
-from fomkit.ops.tables import DIMENSIONS, row_dicts
+from fomkit.ops.tables import DIMENSIONS
 from fomkit.ops.views import scope_labels
 
 Array = NDArray[np.float64]
@@ -55,6 +55,11 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
 
 
 Row = Mapping[str, Any]
+
+
+def row_dicts(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table, each as a dictionary by column name."""
+    return cast("list[dict[str, Any]]", table.to_dict("records"))
 
 
 def _is_known(value: object) -> bool:

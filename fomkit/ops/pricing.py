@@ -22,7 +22,7 @@ from fomkit.ops.conv_methods import least_flop
 from fomkit.ops.families.formula import DEFAULTS, UNUSUAL, Cost, Formula, Row, Variant, columns_of
 from fomkit.ops.families.products import GATES
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
-from fomkit.ops.tables import COSTS, TIMES, column_names, row_dicts
+from fomkit.ops.tables import COSTS, TIMES, column_names
 
 _WHERE = "add_costs"
 
@@ -167,7 +167,8 @@ def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
     """
     found = []
     recurrent = np.flatnonzero(ops["kind"] == "rnn")
-    for position, row in zip(recurrent.tolist(), row_dicts(ops.iloc[recurrent]), strict=True):
+    for position, record in zip(recurrent.tolist(), ops.iloc[recurrent].to_dict("records"), strict=True):
+        row = {str(name): value for name, value in record.items()}
         found += [{**call, "of": float(position)} for call in recurrent_calls(row) if call["count"]]
     later = {column.name for column in (*COSTS, *TIMES)}
     names = [name for name in ops.columns if name not in later]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.units import ENGINES, ITEM_BYTE
 
@@ -280,11 +280,6 @@ TITLES: Mapping[str, str] = {
 def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
     """Return the columns of a table in file order, all or only those of one type."""
     return [column.name for column in TABLES[table] if dtype in (None, column.dtype)]
-
-
-def row_dicts(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a table, each as a dictionary by column name."""
-    return cast("list[dict[str, Any]]", table.to_dict("records"))
 
 
 def in_order(timings: pd.DataFrame) -> pd.DataFrame:

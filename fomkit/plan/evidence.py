@@ -19,10 +19,10 @@ from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
-from fomkit.ops.groups import identities, shape_label
+from fomkit.ops.groups import identities, row_dicts, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
-from fomkit.ops.tables import COSTS, row_dicts
+from fomkit.ops.tables import COSTS
 from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, as_content, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options

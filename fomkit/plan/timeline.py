@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from fomkit import __version__
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.ops.groups import shape_label
+from fomkit.ops.groups import row_dicts, shape_label
 from fomkit.ops.resize import resize_ops
-from fomkit.ops.tables import row_dicts
 from fomkit.ops.views import Execution, executions
 from fomkit.plan.content import Ends, as_content, span_content
 from fomkit.plan.coverage import uses_of, widen_calls

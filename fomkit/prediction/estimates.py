@@ -29,7 +29,6 @@ from fomkit.ops.columns import (
     unchanging,
     words_of,
 )
-from fomkit.ops.tables import row_dicts
 from fomkit.prediction.gp import NO_GRID, Flags, Indices, Matrix, Places, Texts
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -386,7 +385,8 @@ def opened_by(
 
 def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
     """Iterate over the rows of a table with an integer index."""
-    return zip(rows.index.tolist(), row_dicts(rows), strict=True)
+    for index, record in zip(rows.index.tolist(), rows.to_dict("records"), strict=True):
+        yield index, {str(name): value for name, value in record.items()}
 
 
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:

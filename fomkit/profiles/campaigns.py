@@ -6,7 +6,6 @@ batch. A name is looked up among models, suites, campaigns and machines, by the 
 
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -99,7 +98,7 @@ def _span(table: pd.DataFrame, position: int, where: str) -> Span:
         float(table[name].iloc[position]) if name in table.columns else float("nan")
         for name in ("epochs", "low", "high")
     )
-    if isnan(low) and isnan(high):
+    if pd.isna(low) and pd.isna(high):
         return Span.exact(value)
     if not low <= value <= high:
         raise FomkitError(where, "must have low ≤ epochs ≤ high, or neither low nor high. Correct these.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import nan
 from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +39,7 @@ def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd
 # Empty columns are not written: a network of one layer has no paths.
 _EMPTY: Mapping[str, Mapping[str, Any]] = {
     "LAYERS": {"module": "", "op": ""},
-    "ORDER": {"row": nan, "freed_by": nan, "module": "", "pass_name": ""},
+    "ORDER": {"row": float("nan"), "freed_by": float("nan"), "module": "", "pass_name": ""},
 }
 
 

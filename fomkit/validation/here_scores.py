@@ -18,7 +18,6 @@ from fomkit.core.measurement import MeasuredRun, Repeated
 from fomkit.core.model import ModelProfile
 from fomkit.ops.pricing import split_recurrent
 from fomkit.ops.resize import resize_ops
-from fomkit.ops.tables import row_dicts
 from fomkit.plan.coverage import Spread
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.models import save_model
@@ -141,7 +140,8 @@ def trace_models(names: Sequence[str], folder: Path, report: Callable[[str], Non
 def shapes_of(model: ModelProfile) -> Shapes:
     """Return the shapes of all ops of a step, and of the calls that its recurrent layers consist of."""
     ops = resize_ops(model.ops, model.sizes, model.name)
-    return frozenset(shape_of(cells_of(row)) for table in (ops, split_recurrent(ops)) for row in row_dicts(table))
+    rows = [*ops.to_dict("records"), *split_recurrent(ops).to_dict("records")]
+    return frozenset(shape_of(cells_of({str(name): value for name, value in row.items()})) for row in rows)
 
 
 def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
 from fomkit.core.machine import Machine
-from fomkit.ops.tables import row_dicts
 from fomkit.plan.coverage import STEP, USES, Spread, Use, Uses, groups_of, limited, widen_calls
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
@@ -170,7 +169,8 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
     every graph of ``labels``; `uses`: the errors that use in a step adds to those of single kernels.
     """
     found = []
-    for label in row_dicts(labels):
+    for row in labels.to_dict("records"):
+        label = {str(name): value for name, value in row.items()}
         spans = {name: per_pass(timed, str(label["graph"]), word, level, uses) for name, word in PASSES.items()}
         found.append(Outcome(label, spans))
     return found

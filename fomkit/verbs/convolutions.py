@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from math import isnan
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -17,10 +16,9 @@ from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_mebibyte
 from fomkit.ops.conv_methods import METHODS, method_costs
-from fomkit.ops.groups import identities, shape_label
+from fomkit.ops.groups import identities, row_dicts, shape_label
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.ops.tables import row_dicts
 from fomkit.plan.content import Condition, Ends, as_content, conditions_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
@@ -190,7 +188,7 @@ def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> ConvLaye
     )  # fmt: skip
     if "time_s" in row:  # time of one execution from the timing table or rates, whichever method it used
         ends: Ends = {"value": float(row["time_s"]), "low": float(row["low_s"]), "high": float(row["high_s"])}
-        layer["time_s"] = None if isnan(row["time_s"]) else ends
+        layer["time_s"] = None if np.isnan(row["time_s"]) else ends
         layer["time_source"], layer["evidence"] = row["time_source"] or None, row["evidence"] or None
     return layer
 

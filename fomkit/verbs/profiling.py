@@ -360,9 +360,8 @@ def _main_ops(ops: pd.DataFrame, total: float) -> list[MainOp]:
 
 def _main_products(ops: pd.DataFrame, total: float) -> list[MainProduct]:
     """Return the sizes of the products that reach `MAIN_SHARE` of the flop of all passes, the largest first."""
-    from fomkit.ops.groups import fewest, shape_label
+    from fomkit.ops.groups import fewest, row_dicts, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
-    from fomkit.ops.tables import row_dicts
 
     found: dict[str, MainProduct] = {}
     for row in row_dicts(ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()]):

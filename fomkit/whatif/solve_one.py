@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -331,8 +330,10 @@ def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
 
 def _solve_any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     """Try many values of a whole number without a known better direction."""
-    margins = partial(evaluator.margins, parameter.name)
-    found = search(margins, parameter.value, parameter.grain, evaluator.most, evaluator.subject.tries)
+    found = search(
+        lambda values: evaluator.margins(parameter.name, values), parameter.value, parameter.grain, evaluator.most,
+        evaluator.subject.tries,
+    )  # fmt: skip
     if found.reached is not None:
         return evaluator.change(parameter, found.reached)
     known = found.estimated

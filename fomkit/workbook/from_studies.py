@@ -18,9 +18,8 @@ from fomkit.files.op_csv import empty_table
 from fomkit.merit.measured_steps import worst_basis
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult, deviations_of
-from fomkit.ops.groups import shape_label
+from fomkit.ops.groups import row_dicts, shape_label
 from fomkit.ops.kinds import KINDS
-from fomkit.ops.tables import row_dicts
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of

@@ -12,7 +12,6 @@ from fomkit.core.interval import Span, level_text
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_quantity, memory_text
-from fomkit.ops.tables import row_dicts
 from fomkit.output.charts import compared as draw_compared
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
 from fomkit.plan.estimate import Estimate
@@ -256,7 +255,7 @@ def all_ops(estimate: Estimate, key: str) -> Section:
         Head("bound by", filtered=True), Head("rate", True, "FLOP a second reached"), Head("module"),
         Head("evidence", hint="the nearest timed op, or the rates used"),
     )  # fmt: skip
-    rows = tuple(map(_op_row, row_dicts(shown)))
+    rows = tuple(_op_row({str(name): cell for name, cell in row.items()}) for row in shown.to_dict("records"))
     table = Table("Every op of one step, longest first", head, rows, key=f"{key}-ops-table")
     return Section(f"{key}-ops", "Every op", tuple(says), tables=(table,))
 
