@@ -121,19 +121,10 @@ def gemm_of(left: str, right: str) -> Rule:
     def rule(call: Call) -> list[Work]:
         first, second = call.array(left), call.array(right)
         if len(first.shape) == 1 or len(second.shape) == 1:
-            return sparse_product(call, first, second)
+            return calls.sparse_product(call, first, second)
         return [Work("gemm", product(first, second), first.dtype)]
 
     return rule
-
-
-def sparse_product(call: Call, left: Array, right: Array) -> list[Work]:
-    """Price a product of a sparse and a dense matrix; the sparse one is given as the numbers that it stores."""
-    (rows, columns), is_left = call.results[0].shape[-2:], len(left.shape) == 1
-    stored, dense = (left, right) if is_left else (right, left)
-    m, n, k = (rows, columns, dense.shape[-2]) if is_left else (columns, rows, dense.shape[-1])
-    sizes: Dimensions = {"b": 1, "m": m, "n": n, "k": k, "density": stored.numel / (m * k)}
-    return [Work("sparse_gemm", sizes, dense.dtype)]
 
 
 def grouped(call: Call) -> list[Work]:
@@ -192,28 +183,6 @@ def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensi
         letter = "k" if axis in summed else "b" if first > 1 and second > 1 else "m" if first > 1 else "n"
         sizes[letter] *= max(first, second)
     return {**sizes, "trans_a": 0, "trans_b": 0}
-
-
-def euclidean(call: Call) -> list[Work]:
-    """Price distances of points by a product whose factors have two more columns: squared lengths and ones."""
-    first, second = call.array("x1"), call.array("x2")
-    sizes: Dimensions = {"b": prod(first.shape[:-2]), "m": first.shape[-2], "n": second.shape[-2]}
-    return [Work("gemm", {**sizes, "k": first.shape[-1] + 2, "trans_a": 0, "trans_b": 1}, first.dtype)]
-
-
-def distances(call: Call) -> list[Work]:
-    """Price the distances of two sets of points one by one: every difference is an element, a row sums to one."""
-    first, second = call.array("x1"), call.array("x2")
-    found = traffic(first.numel * second.shape[-2], call.read, call.written, row=first.shape[-1])
-    return [Work("reduction", found, first.dtype)]
-
-
-def triangular_solve(call: Call) -> list[Work]:
-    """Price the solution of a triangular system as a product with half the matrix, whose other half is zero."""
-    matrix, values = call.array("self"), call.array("B")
-    rows, others = values.shape[-2:] if call.arguments.get("left", True) else values.shape[:-3:-1]
-    sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": rows, "n": others, "k": (rows + 1) // 2}
-    return [Work("gemm", {**sizes, "trans_a": stored_transposed(matrix), "trans_b": 0}, values.dtype)]
 
 
 def trilinear(call: Call) -> list[Work]:
@@ -366,11 +335,11 @@ def picked_loss_backward(call: Call) -> list[Work]:
 PRODUCTS: Mapping[str, Rule] = {
     "mm": gemm_of("self", "mat2"), "addmm": gemm_of("mat1", "mat2"), "_addmm_activation": gemm_of("mat1", "mat2"),
     "bmm": gemm_of("self", "mat2"), "baddbmm": gemm_of("batch1", "batch2"), "addbmm": gemm_of("batch1", "batch2"),
-    "_sparse_addmm": gemm_of("mat1", "mat2"), "_sparse_mm": gemm_of("sparse", "dense"),
     "_scaled_mm": gemm_of("self", "mat2"), "_int_mm": gemm_of("self", "mat2"), "mv": matrix_vector_of("self"),
+    "_sparse_addmm": gemm_of("mat1", "mat2"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
-    "_euclidean_dist": euclidean, "linalg_solve_triangular": triangular_solve, "convolution": convolution,
-    "convolution_backward": convolution_backward, "_grouped_mm": grouped,
+    "_euclidean_dist": calls.euclidean, "linalg_solve_triangular": calls.triangular_solve,
+    "convolution": convolution, "convolution_backward": convolution_backward, "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 
@@ -412,7 +381,7 @@ RULES: Mapping[str, Rule | None] = {
         std std_mean var var_mean norm linalg_vector_norm nansum logsumexp trace dist mse_loss smooth_l1_loss
         huber_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits multi_margin_loss
         multilabel_margin_loss_forward"""),
-    "_cdist_forward": distances, "_cdist_backward": distances,
+    "_cdist_forward": calls.distances, "_cdist_backward": calls.distances,
     "nll_loss_forward": picked_loss, "nll_loss2d_forward": picked_loss,
     "nll_loss_backward": picked_loss_backward, "nll_loss2d_backward": picked_loss_backward,
     **each(calls.alignment, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
@@ -438,9 +407,8 @@ RULES: Mapping[str, Rule | None] = {
         select_backward diagonal_backward unfold_backward slice_scatter select_scatter diagonal_scatter
         as_strided_scatter lift_fresh_copy view_copy expand_copy permute_copy transpose_copy unfold_copy
         masked_select reflection_pad1d reflection_pad2d reflection_pad3d reflection_pad1d_backward
-        reflection_pad2d_backward
-        reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d replication_pad1d_backward
-        replication_pad2d_backward replication_pad3d_backward"""),
+        reflection_pad2d_backward reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d
+        replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward"""),
     "copy_": copy_into,
     **each(calls.generate, """fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones
         new_full scalar_tensor eye arange linspace logspace tril_indices triu_indices rand rand_like randn

@@ -390,6 +390,37 @@ def alignment(call: Call) -> list[Work]:
     return works
 
 
+def sparse_product(call: Call, left: Array, right: Array) -> list[Work]:
+    """Price a product of a sparse and a dense matrix; the sparse one is given as the numbers that it stores."""
+    (rows, columns), is_left = call.results[0].shape[-2:], len(left.shape) == 1
+    stored, dense = (left, right) if is_left else (right, left)
+    m, n, k = (rows, columns, dense.shape[-2]) if is_left else (columns, rows, dense.shape[-1])
+    sizes: Dimensions = {"b": 1, "m": m, "n": n, "k": k, "density": stored.numel / (m * k)}
+    return [Work("sparse_gemm", sizes, dense.dtype)]
+
+
+def euclidean(call: Call) -> list[Work]:
+    """Price distances of points by a product whose factors have two more columns: squared lengths and ones."""
+    first, second = call.array("x1"), call.array("x2")
+    sizes: Dimensions = {"b": prod(first.shape[:-2]), "m": first.shape[-2], "n": second.shape[-2]}
+    return [Work("gemm", {**sizes, "k": first.shape[-1] + 2, "trans_a": 0, "trans_b": 1}, first.dtype)]
+
+
+def distances(call: Call) -> list[Work]:
+    """Price the distances of two sets of points one by one: every difference is an element, a row sums to one."""
+    first, second = call.array("x1"), call.array("x2")
+    found = traffic(first.numel * second.shape[-2], call.read, call.written, row=first.shape[-1])
+    return [Work("reduction", found, first.dtype)]
+
+
+def triangular_solve(call: Call) -> list[Work]:
+    """Price the solution of a triangular system as a product with half the matrix, whose other half is zero."""
+    values = call.array("B")
+    rows, others = values.shape[-2:] if call.arguments.get("left", True) else values.shape[:-3:-1]
+    sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": rows, "n": others, "k": (rows + 1) // 2}
+    return [Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, values.dtype)]
+
+
 def split_gradients(op: TracedOp) -> list[TracedOp]:
     """Split a recurrent backward row into input gradient and weight gradient; return other rows unchanged.
 

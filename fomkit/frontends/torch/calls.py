@@ -221,8 +221,8 @@ class StayShapeOnly(TorchFunctionMode):
             return args[0].detach().clone()
         made = func(*args, **kwargs)
         if func is torch.rand and made.numel() == 1 and self._route != "meta":
-            device: dict[str, Any] = {"device": "cpu"} if self._route == "constants" else {}
-            return torch.tensor(0.5, dtype=made.dtype, **device).reshape(made.shape)
+            place = "cpu" if self._route == "constants" else None
+            return torch.tensor(0.5, dtype=made.dtype, device=place).reshape(made.shape)
         if (
             self._route == "constants"
             and func in _CONSTANTS
