@@ -131,6 +131,14 @@ def test_an_update_with_more_than_its_rule_is_counted_op_by_op(keras: Any) -> No
     assert any("one by one" in note for note in profile.notes)
 
 
+def test_an_update_counted_op_by_op_keeps_its_state_in_memory(keras: Any) -> None:
+    layers = [keras.layers.Dense(5), keras.layers.BatchNormalization()]
+    clipped = profiled(keras, layers, optimizer=keras.optimizers.Adam(0.1, clipnorm=1.0))
+    plain = profiled(keras, layers, optimizer=keras.optimizers.Adam(0.1))
+    states = [numbers(one, "order").query("role == 'state'")["output_byte"].sum() for one in (clipped, plain)]
+    assert states[0] == states[1] == 2 * 4 * plain.parameters_trainable
+
+
 def test_frozen_layers_have_no_weight_gradient(keras: Any) -> None:
     frozen = keras.layers.Dense(7, trainable=False)
     rows = numbers(profiled(keras, [frozen, keras.layers.Dense(5)]))

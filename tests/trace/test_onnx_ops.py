@@ -160,6 +160,29 @@ def test_a_loop_whose_end_depends_on_data_is_listed(tmp_path: Path) -> None:
     assert found.unsupported == ("Loop: a loop whose iterations are unknown",)
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [node("If", "x", "y"), node("Loop", "_ _ x", "y"), node("Scan", "x", "y", num_scan_inputs=1),
+     helper.make_node("GroupQueryAttention", ["x", "x", "x"], ["y"], domain="com.microsoft")],
+    ids=["if", "loop", "scan", "heads"],
+)  # fmt: skip
+def test_control_flow_and_fused_ops_without_their_settings_end_with_one_message(
+    tmp_path: Path, broken: Any
+) -> None:
+    with pytest.raises(FomkitError, match=r"that makes 'y' cannot run: "):
+        profiled(graph([broken], {"x": (2, 4, 8)}), tmp_path, "infer")
+
+
+def test_nested_loops_end_where_they_run_too_many_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.frontends.onnx.shapes.MAX_INSIDE", 200)
+    inner = body([node("Relu", "t", "u"), node("Identity", "h", "h2")], "j h t", "h2 u")
+    outer = body([node("Loop", "trips _ s", "r", body=inner), node("Identity", "g", "g2")], "i g s", "g2 r")
+    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [90])]
+    model = graph([node("Loop", "trips _ x", "y", body=outer)], {"x": ("batch", 6)}, stored)
+    found = profiled(model, tmp_path, "infer", batch=2)
+    assert found.unsupported == ("Loop: a loop whose iterations are unknown ×2",)
+
+
 def test_a_scan_runs_its_ops_for_each_slice(tmp_path: Path) -> None:
     step = [node("MatMul", "e w", "p"), node("Add", "s p", "t"), node("Identity", "t", "o")]
     scan = node("Scan", "z x", "last all", body=body(step, "s e", "t o"), num_scan_inputs=1, scan_input_axes=[1],

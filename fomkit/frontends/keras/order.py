@@ -161,7 +161,7 @@ def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iter
 
 def _initial_memory(model: Any, graph: Graph, rule: str, updated: Sequence[Any]) -> Iterator[TracedOp]:
     """Yield the memory that exists before the step: weights, other variables, optimizer state, and data."""
-    trained = {id(variable) for variable in updated}
+    trained, owned = {id(variable) for variable in updated}, set[int]()
     for layer, path in placed_layers(model):
         for role, variables in (
             ("parameter", layer._trainable_variables),
@@ -169,9 +169,15 @@ def _initial_memory(model: Any, graph: Graph, rule: str, updated: Sequence[Any])
         ):
             for one in variables:
                 byte = int(prod(one.shape) * item_byte(dtype_name(one.dtype)))
+                owned.add(id(one.value))
                 yield order_line(0, role, byte, None, None, "", path)
                 if rule and id(one) in trained and STATE_TENSORS[rule]:
                     yield order_line(0, "state", STATE_TENSORS[rule] * byte, None, None, "", path)
+    # An update by its ops names no rule: its state is what the graph uses besides the layers' variables.
+    for variable in [] if rule else graph.variables:
+        if id(variable) not in owned and variable.shape.rank:
+            byte = int(prod(variable.shape) * item_byte(dtype_name(variable.dtype)))
+            yield order_line(0, "state", byte, None, None)
     for tensor in graph.inputs:
         if tensor.dtype.name != "resource" and (array := as_array(tensor, Place(graph))) is not None:
             yield order_line(0, "input", array.byte, None, None)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fomkit.core.errors import printable
+
 Value = np.ndarray[Any, Any]
 
 MAX_ELEMENTS = 4096
@@ -216,3 +218,17 @@ def ops_inside(body: Any, prefix: str, given: Mapping[str, str]) -> tuple[list[A
         node.output[:] = [new.get(name, name) for name in one.output]
         found.append(node)
     return found, [new.get(one.name, one.name) for one in body.output]
+
+
+def module_of(node: Any) -> str:
+    """Return the module of an op from its name, which exporters derive from the path of the module that runs it.
+
+    >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
+    'layer1.0.conv1'
+    """
+    found: list[str] = []
+    for part in filter(None, node.name.split("/")[:-1]):
+        if found and part.startswith(found[-1] + "."):
+            found.pop()
+        found.append(part)
+    return printable(".".join(found))[:200]

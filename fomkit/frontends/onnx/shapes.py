@@ -16,13 +16,12 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
-from fomkit.core.errors import printable
 from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
 from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names, standard_ops
 from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
-from fomkit.frontends.onnx.known import attributes_of, ops_inside, small_value, work_out
+from fomkit.frontends.onnx.known import attributes_of, module_of, ops_inside, small_value, work_out
 from fomkit.frontends.sizes import Sizes
 
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
@@ -78,6 +77,7 @@ class Walker:
         self._walked = walked = Walked()
         self._values: dict[str, Any] = {}
         self._static: set[str] = set()
+        self._ran_inside = 0
         for one in self._graph.initializer:
             dtype = dtype_of(one.data_type)
             if dtype is not None:
@@ -141,10 +141,16 @@ class Walker:
         if not is_own or any(array is None for array in arrays):
             return []
         shapes = [array.shape for array in arrays if array is not None]
-        found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
+        try:
+            found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
+        except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
+            raise NotAtTheseSizes(
+                f"{node.op_type} that makes {' '.join(node.output)!r:.80} cannot run: {error}"
+            ) from error
         newest, nodes = onnx.defs.onnx_opset_version(), []
         for op, given, made, told in found:
-            known = {name: value for name, value in told.items() if name in _schema(op, "", newest).attributes}
+            schema = _schema(op, "", newest)
+            known = {name: value for name, value in told.items() if schema is None or name in schema.attributes}
             nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
         return nodes
 
@@ -158,10 +164,13 @@ class Walker:
 
     def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
         """Run the ops inside a loop or a branch, or list the loop."""
-        if op == "If":
-            self._branch(node, attributes)
-        elif op == "SequenceMap" or not (self._loop if op == "Loop" else self._scan)(node, attributes):
-            self._walked.unsupported.append(f"{op}: {_UNKNOWN_TRIPS}")
+        try:
+            if op == "If":
+                self._branch(node, attributes)
+            elif op == "SequenceMap" or not (self._loop if op == "Loop" else self._scan)(node, attributes):
+                self._walked.unsupported.append(f"{op}: {_UNKNOWN_TRIPS}")
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            raise NotAtTheseSizes(f"{op} that makes {' '.join(node.output)!r:.80} cannot run: {error}") from error
 
     def _branch(self, node: Any, attributes: Mapping[str, Any]) -> None:
         """Run one side of a branch: the one that is known to be taken, else the one with more ops."""
@@ -175,6 +184,7 @@ class Walker:
     def _inside(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
         """Run the ops of a body once; return the names of its outputs."""
         nodes, outputs = ops_inside(body, prefix, given)
+        self._ran_inside += len(nodes)
         for one in nodes:
             self._run(one, attributes_of(one))
         return outputs
@@ -219,7 +229,7 @@ class Walker:
             return False
         stacked: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
         for trip in range(min(int(most), MAX_INSIDE)):
-            if goes_on is None or trip * len(body.node) > MAX_INSIDE:
+            if goes_on is None or self._ran_inside > MAX_INSIDE:
                 return False
             if not goes_on.item():
                 break
@@ -243,7 +253,7 @@ class Walker:
         if self._opsets.get("", 1) < _SCAN_WITHOUT_BATCH or any(name not in arrays for name in scanned):
             return False
         trips = arrays[scanned[0]].shape[axes[0]]
-        if trips * len(body.node) > MAX_INSIDE:
+        if self._ran_inside + trips * len(body.node) > MAX_INSIDE:
             return False
         slices = [self._slices(name, axis, node.output[0]) for name, axis in zip(scanned, axes, strict=True)]
         stacked: list[list[str]] = [[] for _ in body.output[len(carried) :]]
@@ -429,17 +439,3 @@ def _array(stated: Any) -> Array | None:
     if dtype is None or not known:
         return None
     return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
-
-
-def module_of(node: Any) -> str:
-    """Return the module of an op from its name, which exporters derive from the path of the module that runs it.
-
-    >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
-    'layer1.0.conv1'
-    """
-    found: list[str] = []
-    for part in filter(None, node.name.split("/")[:-1]):
-        if found and part.startswith(found[-1] + "."):
-            found.pop()
-        found.append(part)
-    return printable(".".join(found))[:200]
