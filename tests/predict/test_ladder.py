@@ -271,7 +271,7 @@ def test_intervals_widen_with_their_level(v100):
 def test_an_impossible_interval_is_refused(interval):
     with pytest.raises(FomkitError, match="Give a share between 0 and 1"):
         add_times(add_costs(table(gemm(8, 8, 8))), machine(), interval=interval)
-    with pytest.raises(FomkitError, match="Give a share from 0.01 to 0.999"):
+    with pytest.raises(FomkitError, match=r"Give a share from 0\.01 to 0\.999"):
         check_options(interval=interval)
 
 
