@@ -480,7 +480,7 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
 
 
 def test_two_profiles_of_one_device_have_its_errors_in_common() -> None:
-    """Summit's V100 is that of the profile v100, with the same table; a changed one has less in common."""
+    """Summit's V100 is that of the profile v100; the more of it changes, the less is in common."""
     built = fomkit.machine("v100")
     twice = built.with_({"flop_per_s/fp32/vector": "31.4 TFLOP/s"}, bandwidth="1.8 TB/s")
     merits = {}

@@ -336,7 +336,7 @@ def climbing(times: Matrix, rungs: Matrix, long: Flags) -> Matrix:
     """Return times of products that never fall with size, nor exceed those of two halves of a product.
 
     `times` (4, lines, rungs) [s]; `rungs`: the sizes, powers of two and others; `long` (lines, rungs): products
-    that are long enough to run as two: of shorter ones the start, which may be unknown, is most.
+    that may run as two: of short ones the start, which may be unknown, is most, and tiles know their waves.
     """
     halved = np.log2(rungs) % 1 == 0
     each = np.where(long, times / rungs, np.inf)[:, :, halved]

@@ -277,7 +277,7 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
     smaller = resized(rows.take(base), axes[base], sizes)
     utilisation, found = typical_utilisation(smaller, machine, interval), bounds(smaller, machine)
     times = _times(smaller, found, utilisation, machine).reshape(4, len(first), len(rungs))
-    times = climbing(times, rungs, found.floor_s.reshape(times.shape[1:]) >= SHORTEST_S)
+    times = climbing(times, rungs, (found.floor_s.reshape(times.shape[1:]) >= SHORTEST_S) & (not stepped))
     left, right = times[:, line, below], times[:, line, last]
     share = (size - rungs[below]) / np.maximum(rungs[last] - rungs[below], 1.0)
     return np.asarray(left + (right - left) * share, np.float64)
