@@ -7,7 +7,7 @@ registers the views (`fomkit.verbs.views`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
@@ -86,6 +86,20 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
         if close
         else f"Known names: {listed}{more}."
     )
+
+
+def names_meant(name: str, known: Sequence[str], machines: Sequence[str], models: Sequence[str]) -> str:
+    """Write what a name is that is not known: one of another kind of profile, or several at once; else "".
+
+    >>> names_meant("v100", ["p1b3"], ["v100"], ["p1b3"]), names_meant("a,b", ["a", "b"], ["a", "b"], [])
+    ('It is a machine; machines follow --target.', 'Write the names one by one: --target a --target b.')
+    """
+    if name in {*machines, *models}:
+        return f"It is a {'machine; machines' if name in machines else 'model; only machines'} follow --target."
+    if len(names := name.split(",")) > 1 and {*names} <= {*known}:
+        several = " ".join(f"--target {one}" if one in machines else one for one in names)
+        return f"Write the names one by one: {several}."
+    return ""
 
 
 _EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")

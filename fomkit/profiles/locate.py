@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import fomkit
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError, names_meant, nearest_names
 from fomkit.files.csv import MAX_BYTE, check_beside, check_file, note_read, open_file
 from fomkit.files.write import write_whole
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation", "docs/schema"]
 Kind = Literal["", "suite", "campaign"]
+_PROFILES: tuple[Folder, Folder] = ("machine_profiles", "model_profiles")
 _ENDINGS: dict[str, tuple[str, ...]] = {"measurements": (".csv", ".csv.gz")}
 _YAML = (".yaml", ".yml")
 _ENDING = re.compile(r"\.[A-Za-z]\w*$")
@@ -143,18 +144,6 @@ def _stem(name: str, endings: Sequence[str]) -> str:
     return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
 
 
-def _meant(name: str, folder: Folder) -> str:
-    """Write what to do with the name of the other kind of profile, or with several names at once; else ""."""
-    machines, models = profile_names("machine_profiles"), profile_names("model_profiles")
-    ours, others = (machines, models) if folder == "machine_profiles" else (models, machines)
-    if name in others and folder in ("machine_profiles", "model_profiles"):
-        return f"It is a {'model; only machines' if ours is machines else 'machine; machines'} follow --target."
-    if len(names := name.split(",")) > 1 and {*names} <= {*ours}:
-        several = " ".join(f"--target {one}" for one in names) if ours is machines else " ".join(names)
-        return f"Write the names one by one: {several}."
-    return ""
-
-
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     """Return the error for a missing profile, with the nearest names in the form in which they can be given."""
     endings = _ENDINGS.get(folder, _YAML)
@@ -164,7 +153,7 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     if kind:
         what, stem = str(kind), stem.removesuffix(suffix)
         known = [name.removesuffix(suffix) for name in profile_names(folder) if name.endswith(suffix)]
-    if not kind and (hint := _meant(stem, folder)):
+    if not kind and (hint := names_meant(stem, known, *map(profile_names, _PROFILES))):
         return FomkitError(name, f"no {what} of this name. {hint}")
     if not kind or "/" in name or _ENDING.search(name):
         return no_file_of(name, what, known, stem, endings)

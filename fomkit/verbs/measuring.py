@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import Precision, format_quantity
-from fomkit.plan.options import check_counts, check_options, options_of
+from fomkit.plan.options import Options, check_counts, check_options, options_of
 from fomkit.verbs.answer import Answer, checked, command, written
 
 if TYPE_CHECKING:
@@ -109,8 +109,6 @@ def measure(
     if network or input_file is not None:
         other.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
         return _measure_other(Path(output), other, device, batch, shared, of_run)
-    if unused := [name for name in ("batch", "sizes", "precision") if of_ops[name] and not models]:
-        raise FomkitError(unused[0], "is for the ops of a model. Add `models`, or leave it out.")
     shared |= {**of_ops, "device": device}
     return _ops_answer(measure_machine(output, library=library, threads=threads, **shared, **of_run))
 
@@ -217,6 +215,12 @@ def _ops_answer(found: Measured) -> Answer:
     return Answer(content, content["shares"], partial(format_measured, verdict.lines(), models))
 
 
+def _options_of_models(models: Sequence[str], **given: Any) -> Options:
+    if unused := [name for name, value in given.items() if value and not models]:
+        raise FomkitError(unused[0], "is for the ops of a model. Add `models`, or leave it out.")
+    return options_of(**given)
+
+
 @checked
 def measure_machine(
     output: str | Path, *, plan: MeasurePlan = "default", models: Sequence[str] = (), batch: int | None = None,
@@ -269,7 +273,7 @@ def measure_machine(
     check_counts(threads=threads)
     if seed < 0:
         raise FomkitError("seed", f"is {seed!r}. Give a whole number of 0 or more.")
-    options = options_of(batch, sizes=sizes, precision=precision)
+    options = _options_of_models(models, batch=batch, sizes=sizes, precision=precision)
     target = _output(output, plan, force or resume)
     spec = MeasureSpec(
         target, plan, tuple(models), options, device, threads, seed, resume, name, library=library or ""

@@ -288,6 +288,16 @@ def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
     return modes
 
 
+def _scaled(
+    model: ModelProfile, linked: tuple[Machine, Sequence[Link], int | None], spec: ScalingSpec, service: Service,
+    once: Sequence[str], to_accuracy: str | Path | None,
+) -> ScalingResult:  # fmt: skip
+    machine, paid = with_user_links(*linked), parse_once(once)
+    curve = None if to_accuracy is None else load_epochs(Path(to_accuracy))
+    found = scale(model, with_once(machine, times_of(paid)), spec)
+    return ScalingResult(model.name, machine.name, scaling_content(found, service, paid, curve))
+
+
 _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_every"), "TIME")
 
 
@@ -303,8 +313,7 @@ def scaling(
 ) -> ScalingResult:  # fmt: skip
     """Predict how a training scales over nodes: step times, efficiency, limits, and the bandwidth for a speed-up.
 
-    A replica is a whole copy of the model, on one or several devices. Devices are nodes times
-    devices of a node. Layouts: see docs/parallel.md.
+    A replica is a whole copy of the model. Devices are nodes times devices of a node. Layouts: docs/parallel.md.
 
     Parameters
     ----------
@@ -315,8 +324,7 @@ def scaling(
     batch : int, optional
         Samples in one step of one replica, not of all together; default: the profile's.
     whole_batch : int, optional
-        Samples in one step of all replicas together, in strong scaling; default: batch times the replicas of the
-        fewest nodes.
+        Samples in one step of all replicas, in strong scaling; default: batch times replicas of the fewest nodes.
     slots : int, optional
         Number of jobs that the queue runs side by side.
     checkpoint : str, optional
@@ -349,10 +357,8 @@ def scaling(
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
-    profile, target, (spread, given) = as_model(model), as_machine(machine), spread_of(layout, links)
+    spread, given = spread_of(layout, links)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    found = scale(profile, with_once(with_user_links(target, given, node_devices), times_of(paid)), spec)
-    return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))
+    return _scaled(as_model(model), (as_machine(machine), given, node_devices), spec, service, once, to_accuracy)
