@@ -22,33 +22,35 @@ LEAST, MOST = 1e-18, 1e30
 """Bounds of a quantity in SI units, far beyond real values; inside them no product overflows."""
 
 
-def _scaled(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[str, float]:
+def _prefixed(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[str, float]:
     return {prefix + unit: scale * size for unit, size in units.items() for prefix, scale in prefixes.items()}
 
 
 _LARGE = {prefix: scale for prefix, scale in DECIMAL.items() if scale >= 1}
-_BYTES = _scaled({"B": 1.0}, {**_LARGE, **BINARY})
-_BITS = _scaled({"b": 1 / 8, "bit": 1 / 8}, _LARGE)
+_BYTES = _prefixed({"B": 1.0}, {**_LARGE, **BINARY})
+_BITS = _prefixed({"b": 1 / 8, "bit": 1 / 8}, _LARGE)
 _SMALL = {"f": 1e-15, "p": 1e-12, **{prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}}
-_PER_BYTE = {f"{unit}/{per}": size for unit, size in _scaled({"J": 1.0}, _SMALL).items() for per in ("B", "byte")}
-_PER_BIT = {f"{unit}/bit": 8 * size for unit, size in _scaled({"J": 1.0}, _SMALL).items()}
+_PER_BYTE = {
+    f"{unit}/{per}": size for unit, size in _prefixed({"J": 1.0}, _SMALL).items() for per in ("B", "byte")
+}
+_PER_BIT = {f"{unit}/bit": 8 * size for unit, size in _prefixed({"J": 1.0}, _SMALL).items()}
 UNITS: Mapping[str, Mapping[str, float]] = {
     "byte": _BYTES,
     "byte_per_s": {f"{unit}/s": size for unit, size in {**_BYTES, **_BITS}.items()},
-    "flop": _scaled({"FLOP": 1.0}, _LARGE),
-    "flop_per_s": _scaled({"FLOP/s": 1.0, "OP/s": 1.0}, _LARGE),
+    "flop": _prefixed({"FLOP": 1.0}, _LARGE),
+    "flop_per_s": _prefixed({"FLOP/s": 1.0, "OP/s": 1.0}, _LARGE),
     "time_s": {
-        **_scaled({"s": 1.0}, {prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}),
+        **_prefixed({"s": 1.0}, {prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}),
         "min": 60.0, "h": 3600.0, "d": DAY_S,
     },
     "share": {"%": 0.01, "": 1.0},
-    "power_w": _scaled({"W": 1.0}, {**_LARGE, "m": 1e-3}),
-    "energy_j": {**_scaled({"J": 1.0}, {**_SMALL, **_LARGE}), **_scaled({"Wh": 3600.0}, _LARGE)},
-    "joule_per_flop": {f"{unit}/{per}": size for unit, size in _scaled({"J": 1.0}, _SMALL).items()
+    "power_w": _prefixed({"W": 1.0}, {**_LARGE, "m": 1e-3}),
+    "energy_j": {**_prefixed({"J": 1.0}, {**_SMALL, **_LARGE}), **_prefixed({"Wh": 3600.0}, _LARGE)},
+    "joule_per_flop": {f"{unit}/{per}": size for unit, size in _prefixed({"J": 1.0}, _SMALL).items()
                        for per in ("FLOP", "flop")},
     "joule_per_byte": {**_PER_BYTE, **_PER_BIT},
-    "length_m": _scaled({"m": 1.0}, _SMALL),
-    "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
+    "length_m": _prefixed({"m": 1.0}, _SMALL),
+    "frequency_hz": _prefixed({"Hz": 1.0}, _LARGE),
     "kg_per_j": {"kg/J": 1.0, "kg/kWh": 1 / KWH_J, "t/MWh": 1 / KWH_J, "g/kWh": 1e-3 / KWH_J},
 }  # fmt: skip
 """All units that a file may use, by dimension, as their size in SI units; giga is 1e9, gibi 2**30, b a bit."""

@@ -63,7 +63,7 @@ class Place:
 
     def enter(self, caller: Operation, attribute: str) -> Place:
         """Return the place inside a function that an op runs."""
-        return self._inside(caller, caller.get_attr(attribute).name)
+        return self._place_in(caller, caller.get_attr(attribute).name)
 
     def sides(self, branch: Operation) -> list[Place]:
         """Return the places inside the functions between which an op chooses."""
@@ -71,9 +71,9 @@ class Place:
             names = [one.name for one in branch.get_attr("branches")]
         else:
             names = [branch.get_attr(name).name for name in ("then_branch", "else_branch")]
-        return [self._inside(branch, name) for name in names]
+        return [self._place_in(branch, name) for name in names]
 
-    def _inside(self, caller: Operation, name: str) -> Place:
+    def _place_in(self, caller: Operation, name: str) -> Place:
         at: Place | None = self
         while at is not None:
             found = at.graph._get_function(name)

@@ -327,13 +327,11 @@ Piece = tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]
 """One standard op: its name, inputs, outputs and attributes."""
 
 
-def _fused(call: Mapping[str, Any], given: Sequence[str], made: Sequence[str], width: int) -> list[Piece]:
+def _attention_ops(call: Mapping[str, Any], given: Sequence[str], made: Sequence[str], width: int) -> list[Piece]:
     """Return the attention of onnxruntime as standard ops; ``width`` is that of the queries."""
     heads, out = int(call["num_heads"]), [made[0]]
-    kv_heads, is_causal = (
-        int(call.get("kv_num_heads", heads)),
-        int(call.get("unidirectional", "kv_num_heads" in call)),
-    )
+    kv_heads = int(call.get("kv_num_heads", heads))
+    is_causal = int(call.get("unidirectional", "kv_num_heads" in call))
     past = [*given[3:5], ""][:2]
     out += [one for one in made[1:3] if past[0]]
     told = {"q_num_heads": heads, "kv_num_heads": kv_heads, "is_causal": is_causal}
@@ -432,11 +430,11 @@ def standard_ops(
     if op == "Attention" and axes[1:2] == [2]:
         packed = [f"{first}/product", f"{first}/packed"]
         sums: list[Piece] = [("Add", [packed[0], given[2]], packed[1:], {})] if given[2] else []
-        inner = _fused(call, [packed[bool(sums)], "", ""], made[:1], shapes[1][1])
+        inner = _attention_ops(call, [packed[bool(sums)], "", ""], made[:1], shapes[1][1])
         return [("MatMul", given[:2], packed[:1], {}), *sums, *inner]
     if op in ("MultiHeadAttention", "GroupQueryAttention") and axes[:1] == [3]:
         past = given[6:8] if op == "MultiHeadAttention" else given[3:5]
-        return _fused(call, [*given[:3], *past], made, shapes[0][2])
+        return _attention_ops(call, [*given[:3], *past], made, shapes[0][2])
     if op == "RotaryEmbedding" and axes[2:3] == [2]:
         heads = shapes[0][-1] // (2 * shapes[2][1])
         return [("RotaryEmbedding", [given[0], given[2], given[3], given[1]], [first], {"num_heads": heads})]

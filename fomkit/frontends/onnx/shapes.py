@@ -112,7 +112,7 @@ class Walker:
         if op in CONTROL:
             self._control(node, op, attributes)
             return
-        if pieces := self._pieces(node, attributes):
+        if pieces := self._standard_ops(node, attributes):
             self._newest = True
             for one in pieces:
                 self._run(one, attributes_of(one))
@@ -134,7 +134,7 @@ class Walker:
         else:
             self._note(node, op, attributes)
 
-    def _pieces(self, node: Any, attributes: Mapping[str, Any]) -> list[Any]:
+    def _standard_ops(self, node: Any, attributes: Mapping[str, Any]) -> list[Any]:
         """Return the standard ops that an op of onnxruntime stands for; none for any other op."""
         is_own = node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
         arrays = [self._walked.arrays.get(name) for name in node.input if name]
@@ -179,9 +179,9 @@ class Walker:
         if taken is None:
             self._walked.branches += 1
         body = max(sides, key=lambda side: len(side.node)) if taken is None else sides[not taken.item()]
-        self._bind(node.output, self._inside(body, f"{node.output[0]}/", {}))
+        self._bind(node.output, self._unroll(body, f"{node.output[0]}/", {}))
 
-    def _inside(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
+    def _unroll(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
         """Run the ops of a body once; return the names of its outputs."""
         nodes, outputs = ops_inside(body, prefix, given)
         self._ran_inside += len(nodes)
@@ -198,7 +198,7 @@ class Walker:
                 self._values[name] = self._values.get(source)
                 self._static.update([name] if source in self._static else [])
 
-    def _stack(self, name: str, parts: Sequence[str], axis: int = 0) -> None:
+    def _join_trips(self, name: str, parts: Sequence[str], axis: int = 0) -> None:
         """Combine what the trips of a loop made along a new axis."""
         arrays, views = self._walked.arrays, []
         for part in parts:
@@ -212,7 +212,7 @@ class Walker:
         if views:
             self._run(onnx.helper.make_node("Concat", views, [name], axis=axis), {"axis": axis})
 
-    def _known(self, name: str, value: Any) -> str:
+    def _store_value(self, name: str, value: Any) -> str:
         """Add a number whose value is known; return its name."""
         self._values[name] = np.asarray(value)
         self._static.add(name)
@@ -234,15 +234,15 @@ class Walker:
             if not goes_on.item():
                 break
             prefix = f"{node.output[0]}/{trip}/"
-            first = [self._known(f"{prefix}trip", trip), self._known(f"{prefix}going", True)]
+            first = [self._store_value(f"{prefix}trip", trip), self._store_value(f"{prefix}going", True)]
             inputs = dict(zip((one.name for one in body.input), [*first, *carried], strict=False))
-            again, *made = self._inside(body, prefix, inputs)
+            again, *made = self._unroll(body, prefix, inputs)
             goes_on, carried = self._values.get(again), made[: len(carried)]
             for places, name in zip(stacked, made[len(carried) :], strict=True):
                 places.append(name)
         self._bind(node.output, carried)
         for name, parts in zip(node.output[len(carried) :], stacked, strict=False):
-            self._stack(name, parts)
+            self._join_trips(name, parts)
         return True
 
     def _scan(self, node: Any, attributes: Mapping[str, Any]) -> bool:
@@ -261,14 +261,14 @@ class Walker:
             given = dict(
                 zip((one.name for one in body.input), [*carried, *(one[trip] for one in slices)], strict=True)
             )
-            made = self._inside(body, f"{node.output[0]}/{trip}/", given)
+            made = self._unroll(body, f"{node.output[0]}/{trip}/", given)
             carried = made[: len(carried)]
             for places, name in zip(stacked, made[len(carried) :], strict=True):
                 places.append(name)
         self._bind(node.output, carried)
         out_axes = attributes.get("scan_output_axes") or [0] * len(stacked)
         for name, parts, axis in zip(node.output[len(carried) :], stacked, out_axes, strict=False):
-            self._stack(name, parts, axis)
+            self._join_trips(name, parts, axis)
         return True
 
     def _slices(self, name: str, axis: int, of: str) -> list[str]:
