@@ -46,7 +46,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "share": {"%": 0.01, "": 1.0},
     "power_w": _prefixed({"W": 1.0}, {**_LARGE, "m": 1e-3}),
     "energy_j": {**_prefixed({"J": 1.0}, {**_SMALL, **_LARGE}), **_prefixed({"Wh": 3600.0}, _LARGE)},
-    "joule_per_flop": {f"{unit}/{per}": size for unit, size in _prefixed({"J": 1.0}, _SMALL).items()
+    "joule_per_flop": {f"{unit}/{per}": size for unit, size in _JOULES.items()
                        for per in ("FLOP", "flop")},
     "joule_per_byte": {**_PER_BYTE, **_PER_BIT},
     "length_m": _prefixed({"m": 1.0}, _SMALL),

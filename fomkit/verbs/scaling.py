@@ -288,7 +288,7 @@ def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
     return modes
 
 
-def _scaled(
+def _curved(
     model: ModelProfile, linked: tuple[Machine, Sequence[Link], int | None], spec: ScalingSpec, service: Service,
     once: Sequence[str], to_accuracy: str | Path | None,
 ) -> ScalingResult:  # fmt: skip
@@ -361,4 +361,4 @@ def scaling(
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    return _scaled(as_model(model), (as_machine(machine), given, node_devices), spec, service, once, to_accuracy)
+    return _curved(as_model(model), (as_machine(machine), given, node_devices), spec, service, once, to_accuracy)
