@@ -30,10 +30,9 @@ _LARGE = {prefix: scale for prefix, scale in DECIMAL.items() if scale >= 1}
 _BYTES = _prefixed({"B": 1.0}, {**_LARGE, **BINARY})
 _BITS = _prefixed({"b": 1 / 8, "bit": 1 / 8}, _LARGE)
 _SMALL = {"f": 1e-15, "p": 1e-12, **{prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}}
-_PER_BYTE = {
-    f"{unit}/{per}": size for unit, size in _prefixed({"J": 1.0}, _SMALL).items() for per in ("B", "byte")
-}
-_PER_BIT = {f"{unit}/bit": 8 * size for unit, size in _prefixed({"J": 1.0}, _SMALL).items()}
+_JOULES = _prefixed({"J": 1.0}, _SMALL)
+_PER_BYTE = {f"{unit}/{per}": size for unit, size in _JOULES.items() for per in ("B", "byte")}
+_PER_BIT = {f"{unit}/bit": 8 * size for unit, size in _JOULES.items()}
 UNITS: Mapping[str, Mapping[str, float]] = {
     "byte": _BYTES,
     "byte_per_s": {f"{unit}/s": size for unit, size in {**_BYTES, **_BITS}.items()},
