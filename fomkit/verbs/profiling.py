@@ -130,8 +130,7 @@ def profile(
     name : str, optional
         Name of the profile; default: the file's name, for a config.json that of the profile file.
     measure : str, optional
-        Also run the model with real weights and time it: the whole step without a profiler (step), with its energy
-        where there is a counter, or also each op with the profiler (ops).
+        Also run the model with real weights and time it: the step and its energy, or also each op, profiled (ops).
     threads : int, optional
         With --measure: CPU threads; default: the framework's default.
     precision : str, optional
@@ -142,21 +141,23 @@ def profile(
         Time limit of one attempt [s].
     memory_limit : float, optional
         Memory limit [GB]; default: 8, or 16 where the model or program really runs.
-    inputs, loss
-        For a module in memory, in the form that `Workload` takes.
-    tell : function of a text, called with a message before each part
+    inputs, loss, tell
+        For a module in memory, in the form that `Workload` takes. `tell` gets a message before each part.
 
     Raises
     ------
     FomkitError
         When the file fails, exceeds a limit or lacks something.
     """
-    wanted = options_of(batch=batch, sizes=with_size(sizes or {}, "seq", seq)).wanted_sizes
-    args = _Arguments(arguments, script, mode, wanted, optimizer, name, measure, threads, precision or "", fusion,
-                      time_limit, memory_limit)  # fmt: skip
+    args = _Arguments(arguments, script, mode, _wanted_sizes(sizes, batch, seq), optimizer, name, measure, threads,
+                      precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _profile_at_path(Path(source), args, tell, is_bare=inputs is None and loss is None)
     return _profile_module(source, inputs, loss, args)
+
+
+def _wanted_sizes(sizes: Mapping[str, int] | None, batch: int | None, seq: int | None) -> dict[str, int]:
+    return options_of(batch=batch, sizes=with_size(sizes or {}, "seq", seq)).wanted_sizes
 
 
 class _Arguments(NamedTuple):
