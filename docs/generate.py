@@ -133,7 +133,7 @@ def signature_text(name: str, function: Callable[..., Any]) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
         if parameter.name != "self":
-            parts.append(_parameter(parameter))
+            parts.append("**" * (parameter.kind is parameter.VAR_KEYWORD) + _parameter(parameter))
     whole = f"{name}({', '.join(parts)}) -> {found.return_annotation}"
     if len(whole) <= WIDTH:
         return whole

@@ -126,20 +126,15 @@ def test_indices_of_pooling_and_masks_of_dropout_keep_their_bytes() -> None:
     assert (narrow["write_byte"] / 7).tolist() == [2 + write for _, write in beside.values()]
 
 
-def test_masks_of_any_size_keep_their_bytes() -> None:
-    """A mask takes a byte per element, whether it is as large as the numbers or is repeated over them."""
-    kinds = [
-        ("aten::masked_fill", 1, 60),
-        ("aten::masked_fill_", 1, 20),
-        ("aten::where", 2, 60),
-        ("aten::where", 1, 24),
-    ]
+def test_masks_that_choose_numbers_keep_their_bytes() -> None:
+    """A mask takes a byte per element in every number format."""
+    kinds = {"aten::masked_fill": 1, "aten::masked_fill_": 1, "aten::where": 2}
     rows = [
-        {**op("pointwise"), "op": name, "numel": 60.0, "read_byte": 60.0 * 4 * tensors + mask, "write_byte": 240.0}
-        for name, tensors, mask in kinds
+        {**op("pointwise"), "op": name, "numel": 60.0, "read_byte": 60.0 * (4 * read + 1), "write_byte": 240.0}
+        for name, read in kinds.items()
     ]
     narrow = restate_ops(pd.DataFrame(rows), FORMATS["bf16"])
-    assert narrow["read_byte"].tolist() == pytest.approx([60 * 2 * tensors + mask for _, tensors, mask in kinds])
+    assert narrow["read_byte"].tolist() == pytest.approx([60.0 * (2 * read + 1) for read in kinds.values()])
 
 
 def test_a_step_and_its_table_agree_on_the_bytes_of_indices() -> None:

@@ -67,11 +67,3 @@ def test_one_part_passes_its_interval_on() -> None:
 def test_a_rate_turns_the_ends_around() -> None:
     rate = Span(10.0, 5.0, 20.0).per(100.0)
     assert (rate.value, rate.low, rate.high) == (10.0, 5.0, 20.0)
-
-
-def test_what_two_sides_have_in_common_cancels_in_their_ratio() -> None:
-    sides = lognormal(6.0, 0.2), lognormal(2.0, 0.3)
-    apart, half, alike = (divide_independent(*sides, share) for share in (0.0, 0.5, 1.0))
-    assert apart == divide_independent(*sides)
-    assert math.log(half.high / half.value) == pytest.approx(math.log(apart.high / apart.value) / math.sqrt(2))
-    assert alike.ends == pytest.approx((3.0, 3.0, 3.0))

@@ -477,26 +477,3 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
     ratio = now["v100"] / now["p100"]
     assert f"1 of 1 differ from today's estimates (TWO by +11.1%); the FOM would be {ratio:.3f}" in told
     assert f"= {ratio / 0.9:.3f}" in told
-
-
-def test_two_profiles_of_one_device_have_its_errors_in_common() -> None:
-    """Summit's V100 is that of the profile v100; the more of it changes, the less is in common."""
-    built = fomkit.machine("v100")
-    twice = built.with_({"flop_per_s/fp32/vector": "31.4 TFLOP/s"}, bandwidth="1.8 TB/s")
-    merits = {}
-    for name, target in {"same": "summit", "near": built.with_(bandwidth="900.09 GB/s"), "twice": twice}.items():
-        merit = fomkit.fom("candle", target, baseline="v100").merit
-        assert merit is not None
-        merits[name] = merit
-    assert merits["same"].value.ends == (1.0, 1.0, 1.0)
-    assert all(ratio.ends == (1.0, 1.0, 1.0) for ratio in merits["same"].ratios.values())
-    near, far = (one.value.high / one.value.low for one in (merits["near"], merits["twice"]))
-    assert 1 < near < 1.005
-    assert far > 1.2
-
-
-def test_an_estimate_against_its_own_device_has_no_interval_but_one_against_another_has() -> None:
-    found = fomkit.estimate_all(["resnet50"], ["summit", "p100"], baseline="v100", scope="device").content
-    same, other = (one["ratio"] for one in found["models"] if one["target"] != "v100")
-    assert same["low"] == same["value"] == same["high"] == pytest.approx(1.0)
-    assert other["low"] < 0.95 * other["value"]

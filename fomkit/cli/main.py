@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
@@ -86,10 +86,10 @@ def _expected_number(option: Any) -> str:
 
 def _in_digits(text: str) -> str:
     """Ask for a whole number in digits, where ``text`` has one in another form, such as 1,000 or 1e3; else ""."""
-    with suppress(ValueError):
-        if (number := float(text.replace(",", ""))) >= 1 and number.is_integer() and not text.isdigit():
-            return f" Write it in digits: {number:.0f}."
-    return ""
+    if re.fullmatch(r"\d{1,3}(,\d{3})+|\d(\.\d+)?e\+?\d\d?", text) is None:
+        return ""
+    number = float(text.replace(",", ""))
+    return f" Write it in digits: {number:.0f}." if number.is_integer() and number < 1e16 else ""
 
 
 def _literals(option: Any) -> list[str]:
@@ -151,9 +151,10 @@ def _without_value(verb: Any, name: str) -> str:
 
 _CALLED = {
     **dict.fromkeys(("--machine", "--gpu", "--device", "--hardware"), "--target"), "--bs": "--batch",
-    "--batch-size": "--batch", **dict.fromkeys(("--dtype", "--amp", "--fp16"), "--precision"), "--seq": "--set",
+    "--batch-size": "--batch", "--dtype": "--precision", **dict.fromkeys(("--amp", "--fp16"), "--precision mixed"),
+    "--seq": "--set seq=N",
 }  # fmt: skip
-"""Options by the names that other tools give them."""
+"""What to write for options that other tools have."""
 _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
 
 
@@ -174,8 +175,8 @@ def parser_errors_rewritten(verb: Any, ctx: Any) -> Iterator[None]:
             raise FomkitError(option, _without_value(verb, option)) from None
         if kind == "NoSuchOption":
             known = [name for one in verb.get_params(ctx) for name in one.opts if name.startswith("--")]
-            called = _CALLED.get(str(option))
-            hint = f"It is called {called}." if called in known else nearest_names(str(option), known)
+            called = _CALLED.get(str(option), "-")
+            hint = f"Write {called}." if called.split()[0] in known else nearest_names(str(option), known)
             raise FomkitError(where, f"has no option {option}. {hint}") from None
         text = str(error.format_message()).rstrip(".")
         if many := _EXTRA.match(text):

@@ -92,14 +92,11 @@ def names_meant(name: str, known: Sequence[str], machines: Sequence[str], models
     """Write what a name is that is not known: one of another kind of profile, or several at once; else "".
 
     >>> names_meant("v100", ["p1b3"], ["v100"], ["p1b3"]), names_meant("a,b", ["a", "b"], ["a", "b"], [])
-    ('It is a machine; machines follow --target.', 'Write the names one by one: --target a --target b.')
+    ('It is a machine, not a model.', 'Give each name by itself.')
     """
     if name in {*machines, *models}:
-        return f"It is a {'machine; machines' if name in machines else 'model; only machines'} follow --target."
-    if len(names := name.split(",")) > 1 and {*names} <= {*known}:
-        several = " ".join(f"--target {one}" if one in machines else one for one in names)
-        return f"Write the names one by one: {several}."
-    return ""
+        return "It is a machine, not a model." if name in machines else "It is a model, not a machine."
+    return "Give each name by itself." if "," in name and {*name.split(",")} <= {*known} else ""
 
 
 _EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")

@@ -200,16 +200,15 @@ def longest_of(spans: Sequence[Span]) -> Span:
     return Span(value, low, high, spans[0].level, min(span.shared for span in spans))
 
 
-def divide_independent(numerator: Span, denominator: Span, in_common: float = 0.0) -> Span:
-    """Divide two quantities with independent errors, as log-normals; ``in_common``: share of both that cancels.
+def divide_independent(numerator: Span, denominator: Span) -> Span:
+    """Divide two quantities with independent errors, as log-normals.
 
     >>> ratio = divide_independent(Span(6.0, 3.0, 12.0), Span(2.0, 2.0, 2.0))
     >>> ratio.value, round(ratio.low, 9), round(ratio.high, 9)
     (3.0, 1.5, 6.0)
     """
     up, down = _log_deviations(numerator), _log_deviations(denominator)
-    rest = math.sqrt(1 - in_common)
-    below, above = rest * math.hypot(up[0], down[1]), rest * math.hypot(up[1], down[0])
+    below, above = math.hypot(up[0], down[1]), math.hypot(up[1], down[0])
     return _log_normal(numerator.value / denominator.value, below, above, numerator.level)
 
 

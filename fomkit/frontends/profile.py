@@ -100,7 +100,13 @@ def profile_file(
     limits = time_limit_s, memory_limit_byte
 
     def trace(route: Route) -> Draft | FomkitError:
-        result = run_child({**request, "route": route}, where, *limits, children.MODEL_FILE)
+        try:
+            result = run_child({**request, "route": route}, where, *limits, children.MODEL_FILE)
+        except FomkitError as error:
+            if route != "data":
+                raise
+            # A limit that a run with data exceeds must not hide why the other routes failed.
+            return FomkitError(error.where, f"{error.what} This step ran with data.")
         return _draft_in(result) if result.get("final", True) else error_in(result)
 
     if framework == "torch":
@@ -217,7 +223,8 @@ def profile_workload(
 ) -> ModelProfile:
     """Profile a workload made in this process, for notebooks.
 
-    The model may have real weights: a copy without data is traced, and the given model stays as it is.
+    The model may have real weights: a copy is traced, without data unless its step reads values (`ROUTES`), and
+    the given model stays as it is.
 
     `mode`, `batch`, `sizes`: as in `profile_file`; `name`: default: the model's class in lower case.
     """

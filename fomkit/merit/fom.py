@@ -9,11 +9,9 @@ sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw); at system scope 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import harmonic_mean
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from fomkit.core.errors import FomkitError
@@ -176,14 +174,11 @@ def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
     return [span.value * (getattr(span, end) / span.value) ** math.sqrt(span.shared) for span in spans]
 
 
-def _mean_with_ends(
-    mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float], in_common: Sequence[float]
-) -> Span:
-    """Compute a mean of lines on two machines with its interval; errors of two devices are independent.
+def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
+    """Compute a mean of lines on two machines with its interval; the errors of two machines are independent.
 
     On one machine, the shared part of errors (`Span.shared`) is fully correlated; the rest is independent from
-    line to line and adds in quadrature. ``in_common``: share of both rates of a line that is the same work on the
-    same device; its errors cancel.
+    line to line and adds in quadrature.
     """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
@@ -199,8 +194,7 @@ def _mean_with_ends(
         )
 
     value = take_mean(mean, *rates, weights)
-    rest = math.sqrt(max(1 - math.fsum(map(operator.mul, in_common, pulls)), 0.0))
-    ends = value * math.exp(-rest * reach("low", "high")), value * math.exp(rest * reach("high", "low"))
+    ends = value * math.exp(-reach("low", "high")), value * math.exp(reach("high", "low"))
     return Span(value, *ends, new[0].level)
 
 
@@ -218,34 +212,26 @@ def _check_comparable(baseline: Rates, target: Rates) -> None:
 
 
 def figure_of_merit(
-    baseline: Rates,
-    target: Rates,
-    mean: str = MEAN,
-    weights: Mapping[str, float] | None = None,
-    in_common: Mapping[str, float] = MappingProxyType({}),
+    baseline: Rates, target: Rates, mean: str = MEAN, weights: Mapping[str, float] | None = None
 ) -> FigureOfMerit:
     """Compare two machines over the same lines of work.
 
-    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: of each line in the weighted means; default: all 1;
-    `in_common`: by line, share of both rates that is the same work on the same device; default: 0.
+    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: of each line in the weighted means; default: all 1.
     """
     _check_comparable(baseline, target)
     lines = list(baseline.unit_per_day)
     old = [baseline.unit_per_day[line] for line in lines]
     new = [target.unit_per_day[line] for line in lines]
     by_line = [1.0 if weights is None else weights[line] for line in lines]
-    alike = [in_common.get(line, 0.0) for line in lines]
     old_values, new_values = ([rate.value for rate in rates] for rates in (old, new))
     shares = implied_weights(mean, old_values, by_line)
     return FigureOfMerit(
         baseline=baseline,
         target=target,
-        value=_mean_with_ends(mean, old, new, by_line, alike),
-        ratios={
-            line: divide_independent(b, a, same) for line, a, b, same in zip(lines, old, new, alike, strict=True)
-        },
+        value=_mean_with_ends(mean, old, new, by_line),
+        ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
         weights=dict(zip(lines, shares, strict=True)),
-        others={name: _mean_with_ends(name, old, new, by_line, alike) for name in MEANS if name != mean},
+        others={name: _mean_with_ends(name, old, new, by_line) for name in MEANS if name != mean},
         mean_rates={
             side: mean_rate(mean, rates, by_line)
             for side, rates in (("baseline", old_values), ("target", new_values))
@@ -256,14 +242,11 @@ def figure_of_merit(
 
 
 def merit_of_rates(
-    suite: Suite,
-    machines: tuple[Machine, Machine],
-    sides: Sequence[Mapping[str, Span]],
-    in_common: Mapping[str, float] = MappingProxyType({}),
+    suite: Suite, machines: tuple[Machine, Machine], sides: Sequence[Mapping[str, Span]]
 ) -> FigureOfMerit | None:
     """Compare two machines over the lines of a suite for which both have a rate; None where there is no such line.
 
-    `sides`: units a day by line, on each machine; `in_common`: see `figure_of_merit`.
+    `sides`: units a day by line, on each machine.
     """
     both = [line.name for line in suite.lines if all(line.name in side for side in sides)]
     if not both:
@@ -272,7 +255,7 @@ def merit_of_rates(
         Rates(machine.name, suite.scope, {name: side[name] for name in both})
         for machine, side in zip(machines, sides, strict=True)
     )
-    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines}, in_common)
+    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
 
 
 Word = TypeVar("Word", bound=str)

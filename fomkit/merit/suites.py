@@ -17,7 +17,6 @@ from fomkit.merit.calibrated import Calibration, calibrate
 from fomkit.merit.fom import ACCEPTANCE, Acceptance, FigureOfMerit, merit_of_rates, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of
-from fomkit.plan.content import share_in_common
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.run import unit_per_day
@@ -189,13 +188,7 @@ def merit_of(result: SuiteResult) -> FigureOfMerit | None:
     """Return the figure of merit of lines rated on both machines; None if none is, or a required one lacks."""
     if result.incomplete:
         return None
-    in_common = {
-        old.line.name: share_in_common(old.estimate, new.estimate)
-        for old, new in zip(result.baseline, result.target, strict=True)
-        if old.estimate is not None and new.estimate is not None
-    }
-    sides = [rates_of(result.baseline), rates_of(result.target)]
-    return merit_of_rates(result.suite, result.machines, sides, in_common)
+    return merit_of_rates(result.suite, result.machines, [rates_of(result.baseline), rates_of(result.target)])
 
 
 def run_suite(

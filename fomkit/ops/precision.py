@@ -223,21 +223,11 @@ _WORDS = "eq ne lt le gt ge Equal NotEqual Less LessEqual Greater GreaterEqual"
 _BESIDE: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(_POOLED, (0, 8)), **{f"{pool}_backward": (8, 0) for pool in _POOLED},
     "aten::native_dropout": (0, 1), "aten::native_dropout_backward": (1, 0), "SelectV2": (1, 0),
+    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_"), (1, 0)), "aten::where": (0.5, 0),
     **{f"{'aten::' * word.islower()}{word}": (0, np.inf) for word in _WORDS.split()},
 }  # fmt: skip
 """Bytes of indices and masks that an op reads and writes per number; a change of the number format leaves them.
-Infinite if the op writes nothing else."""
-_MASKED = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
-"""Ops that read a mask, of any size up to theirs, beside whole tensors of numbers."""
-
-
-def _mask_byte(ops: pd.DataFrame, item_byte: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes of the mask per number that each row reads: what is left after whole tensors of numbers."""
-    read, tensor = ops["read_byte"].to_numpy(np.float64), ops["numel"].to_numpy(np.float64) * item_byte
-    left = read % tensor
-    mask = np.full(len(ops), np.inf)
-    np.divide(left * item_byte, read - left, out=mask, where=read - left > 0)
-    return mask
+Infinite if the op writes nothing else. A mask counts as large as the numbers: names do not tell smaller ones."""
 
 
 def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64]:
@@ -252,8 +242,6 @@ def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64
     codes, names = pd.factorize(ops["op"].astype("str"))
     beside = np.array([_BESIDE.get(str(name), (0.0, 0.0)) for name in names]).reshape(-1, 2)[codes]
     new, old = (column.map(ITEM_BYTE).to_numpy(np.float64)[:, None] for column in (after, ops["dtype"]))
-    if (masked := np.isin(names, _MASKED)[codes]).any():
-        beside[masked, 0] = _mask_byte(ops[masked], old[masked, 0])
     whole = np.isinf(beside)
     return np.where(whole, 1.0, (new + np.where(whole, 0.0, beside)) / (old + np.where(whole, 0.0, beside)))
 

@@ -318,25 +318,6 @@ def token_per_s(estimate: Estimate) -> Span | None:
     return estimate.step.per(samples * (1 if CACHE in sizes else sizes["seq"]) / devices)
 
 
-def share_in_common(one: Estimate, other: Estimate) -> float:
-    """Return the share of two steps' times that the same ops take on the same device, so that its error cancels.
-
-    1 where two machines have one device and its table; 0 for different devices, work or numbers of devices. An op
-    that a changed device runs in half the time has half of it in common: a judgement.
-    """
-    pair = one, other
-    work = {
-        (each.machine.device_of or each.machine.name, each.model.name, str(each.formats), *each.sizes.items())
-        for each in pair
-    }
-    if len(work) > 1 or not all("timed" in each.detail.made for each in pair):
-        return 0.0
-    ops = [each.timed.time_s[0] * each.timed.priced.executions[:, 0] for each in pair]
-    walls = [each.step.value for each in pair]
-    beside = (wall - each.step_time.device_s.value for wall, each in zip(walls, pair, strict=True))
-    return min((float(np.nansum(np.minimum(*ops))) + min(beside)) / max(walls), 1.0)
-
-
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
     """Return the entry of an estimate in ``models``, with its ratio to the reference if one is passed."""
     step, run, model, machine = estimate.step_time, estimate.run_time, estimate.model, estimate.machine
@@ -355,8 +336,8 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> E
         content["job"] = job
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
-        rates = (reference.step, estimate.step) if ours is None or theirs is None else (ours, theirs)
-        ratio = divide_independent(*rates, share_in_common(reference, estimate))
+        of_steps = divide_independent(reference.step, estimate.step)
+        ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else of_steps
         sides = (reference.machine.name, reference.excludes_in_ratio), (machine.name, estimate.excludes_in_ratio)
         content["ratio"] = as_content(
             Compared, ratio, baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),

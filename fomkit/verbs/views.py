@@ -217,7 +217,7 @@ def _with_messages(found: Prediction) -> Answer:
     """Return the answer whose text begins with the messages that the command line prints separately."""
     answer = answer_of(found)
     said = "".join(f"{line}\n" for line in found.said)
-    return replace(answer, write=lambda *of: said + answer.write(*of))
+    return replace(answer, write=lambda *of, **shows: said + answer.write(*of, **shows))
 
 
 VIEWS: Mapping[str, View] = {

@@ -93,6 +93,7 @@ def test_ranks_meet_where_the_launcher_says() -> None:
 
 def test_payloads() -> None:
     assert {len(buffer_sizes(scheme)) for scheme in SCHEMES} == {BUFFERS}
+    assert len({*buffer_sizes("random")}) > 1
     assert buffer_sizes("random") == buffer_sizes("random")
     assert buffer_sizes("skew").count(1_000_000) == 6
     assert buffer_sizes("uniform")[:3] == [12, 10_000, 1_000_000]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from traced_work import numbers
 
 import fomkit
@@ -180,3 +181,59 @@ def test_inference_is_no_training_run(torch: Any) -> None:
     trained, inferred = (profile_workload(workload, mode=mode) for mode in ("train", "infer"))
     assert (trained.data.train_samples, trained.run.epochs) == (600, 3)
     assert (inferred.data.train_samples, inferred.run.epochs) == (None, None)
+
+
+class Drawn(torch.optim.SGD):
+    """An optimizer without a formula: its class is no own one of torch.optim's."""
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_profile_in_a_notebook_leaves_the_given_optimizer_as_it_is(scheduled: bool) -> None:
+    """A scheduler replaces `step` by one that is bound to the given optimizer, whose weights were then updated."""
+    model = torch.nn.Linear(4, 4)
+    for one in model.parameters():
+        one.grad = torch.ones_like(one)
+    before = [one.detach().clone() for one in model.parameters()]
+    optimizer = torch.optim.Rprop(model.parameters())
+    if scheduled:
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    found = fomkit.profile(Workload(model, torch.ones(8, 4), lambda y, _: y.sum(), optimizer))
+    assert all(map(torch.equal, before, model.parameters()))
+    assert not optimizer.state
+    assert (found.ops["pass_name"] == "update").any()
+
+
+def test_what_a_failed_update_recorded_is_forgotten() -> None:
+    """Code that reads a value in its third update runs with data; before, its ops were counted twice."""
+
+    class Reads(Drawn):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if self.steps == 3:
+                self.param_groups[0]["params"][0].sum().item()
+
+    rows = {}
+    for kind in (Drawn, Reads):
+        model = torch.nn.Linear(4, 4)
+        optimizer = kind(model.parameters(), lr=0.1)
+        ops = fomkit.profile(Workload(model, torch.ones(8, 4), lambda y, _: y.sum(), optimizer)).ops
+        rows[kind] = (
+            ops[(ops["pass_name"] == "update") & (ops["kind"] != "reduction")]["count"].astype(float).sum()
+        )
+    assert rows[Drawn] == rows[Reads] > 0
+
+
+def test_the_reason_why_an_update_is_not_counted_is_told() -> None:
+    class Broken(Drawn):
+        def step(self) -> None:
+            raise NameError("no such thing")
+
+    model = torch.nn.Linear(4, 4)
+    found = fomkit.profile(
+        Workload(model, torch.ones(8, 4), lambda y, _: y.sum(), Broken(model.parameters(), lr=0.1))
+    )
+    assert "optimizer Broken" in found.unsupported
+    assert any("its own code did not run (it raises NameError: no such thing)" in note for note in found.notes)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from traced_work import flop, numbers
 
+import fomkit
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_file, profile_workload
 
@@ -181,3 +183,47 @@ def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
 def test_a_scripted_model_is_traced(torch: Any) -> None:
     scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU()))
     assert flop(numbers(trace(scripted, torch.randn(6, 5))), "forward", "backward") == 2 * 2 * 6 * 4 * 5
+
+
+def test_code_that_waits_for_a_random_number_ends() -> None:
+    class Waits(torch.nn.Linear):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            while torch.rand(1).item() < 0.7:
+                pass
+            return super().forward(given)
+
+    found = fomkit.profile(Workload(Waits(4, 4), torch.ones(8, 4), lambda y, _: y.sum(), None), mode="infer")
+    assert len(found.ops)
+
+
+def test_the_weights_are_the_same_in_every_traced_step() -> None:
+    """Code that reads a weight decides alike at every size, although an update ran before."""
+
+    class Decides(torch.nn.Linear):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            out = super().forward(given)
+            return out.tanh() if self.weight[0, 0].item() > 0 else out
+
+    class Own(torch.optim.SGD):
+        """An optimizer without a formula."""
+
+    model = Decides(4, 4)
+    torch.nn.init.constant_(model.weight, 0.5)
+    optimizer = Own(model.parameters(), lr=1.0)
+    found = fomkit.profile(
+        Workload(model, lambda batch: torch.ones(batch, 4), lambda y, _: y.sum(), optimizer), batch=8
+    )
+    assert "aten::tanh" in set(found.ops["op"])
+    assert model.weight[0, 0] == 0.5
+
+
+def test_a_large_model_is_not_run_with_data_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fomkit.frontends.torch import profile
+
+    class Reads(torch.nn.Linear):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return super().forward(given) * self.weight.sum().item()
+
+    monkeypatch.setattr(profile, "MOST_WITH_DATA", 10)
+    with pytest.raises(fomkit.FomkitError, match=r"too many to run here with data\. Give its file\."):
+        fomkit.profile(Workload(Reads(4, 4), torch.ones(8, 4), lambda y, _: y.sum(), None))

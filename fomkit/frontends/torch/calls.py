@@ -191,6 +191,8 @@ def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]
 _MOVES = ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
 _KEEP = {getattr(torch.Tensor, name) for name in _MOVES if hasattr(torch.Tensor, name)}
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
+MOST_HALVES = 10_000
+"""How often a single random number is 0.5 in the trace of a model."""
 CONSTANT_NUMEL = 4096
 """Largest number of elements for which a constant may keep its values."""
 
@@ -200,11 +202,12 @@ class StayShapeOnly(TorchFunctionMode):
 
     `route`: with ``constants`` small constants get their values, because models read them back as plain numbers.
       Except with ``meta``, a single random number is 0.5: code compares it with a small rate to leave a layer out.
+      Code that draws until a number suits it gets others after `MOST_HALVES`.
     """
 
     def __init__(self, route: Route) -> None:
         super().__init__()
-        self._route, self._has_data = route, route == "data"
+        self._route, self._has_data, self._halves = route, route == "data", 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of the user's code."""
@@ -221,8 +224,11 @@ class StayShapeOnly(TorchFunctionMode):
             return args[0].detach().clone()
         made = func(*args, **kwargs)
         if func is torch.rand and made.numel() == 1 and self._route != "meta":
-            place = "cpu" if self._route == "constants" else None
-            return torch.tensor(0.5, dtype=made.dtype, device=place).reshape(made.shape)
+            self._halves += 1
+            drawn: Any = func(*args, **kwargs, device="cpu") if self._route == "constants" else made
+            if self._halves > MOST_HALVES:
+                return drawn
+            return torch.full_like(drawn, 0.5).requires_grad_(drawn.requires_grad)
         if (
             self._route == "constants"
             and func in _CONSTANTS

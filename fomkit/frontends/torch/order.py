@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -71,6 +72,15 @@ class OrderLog:
     def _freed(self, number: int) -> None:
         if number in self._made:  # a tensor without elements takes no memory
             self._made[number].freed_by = self.executed
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return how much is recorded, for `back_to`."""
+        return self.executed, len(self._resident), len(self._lines)
+
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Forget what was recorded since a `mark`."""
+        self.executed, resident, lines = mark
+        del self._resident[resident:], self._lines[lines:]
 
     def hold(self, values: Any, role: str, module: str = "") -> None:
         """Record storages that exist already, once each."""
@@ -284,15 +294,20 @@ def with_data(parameters: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]
 
 
 def _twin(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> Any:
-    """Return an optimizer of the same code and options for the stand-ins, optimizers inside it likewise."""
+    """Return an optimizer of the same code and options for the stand-ins, optimizers inside it likewise.
+
+    It shares nothing with the given one. A scheduler replaces ``step`` of the given one by a method bound to it.
+    """
     twin: Any = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
-        vars(twin)[name] = _twin(value, stand_ins) if isinstance(value, torch.optim.Optimizer) else value
+        if isinstance(value, torch.optim.Optimizer):
+            vars(twin)[name] = _twin(value, stand_ins)
+        elif name.endswith("_hooks"):
+            vars(twin)[name] = type(value)()
+        elif name not in ("step", "state"):
+            # What deepcopy is told to have copied already, it takes.
+            vars(twin)[name] = deepcopy(value, dict(stand_ins))
     twin.state = defaultdict(dict)
-    twin.param_groups = [
-        {**group, "params": [stand_ins.get(id(one), one) for one in group["params"]]}
-        for group in optimizer.param_groups
-    ]
     return twin
 
 
@@ -386,23 +401,24 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
 
 
 def trace_update(
-    optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor], *, ran: bool = False
+    optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor], *, failed: str | None = None
 ) -> Update:
     """Describe one update of the parameters with a gradient, or of their stand-ins by ``id``.
 
-    `ran`: whether the ops of an update without a formula were recorded.
+    `failed`: why the ops of an update without a formula were not recorded; "" where they were.
     """
     if optimizer is None:
         return Update(notes=["no optimizer is given: the update is not counted"])
     name = type(optimizer).__name__
     rule_of = RULES.get(type(optimizer))
-    if ran:
+    if failed == "":
         return Update(notes=[f"optimizer: {name} has no formula, so the ops that its code runs are counted"])
     if rule_of is None:
         known = ", ".join(rule.__name__ for rule in RULES)
         hint = (
-            f"the update of {name} is not counted: only torch.optim's own {known} have a formula. A training "
-            "program that runs it (--script) shows its ops"
+            f"the update of {name} is not counted: only torch.optim's own {known} have a formula"
+            f"{f', and its own code did not run ({failed})' * bool(failed)}. A training program that runs it "
+            "(--script) shows its ops"
         )
         return Update([], f"optimizer {name}", [hint])
     return _groups_rows(with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")

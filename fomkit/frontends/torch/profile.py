@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
@@ -77,6 +78,7 @@ class Prepared:
     mode: str
     on_meta: bool
     where: str
+    has_data: bool = False
 
 
 def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -149,7 +151,7 @@ def same_random_numbers() -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
     random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed would seed accelerators too
     if numpy:
         numpy.random.seed(0)
     try:
@@ -158,6 +160,18 @@ def same_random_numbers() -> Iterator[None]:
         random.setstate(python_state)
         if numpy:
             numpy.random.set_state(numpy_state)
+
+
+@contextmanager
+def same_weights(model: torch.nn.Module, *, has_data: bool) -> Iterator[None]:
+    """Restore weights and buffers with data after the block: an update changes them, and code may read them."""
+    kept = [(one, one.detach().clone()) for one in (*model.parameters(), *model.buffers()) if has_data]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for one, before in kept:
+                one.copy_(before)
 
 
 @contextmanager
@@ -189,9 +203,15 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""
+    with same_weights(prepared.model, has_data=prepared.has_data):
+        return _trace_step(prepared, sizes)
+
+
+def _trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     notes: list[str] = []
     model = prepared.model
-    inputs = prepared.inputs(sizes)
+    with same_random_numbers():
+        inputs = prepared.inputs(sizes)
     for tensor in (*model.parameters(), *tensors_of(inputs)):  # a step has inputs of its own
         tensor.grad = None
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -208,14 +228,14 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(CallWatcher(recorder))
         with no_collection(), same_random_numbers():
             _run(prepared, inputs, recorder, notes)
-            optimizer, ran = prepared.optimizer, False
+            optimizer, failed = prepared.optimizer, None
             if optimizer is not None and prepared.mode == "train" and not has_formula(optimizer):
-                ran = recorder.record_update(optimizer, prepared.stand_ins)
+                failed = recorder.record_update(optimizer, prepared.stand_ins)
         recorder.order.hold_model(model)
         lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     step, update = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes]), Update()
     if prepared.mode == "train":
-        update = trace_update(prepared.optimizer, prepared.stand_ins, ran=ran)
+        update = trace_update(prepared.optimizer, prepared.stand_ins, failed=failed)
         modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
         executed = recorder.order.executed
         lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
@@ -373,6 +393,7 @@ def _prepared_copy(
         request.mode,
         request.route in ("meta", "constants"),
         where,
+        has_data,
     )
     return prepared, sizes, notes
 
@@ -418,13 +439,21 @@ def main() -> None:
 
 
 _WHERE = "profile"
+MOST_WITH_DATA = 100_000_000
+"""Most parameters of a model that is run with data in the user's own process."""
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
     """Trace a workload in this process; the given model and PyTorch's settings stay as they are."""
     check_workload(workload, _WHERE)
 
+    parameters = sum(one.numel() for one in workload.model.parameters() if not is_lazy(one))
+
     def trace(route: Route) -> Draft | FomkitError:
+        if route == "data" and parameters > MOST_WITH_DATA:
+            # This process has no limits of time and memory, unlike the child that runs a file.
+            what = f"has more than {MOST_WITH_DATA:,} parameters, too many to run here with data. Give its file."
+            return FomkitError(_WHERE, what)
         try:
             with shape_only(route):
                 return draft_profile(workload, Request(name, _WHERE, mode, sizes, route), own=False)

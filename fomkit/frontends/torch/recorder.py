@@ -350,8 +350,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         again = "ops of the forward pass run again in the backward pass (checkpointing)"
         return [f"{self.recomputed} {again}"] if self.recomputed else []
 
-    def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> bool:
-        """Record the ops of an update without a formula, as its own code runs them; return whether it could run.
+    def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
+        """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
 
         Two updates run before the recorded one, because the first makes the optimizer's state. Code that reads
         values gets parameters with data. The given optimizer stays as it is.
@@ -359,28 +359,52 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         held = {
             id(one): stand_ins.get(id(one), one) for group in optimizer.param_groups for one in group["params"]
         }
-        order = self.order
+        order, marks = self.order, self._marks()
         self.between = UPDATE
         try:
-            with _pop_mode_temporarily():
-                self.updated = updated_twice(optimizer, held)
-            order.hold([*self.updated.state.values()], "state")
-            self.updated.step()
-        except Exception:  # it reads values of tensors, or needs a closure
-            if sum(one.numel() for one in held.values()) > MOST_UPDATED:
-                return False
             try:
-                with torch._C.DisableTorchFunction(), _disable_current_modes():
-                    self.updated = updated_twice(optimizer, with_data(held))
-                    order.hold([*self.updated.state.values()], "state")
-                    self.order = OrderLog()  # the parameters with data are no memory of the step
-                    with self:
-                        self.updated.step()
-            except Exception:
-                return False
+                with _pop_mode_temporarily():
+                    self.updated = updated_twice(optimizer, held)
+                order.hold([*self.updated.state.values()], "state")
+                self.updated.step()
+            except Exception:  # it reads values of tensors
+                self._back_to(marks)
+                if sum(one.numel() for one in held.values()) > MOST_UPDATED:
+                    return f"it reads values, and there are more than {MOST_UPDATED:,} parameters"
+                self._update_with_data(optimizer, held)
+        except Exception as error:  # the user's optimizer may raise anything
+            self._back_to(marks)
+            return f"it raises {type(error).__name__}: {' '.join(str(error).split())}"
         finally:
             self.order, self.between = order, FORWARD
-        return True
+        return "" if len(self.ops) > len(marks[0]) else "it ran no op"
+
+    def _update_with_data(self, optimizer: torch.optim.Optimizer, held: Mapping[int, torch.Tensor]) -> None:
+        """Record an update of parameters with data, which are no memory of the step."""
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            self.updated = updated_twice(optimizer, with_data(held))
+            self.order.hold([*self.updated.state.values()], "state")
+            self.order = OrderLog()
+            with self:
+                self.updated.step()
+        self.note("what the update allocates for a short time is not part of the memory")
+
+    def _marks(self) -> tuple[Any, ...]:
+        """Return how much is recorded, for `_back_to`."""
+        return (
+            self.ops.copy(),
+            self.states.copy(),
+            self.unsupported.copy(),
+            self.bounded.copy(),
+            self.order.mark(),
+        )
+
+    def _back_to(self, marks: tuple[Any, ...]) -> None:
+        """Forget what a failed update recorded."""
+        ops, states, unsupported, bounded, order = marks
+        del self.ops[len(ops) :]
+        self.states, self.unsupported, self.bounded = states.copy(), unsupported.copy(), bounded.copy()
+        self.order.back_to(order)
 
     @contextmanager
     def backward(self, outputs: Any) -> Iterator[None]:
