@@ -214,6 +214,14 @@ def test_a_branch_takes_the_side_that_is_known_or_else_the_longer_one(
     assert any(note.startswith("branches that depend on data: 1;") for note in found.notes) == (known is None)
 
 
+def test_each_side_of_a_branch_stores_its_own_tensors(tmp_path: Path) -> None:
+    """Both sides call their weight ``w``; the side taken is the second."""
+    sides = [body([node("MatMul", "x w", "p")], "", "p", (tensor("w", (6, width)),)) for width in (8, 16)]
+    branch = node("If", "c", "y", then_branch=sides[0], else_branch=sides[1])
+    found = profiled(graph([branch], {"x": ("batch", 6)}, [tensor("c", (), TensorProto.BOOL)]), tmp_path, "infer")
+    assert only(found, "gemm")["n"] == 16
+
+
 def test_an_einsum_of_three_tensors_is_two_products(tmp_path: Path) -> None:
     nodes = [node("Einsum", "x w v", "y", equation="bd,df,fe->be")]
     found = profiled(

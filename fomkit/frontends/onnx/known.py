@@ -192,16 +192,16 @@ def _rename_reads(nodes: Sequence[Any], new: Mapping[str, str]) -> None:
 
 def lift_stored(graph: Any) -> None:
     """Move the tensors that loops and branches store into the graph, so that each has one name in all trips."""
-    for number, node in enumerate(every_op(list(graph.node))):
-        for body in _bodies(node):
-            new = {one.name: f"{one.name}:{number}" for one in body.initializer}
-            for one in body.initializer:
-                graph.initializer.add().CopyFrom(one)
-                graph.initializer[-1].name = new[one.name]
-            del body.initializer[:]
-            _rename_reads(body.node, new)
-            for one in body.output:
-                one.name = new.get(one.name, one.name)
+    bodies = (body for node in every_op(list(graph.node)) for body in _bodies(node))
+    for number, body in enumerate(bodies):
+        new = {one.name: f"{one.name}:{number}" for one in body.initializer}
+        for one in body.initializer:
+            graph.initializer.add().CopyFrom(one)
+            graph.initializer[-1].name = new[one.name]
+        del body.initializer[:]
+        _rename_reads(body.node, new)
+        for one in body.output:
+            one.name = new.get(one.name, one.name)
 
 
 def ops_inside(body: Any, prefix: str, given: Mapping[str, str]) -> tuple[list[Any], list[str]]:
