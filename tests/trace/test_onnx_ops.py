@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
-from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron, profiled, tensor
+from onnx_graphs import TensorProto, elsewhere, graph, helper, node, numbers_of, perceptron, profiled, tensor
 from traced_work import flop, numbers, row_flop
 
 import fomkit
@@ -152,12 +152,16 @@ def test_a_loop_runs_its_ops_once_for_each_trip(tmp_path: Path) -> None:
 
 def test_a_loop_whose_end_depends_on_data_is_listed(tmp_path: Path) -> None:
     step = [node("Relu", "s", "t"), node("ReduceMax", "t", "m", keepdims=0), node("Less", "m one", "g2")]
-    loop = node("Loop", "_ yes x", "y", body=body(step, "i g s", "g2 t"))
+    loop = node("Loop", "_ yes h", "u", body=body(step, "i g s", "g2 t"))
     stored = [tensor("yes", (), TensorProto.BOOL), helper.make_tensor("one", 1, [], [1.0])]
     stored[0].raw_data = b"\x01"
-    found = profiled(graph([node("Gemm", "x w", "h"), loop], {"x": ("batch", 6)}, [*stored, tensor("w", (6, 6))]),
-                     tmp_path, "infer", batch=4)  # fmt: skip
+    nodes = [node("Gemm", "x w", "h"), loop, node("Gemm", "u v", "y")]
+    model = graph(nodes, {"x": ("batch", 6)}, [*stored, tensor("w", (6, 6)), tensor("v", (6, 5))],
+                  value_info=[helper.make_tensor_value_info("u", 1, ("batch", 6))])  # fmt: skip
+    found = profiled(model, tmp_path, "infer", batch=4)
     assert found.unsupported == ("Loop: a loop whose iterations are unknown",)
+    assert sorted(numbers(found)["n"]) == [5, 6]
+    assert set(found.ops["op"]) == {"Gemm"}
 
 
 @pytest.mark.parametrize(
@@ -177,10 +181,51 @@ def test_nested_loops_end_where_they_run_too_many_ops(tmp_path: Path, monkeypatc
     monkeypatch.setattr("fomkit.frontends.onnx.shapes.MAX_INSIDE", 200)
     inner = body([node("Relu", "t", "u"), node("Identity", "h", "h2")], "j h t", "h2 u")
     outer = body([node("Loop", "trips _ s", "r", body=inner), node("Identity", "g", "g2")], "i g s", "g2 r")
-    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [90])]
-    model = graph([node("Loop", "trips _ x", "y", body=outer)], {"x": ("batch", 6)}, stored)
+    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [30])]
+    model = graph(
+        [node("Relu", "x", "z"), node("Loop", "trips _ z", "y", body=outer)], {"x": ("batch", 6)}, stored
+    )
     found = profiled(model, tmp_path, "infer", batch=2)
-    assert found.unsupported == ("Loop: a loop whose iterations are unknown ×2",)
+    assert found.unsupported == ("Loop: a loop that runs more than 20,000 ops",)
+    assert found.ops["count"].tolist() == [1]
+
+
+@pytest.mark.parametrize("trips", [40, 90])
+@pytest.mark.parametrize("op", ["Loop", "Scan"])
+def test_a_loop_of_too_many_trips_is_listed_and_none_of_its_ops_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, trips: int
+) -> None:
+    """An op and the trip itself count, so 40 trips of 80 are within 100 and 90 of 180 are not."""
+    monkeypatch.setattr("fomkit.frontends.onnx.shapes.MAX_INSIDE", 100)
+    add = [node("Add", "s w", "t")]
+    if op == "Loop":
+        loop = node("Loop", "trips _ z", "u", body=body(add, "i g s", "g t"))
+    else:
+        loop = node("Scan", "z n", "u", body=body(add, "s e", "t"), num_scan_inputs=1)
+    stored = [tensor("w", (6,)), tensor("n", (trips,)), tensor("v", (6, 5)),
+              helper.make_tensor("trips", TensorProto.INT64, [], [trips])]  # fmt: skip
+    stated = [helper.make_tensor_value_info("u", 1, ("batch", 6))]
+    nodes = [node("Relu", "x", "z"), loop, node("MatMul", "u v", "y")]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, stored, value_info=stated), tmp_path, "infer", batch=2)
+    assert only(found, "gemm")["n"] == 5
+    if trips == 40:
+        assert not found.unsupported
+        assert found.ops.query("op == 'Add'")["count"].sum() == 40
+    else:
+        assert found.unsupported == (f"{op}: a loop that runs more than 20,000 ops",)
+        assert set(found.ops["op"]) == {"Relu", "MatMul"}
+
+
+def test_empty_bodies_end_soon(tmp_path: Path) -> None:
+    inner = node("Loop", "trips _ s", "r", body=body([], "j h t", "h t"))
+    outer = node("Loop", "trips _ x", "u", body=body([inner], "i g s", "g r"))
+    scan = node("Scan", "z n", "v", body=body([], "s e", "s"), num_scan_inputs=1)
+    nodes = [node("Relu", "x", "z"), outer, scan, node("Relu", "z", "y")]
+    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [19_000]), elsewhere("n", (200_000,))]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, stored), tmp_path, "infer", batch=2)
+    assert Counter(found.unsupported) == {
+        f"{op}: a loop that runs more than 20,000 ops": 1 for op in ("Loop", "Scan")
+    }
 
 
 def test_a_scan_runs_its_ops_for_each_slice(tmp_path: Path) -> None:

@@ -1,21 +1,31 @@
 """Work out what is known of a graph before it runs: attributes, small values, the ops of loops and branches.
 
 `work_out` computes an op's result, `ops_inside` names the ops of a body for one trip, `lift_stored` gives the
-graph the tensors that a body stores.
+graph the tensors that a body stores, `standard_nodes` the ops that one of onnxruntime stands for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.defs
 
 from fomkit.core.errors import printable
+from fomkit.frontends.lowering.calls import Array
+from fomkit.frontends.lowering.onnx import standard_ops
+from fomkit.frontends.lowering.onnx_calls import dtype_of, new_array
 
 Value = np.ndarray[Any, Any]
+
+
+class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
+    """An op of the graph cannot run at the given sizes."""
+
 
 MAX_ELEMENTS = 4096
 """Larger values are not computed; their shapes are still known."""
@@ -165,6 +175,15 @@ def small_value(tensor: Any) -> Any:
         return None
 
 
+def array_of(stated: Any) -> Array | None:
+    """Return the array of a stated type; None if a length of its shape is open."""
+    dtype = dtype_of(stated.elem_type)
+    known = stated.HasField("shape") and all(dim.HasField("dim_value") for dim in stated.shape.dim)
+    if dtype is None or not known:
+        return None
+    return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
+
+
 def _bodies(node: Any) -> Iterator[Any]:
     return (one.g for one in node.attribute if one.HasField("g"))
 
@@ -218,6 +237,35 @@ def ops_inside(body: Any, prefix: str, given: Mapping[str, str]) -> tuple[list[A
         node.output[:] = [new.get(name, name) for name in one.output]
         found.append(node)
     return found, [new.get(one.name, one.name) for one in body.output]
+
+
+@cache
+def schema_of(op: str, domain: str, version: int) -> Any:
+    """Return the definition of an op in a version of its domain; None if there is none."""
+    try:
+        return onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def standard_nodes(node: Any, attributes: Attributes, arrays: Mapping[str, Array]) -> list[Any]:
+    """Return the standard ops that an op of onnxruntime stands for; none for any other op."""
+    is_own = node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
+    if not is_own or any(name not in arrays for name in node.input if name):
+        return []
+    shapes = [arrays[name].shape if name else () for name in node.input]
+    try:
+        found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
+    except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
+        raise NotAtTheseSizes(
+            f"{node.op_type} that makes {' '.join(node.output)!r:.80} cannot run: {error}"
+        ) from error
+    newest, nodes = onnx.defs.onnx_opset_version(), []
+    for op, given, made, told in found:
+        schema = schema_of(op, "", newest)
+        known = {name: value for name, value in told.items() if schema is None or name in schema.attributes}
+        nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
+    return nodes
 
 
 def module_of(node: Any) -> str:
