@@ -308,6 +308,31 @@ def test_an_op_of_onnxruntime_is_priced_as_what_it_fuses(tmp_path: Path, case: s
     assert sum(map(row_flop, numbers(found).query("kind in ['gemm', 'attention']").to_dict("records"))) == wanted
 
 
+def test_an_op_of_onnxruntime_that_cannot_run_so_is_listed(tmp_path: Path) -> None:
+    """The tensors of its sum do not fit; the softmax after it is still read by the rules of the file's version."""
+    fused = helper.make_node("SkipLayerNormalization", ["x", "s", "g"], ["h"], domain="com.microsoft")
+    nodes = [fused, node("Relu", "h", "r"), node("MatMul", "x v", "m"), node("LogSoftmax", "m", "y")]
+    stored = [tensor("s", (2, 5, 8)), tensor("g", (8,)), tensor("v", (8, 6))]
+    model = graph(nodes, {"x": ("batch", 3, 8)}, stored, ("y", "r"), opset=11)
+    found = profiled(model, tmp_path, "infer", batch=4)
+    assert Counter(found.unsupported) == Counter(
+        ["com.microsoft::SkipLayerNormalization", "Relu of unknown shape"]
+    )
+    assert only(found, "softmax")["row"] == 3 * 6
+    assert not any("only" in note for note in found.notes)
+
+
+def test_a_fused_op_made_for_one_batch_is_priced_there(tmp_path: Path) -> None:
+    """What failed at another batch does not change by which version's rules the softmax is read."""
+    fused = helper.make_node("SkipLayerNormalization", ["h", "s", "g"], ["y"], domain="com.microsoft")
+    model = graph([node("LogSoftmax", "x", "h"), fused], {"x": ("batch", 3, 8)},
+                  [tensor("s", (3, 3, 8)), tensor("g", (8,))], opset=11)  # fmt: skip
+    found = profiled(model, tmp_path, "infer", batch=1)
+    assert not found.unsupported
+    assert only(found, "softmax")["row"] == 3 * 8
+    assert any("hold for batch 1 only" in note for note in found.notes)
+
+
 def test_a_fused_activation_is_part_of_its_convolution(tmp_path: Path) -> None:
     fused = node("FusedConv", "x w", "y", activation="Relu")
     fused.domain = "com.microsoft"

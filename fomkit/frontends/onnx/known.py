@@ -17,7 +17,7 @@ import onnx.defs
 
 from fomkit.core.errors import printable
 from fomkit.frontends.lowering.calls import Array
-from fomkit.frontends.lowering.onnx import standard_ops
+from fomkit.frontends.lowering.onnx import names, standard_ops
 from fomkit.frontends.lowering.onnx_calls import dtype_of, new_array
 
 Value = np.ndarray[Any, Any]
@@ -266,6 +266,44 @@ def standard_nodes(node: Any, attributes: Attributes, arrays: Mapping[str, Array
         known = {name: value for name, value in told.items() if schema is None or name in schema.attributes}
         nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
     return nodes
+
+
+_PARAMETERS = names(
+    """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
+    constant_value"""
+)
+"""Inputs that set up an op and are not computed with."""
+
+
+def arguments_of(
+    node: Any,
+    attributes: Attributes,
+    schema: Any,
+    arrays: Mapping[str, Array],
+    values: Mapping[str, Any],
+    weights: frozenset[str],
+) -> tuple[list[Array | None], dict[str, Any]]:
+    """Return an op's inputs, None for one that only sets it up, and its arguments by the names of its definition.
+
+    `values`: of small tensors; `weights`: names of those that count as tensors though their values are known.
+    """
+    arguments = {**attributes, **({"since_version": schema.since_version} if schema else {})}
+    inputs: list[Array | None] = []
+    formal = [one.name for one in schema.inputs] if schema is not None else []
+    listed: list[Array] = []
+    for at, name in enumerate(node.input):
+        key = formal[at] if at < len(formal) else ""
+        value = values.get(name) if name else None
+        counts = value is None or name in weights or (arrays[name].numel > 1 and key not in _PARAMETERS)
+        array = arrays[name] if name and counts else None
+        inputs.append(array)
+        if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
+            listed += [array] if array is not None else []
+        elif key:
+            arguments[key] = array if array is not None else None if value is None else value.tolist()
+    if listed:
+        arguments[formal[-1]] = tuple(listed)
+    return inputs, arguments
 
 
 def module_of(node: Any) -> str:

@@ -17,11 +17,12 @@ import onnx.shape_inference
 
 from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
-from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names
+from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE
 from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
 from fomkit.frontends.onnx.known import (
     NotAtTheseSizes,
+    arguments_of,
     array_of,
     attributes_of,
     module_of,
@@ -66,6 +67,7 @@ class Walker:
         self._model, self._graph, self._nodes = model, model.graph, nodes
         self._inputs, self._weights, self._training = inputs, weights, training
         self._newest = False
+        self._unread: set[str] = set()
         self._opsets = {one.domain or "": one.version for one in model.opset_import}
         self._attributes = [attributes_of(node) for node in nodes]
         self._stored = {one.name: small_value(one) for one in self._graph.initializer}
@@ -115,10 +117,7 @@ class Walker:
             self._control(node, op, attributes)
             return
         if pieces := standard_nodes(node, attributes, self._walked.arrays):
-            self._newest = True
-            for one in pieces:
-                self._run(one, attributes_of(one))
-            self._newest = False
+            self._run_pieces(node, op, pieces)
             return
         is_static = op not in _RANDOM and all(name in self._static for name in names) and bool(names)
         if is_static or op == "Shape" or op == "Size":
@@ -135,6 +134,40 @@ class Walker:
             self._walked.unsupported.append(op)
         else:
             self._note(node, op, attributes)
+
+    def _run_pieces(self, node: Any, op: str, pieces: Sequence[Any]) -> None:
+        """Run the standard ops that an op stands for.
+
+        An op whose pieces cannot run at the sizes asked for is not what they say, and is listed at all sizes.
+        """
+        before, is_newest, self._newest = self._mark(), self._newest, True
+        try:
+            for one in () if node.output[0] in self._unread else pieces:
+                self._run(one, attributes_of(one))
+        except NotAtTheseSizes:
+            if self._sizes != self._inputs.sizes:
+                raise
+            self._unread.add(node.output[0])
+        finally:
+            self._newest = is_newest
+        if node.output[0] in self._unread:
+            self._list_instead(before, node, op)
+
+    def _mark(self) -> tuple[int, int, int, int]:
+        """Return how far the walk has come."""
+        walked = self._walked
+        return len(walked.ran), len(walked.unsupported), walked.without_work, walked.branches
+
+    def _list_instead(self, mark: tuple[int, int, int, int], node: Any, text: str) -> None:
+        """List an op without what was found of it since a mark; its outputs are as stated in the file."""
+        walked = self._walked
+        del walked.ran[mark[0] :], walked.unsupported[mark[1] :]
+        walked.without_work, walked.branches = mark[2:]
+        walked.unsupported.append(text)
+        for name in filter(None, node.output):
+            walked.arrays.pop(name, None)
+            if array := self._as_stated(name):
+                self._add(name, array)
 
     def _schema_of(self, node: Any) -> Any:
         """Return the definition of an op in the file's version, or the newest for what stands for another op."""
@@ -156,8 +189,7 @@ class Walker:
 
     def _repeat(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
         """Run the ops of a loop; if its trips are unknown or run too many ops, list it without any of them."""
-        walked, is_inner, reason = self._walked, self._in_loop, _UNKNOWN_TRIPS
-        before = len(walked.ran), len(walked.unsupported), walked.without_work, walked.branches
+        mark, is_inner, reason = self._mark(), self._in_loop, _UNKNOWN_TRIPS
         self._in_loop, self._ran_inside = True, self._ran_inside if is_inner else 0
         try:
             if op != "SequenceMap" and (self._loop if op == "Loop" else self._scan)(node, attributes):
@@ -168,12 +200,7 @@ class Walker:
             reason = _TOO_MANY
         finally:
             self._in_loop = is_inner
-        del walked.ran[before[0] :], walked.unsupported[before[1] :]
-        walked.without_work, walked.branches = before[2:]
-        walked.unsupported.append(f"{op}: {reason}")
-        for name in filter(None, node.output):
-            if array := self._as_stated(name):
-                self._add(name, array)
+        self._list_instead(mark, node, f"{op}: {reason}")
 
     def _branch(self, node: Any, attributes: Mapping[str, Any]) -> None:
         """Run one side of a branch: the one that is known to be taken, else the one with more ops."""
@@ -407,22 +434,7 @@ class Walker:
         if unknown or not node.output:
             self._walked.unsupported.append(f"{op} of unknown shape")
             return
-        arguments: dict[str, Any] = {**attributes, **({"since_version": schema.since_version} if schema else {})}
-        inputs: list[Array | None] = []
-        formal = [one.name for one in schema.inputs] if schema is not None else []
-        listed: list[Array] = []
-        for at, name in enumerate(node.input):
-            key = formal[at] if at < len(formal) else ""
-            value = self._values.get(name) if name else None
-            counts = value is None or name in self._weights or (arrays[name].numel > 1 and key not in _PARAMETERS)
-            array = arrays[name] if name and counts else None
-            inputs.append(array)
-            if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
-                listed += [array] if array is not None else []
-            elif key:
-                arguments[key] = array if array is not None else None if value is None else value.tolist()
-        if listed:
-            arguments[formal[-1]] = tuple(listed)
+        inputs, arguments = arguments_of(node, {**attributes}, schema, arrays, self._values, self._weights)
         outputs = tuple(arrays.get(name) if name else None for name in node.output)
         call = Call(op, arguments, tuple(output for output in outputs if output is not None))
         module = module_of(node)
@@ -433,9 +445,4 @@ class Walker:
 
 _TAG = re.compile(r"^\[\w+\] ?")
 """Prefix of the library's messages."""
-_PARAMETERS = names(
-    """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
-    constant_value"""
-)
-"""Inputs that set up an op and are not computed with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
