@@ -285,6 +285,27 @@ def test_an_error_of_keras_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
     assert "in fomkit itself" not in str(told.value)
 
 
+def test_an_error_inside_keras_attention_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
+    class Masked(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = keras.layers.MultiHeadAttention(2, 4)
+
+        def build(self, shape: Any) -> None:
+            self.inner.build(shape, shape)
+            self.built = True
+
+        def call(self, values: Any) -> Any:
+            return self.inner(values, values, attention_mask=keras.ops.ones((3, 7, 9)))
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+    with pytest.raises(FomkitError, match="Dimensions must be equal") as told:
+        profiled(keras, [Masked()], (5, 8))
+    assert "in fomkit itself" not in str(told.value)
+
+
 def test_a_training_step_gets_the_batch_as_it_is(keras: Any) -> None:
     import numpy as np
     import tensorflow as tf
