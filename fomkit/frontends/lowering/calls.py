@@ -357,7 +357,7 @@ def has_bound(name: str) -> bool:
 
 def branch_note(count: int) -> str:
     """Return the note on branches whose side depends on data."""
-    return f"branches that depend on data: {count}; each step takes the side with the most ops"
+    return f"branches that depend on data: {count}; each step takes the larger side"
 
 
 def alignment_states(targets: Sequence[int], batch: int) -> int:
