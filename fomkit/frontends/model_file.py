@@ -295,6 +295,15 @@ def _advice(error: BaseException) -> str:
     return ""
 
 
+def _is_own(error: BaseException, file: Path, function: str) -> bool:
+    """Return whether an error whose last frame is in a function of a file is one of fomkit itself."""
+    folder = Path(__file__).parent
+    # Keras hides its own frames, so the last one may be of a function that watches its calls.
+    watches = (file, function) in ((folder / "keras/layers.py", "called"), (folder / "keras/ops.py", "attend"))
+    # PyTorch's own code has no frames, and says so of ops that it cannot run without data.
+    return file.is_relative_to(folder) and not watches and not isinstance(error, NotImplementedError)
+
+
 def explain_exception(error: BaseException, where: str, path: Path | None = None, when: str = "") -> FomkitError:
     """Return an error that says what the user's code raised, `when`, and the line of file `path` (absolute)."""
     if isinstance(error, FomkitError):
@@ -311,9 +320,7 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
         return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
     message = _on_one_line(str(error))
     raised = f"raises {type(error).__name__}{': ' if message else ''}{message}"
-    # Keras hides its own frames, so the last one may be of the function that watches its calls.
-    is_own = bool(frames) and frames[-1].name != "called" and not isinstance(error, NotImplementedError)
-    if is_own and Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
+    if frames and _is_own(error, Path(frames[-1].filename), frames[-1].name):
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
     advice = _advice(error)
     return FomkitError(at, f"{raised}{when}{'.' * bool(advice)}{advice}")

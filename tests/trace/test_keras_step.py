@@ -179,6 +179,17 @@ def test_control_flow_that_depends_on_data_is_listed(keras: Any) -> None:
     assert "branch" not in told
 
 
+@pytest.mark.usefixtures("keras")
+def test_only_ops_of_little_arithmetic_are_priced_by_their_traffic() -> None:
+    from fomkit.frontends.keras.ops import has_bound
+
+    light = ("Polygamma", "Lgamma", "IgammaGradA", "Igammac", "BesselI0", "HSVToRGB", "SqrtGrad", "QuantizeV2")
+    heavy = ("XlaDot", "XlaDotV2", "XlaCallModule", "TridiagonalMatMul", "Dilation2D", "Lu", "Qr", "Eig",
+             "SelfAdjointEigV2", "MatrixInverse", "CudnnRNNV3", "UniformQuantizedDot", "CTCLoss")  # fmt: skip
+    assert [name for name in light if not has_bound(name)] == []
+    assert [name for name in heavy if has_bound(name)] == []
+
+
 def test_a_branch_that_depends_on_data_counts_with_its_longest_side(keras: Any) -> None:
     class Branching(keras.layers.Layer):
         def build(self, shape: Any) -> None:
@@ -193,6 +204,59 @@ def test_a_branch_that_depends_on_data_counts_with_its_longest_side(keras: Any) 
     products = profile.ops.query("kind == 'gemm' and module == 'branching'")
     assert products["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
     assert any(note.startswith("branches that depend on data: 2;") for note in profile.notes)
+
+
+def test_a_branch_and_its_gradient_take_the_same_side(keras: Any) -> None:
+    """One side runs many cheap ops, the other one product, whose gradient is the longer one."""
+
+    class Choosing(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
+
+        def call(self, values: Any) -> Any:
+            product = lambda: keras.ops.matmul(values, self.kernel)  # noqa: E731
+            return keras.ops.cond(keras.ops.sum(values) > 0, lambda: _rounded(keras, values), product)
+
+    profile = profiled(keras, [keras.layers.Dense(5), Choosing()])
+    products = profile.ops.query("kind == 'gemm' and module == 'choosing'")
+    assert products["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
+
+
+def _rounded(keras: Any, values: Any) -> Any:
+    for _ in range(20):
+        values = keras.ops.floor(values)
+    return values
+
+
+def test_a_long_chain_of_branches_is_walked_in_time(keras: Any) -> None:
+    """Each branch is inside a side of the one before; a loop's trips count when sides are compared."""
+    import tensorflow as tf
+
+    from fomkit.frontends.keras import calls
+
+    def nested(values: Any, depth: int) -> Any:
+        if not depth:
+            return values
+        step = lambda: nested(tf.math.tanh(values), depth - 1)  # noqa: E731
+        return tf.cond(tf.reduce_sum(values) > depth, step, lambda: nested(values, depth - 1))
+
+    def looped(values: Any) -> Any:
+        return tf.while_loop(lambda at, _: at < 50, lambda at, one: (at + 1, tf.sin(one)), (0, values))[1]
+
+    @tf.function
+    def step(values: Any) -> Any:
+        values = nested(values, 7)
+        return tf.cond(tf.reduce_sum(values) > 0, lambda: looped(values), lambda: _rounded(keras, values))
+
+    graph = step.get_concrete_function(tf.TensorSpec((4, 5))).graph
+    walked: list[Any] = []
+    given = calls.Place.sides
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(calls.Place, "sides", lambda place, branch: walked.append(branch) or given(place, branch))
+        ran = list(calls.walk(calls.Place(graph), [0]))
+    assert sum(one.count for one in ran if one.op.type == "Sin") == 50
+    assert sum(one.count for one in ran if one.op.type == "Tanh") == 7
+    assert len(walked) < 1000
 
 
 def test_a_function_of_the_graph_is_traced_for_the_batch_at_hand(keras: Any) -> None:
@@ -218,6 +282,27 @@ def test_an_error_of_keras_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
     layers = [keras.layers.Dense(16), keras.layers.Activation("glu"), keras.layers.Dense(3)]
     with pytest.raises(FomkitError, match="incompatible with the layer") as told:
         profiled(keras, layers)
+    assert "in fomkit itself" not in str(told.value)
+
+
+def test_an_error_inside_keras_attention_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
+    class Masked(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = keras.layers.MultiHeadAttention(2, 4)
+
+        def build(self, shape: Any) -> None:
+            self.inner.build(shape, shape)
+            self.built = True
+
+        def call(self, values: Any) -> Any:
+            return self.inner(values, values, attention_mask=keras.ops.ones((3, 7, 9)))
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+    with pytest.raises(FomkitError, match="Dimensions must be equal") as told:
+        profiled(keras, [Masked()], (5, 8))
     assert "in fomkit itself" not in str(told.value)
 
 

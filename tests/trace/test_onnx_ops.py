@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
-from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron, profiled, tensor
+from onnx_graphs import TensorProto, elsewhere, graph, helper, node, numbers_of, perceptron, profiled, tensor
 from traced_work import flop, numbers, row_flop
 
 import fomkit
@@ -152,12 +152,16 @@ def test_a_loop_runs_its_ops_once_for_each_trip(tmp_path: Path) -> None:
 
 def test_a_loop_whose_end_depends_on_data_is_listed(tmp_path: Path) -> None:
     step = [node("Relu", "s", "t"), node("ReduceMax", "t", "m", keepdims=0), node("Less", "m one", "g2")]
-    loop = node("Loop", "_ yes x", "y", body=body(step, "i g s", "g2 t"))
+    loop = node("Loop", "_ yes h", "u", body=body(step, "i g s", "g2 t"))
     stored = [tensor("yes", (), TensorProto.BOOL), helper.make_tensor("one", 1, [], [1.0])]
     stored[0].raw_data = b"\x01"
-    found = profiled(graph([node("Gemm", "x w", "h"), loop], {"x": ("batch", 6)}, [*stored, tensor("w", (6, 6))]),
-                     tmp_path, "infer", batch=4)  # fmt: skip
+    nodes = [node("Gemm", "x w", "h"), loop, node("Gemm", "u v", "y")]
+    model = graph(nodes, {"x": ("batch", 6)}, [*stored, tensor("w", (6, 6)), tensor("v", (6, 5))],
+                  value_info=[helper.make_tensor_value_info("u", 1, ("batch", 6))])  # fmt: skip
+    found = profiled(model, tmp_path, "infer", batch=4)
     assert found.unsupported == ("Loop: a loop whose iterations are unknown",)
+    assert sorted(numbers(found)["n"]) == [5, 6]
+    assert set(found.ops["op"]) == {"Gemm"}
 
 
 @pytest.mark.parametrize(
@@ -177,10 +181,51 @@ def test_nested_loops_end_where_they_run_too_many_ops(tmp_path: Path, monkeypatc
     monkeypatch.setattr("fomkit.frontends.onnx.shapes.MAX_INSIDE", 200)
     inner = body([node("Relu", "t", "u"), node("Identity", "h", "h2")], "j h t", "h2 u")
     outer = body([node("Loop", "trips _ s", "r", body=inner), node("Identity", "g", "g2")], "i g s", "g2 r")
-    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [90])]
-    model = graph([node("Loop", "trips _ x", "y", body=outer)], {"x": ("batch", 6)}, stored)
+    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [30])]
+    model = graph(
+        [node("Relu", "x", "z"), node("Loop", "trips _ z", "y", body=outer)], {"x": ("batch", 6)}, stored
+    )
     found = profiled(model, tmp_path, "infer", batch=2)
-    assert found.unsupported == ("Loop: a loop whose iterations are unknown ×2",)
+    assert found.unsupported == ("Loop: a loop that runs more than 20,000 ops",)
+    assert found.ops["count"].tolist() == [1]
+
+
+@pytest.mark.parametrize("trips", [40, 90])
+@pytest.mark.parametrize("op", ["Loop", "Scan"])
+def test_a_loop_of_too_many_trips_is_listed_and_none_of_its_ops_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, trips: int
+) -> None:
+    """An op and the trip itself count, so 40 trips of 80 are within 100 and 90 of 180 are not."""
+    monkeypatch.setattr("fomkit.frontends.onnx.shapes.MAX_INSIDE", 100)
+    add = [node("Add", "s w", "t")]
+    if op == "Loop":
+        loop = node("Loop", "trips _ z", "u", body=body(add, "i g s", "g t"))
+    else:
+        loop = node("Scan", "z n", "u", body=body(add, "s e", "t"), num_scan_inputs=1)
+    stored = [tensor("w", (6,)), tensor("n", (trips,)), tensor("v", (6, 5)),
+              helper.make_tensor("trips", TensorProto.INT64, [], [trips])]  # fmt: skip
+    stated = [helper.make_tensor_value_info("u", 1, ("batch", 6))]
+    nodes = [node("Relu", "x", "z"), loop, node("MatMul", "u v", "y")]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, stored, value_info=stated), tmp_path, "infer", batch=2)
+    assert only(found, "gemm")["n"] == 5
+    if trips == 40:
+        assert not found.unsupported
+        assert found.ops.query("op == 'Add'")["count"].sum() == 40
+    else:
+        assert found.unsupported == (f"{op}: a loop that runs more than 20,000 ops",)
+        assert set(found.ops["op"]) == {"Relu", "MatMul"}
+
+
+def test_empty_bodies_end_soon(tmp_path: Path) -> None:
+    inner = node("Loop", "trips _ s", "r", body=body([], "j h t", "h t"))
+    outer = node("Loop", "trips _ x", "u", body=body([inner], "i g s", "g r"))
+    scan = node("Scan", "z n", "v", body=body([], "s e", "s"), num_scan_inputs=1)
+    nodes = [node("Relu", "x", "z"), outer, scan, node("Relu", "z", "y")]
+    stored = [helper.make_tensor("trips", TensorProto.INT64, [], [19_000]), elsewhere("n", (200_000,))]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, stored), tmp_path, "infer", batch=2)
+    assert Counter(found.unsupported) == {
+        f"{op}: a loop that runs more than 20,000 ops": 1 for op in ("Loop", "Scan")
+    }
 
 
 def test_a_scan_runs_its_ops_for_each_slice(tmp_path: Path) -> None:
@@ -212,6 +257,14 @@ def test_a_branch_takes_the_side_that_is_known_or_else_the_longer_one(
     assert not found.unsupported
     assert found.ops.query("kind == 'gemm'")["count"].sum() == products
     assert any(note.startswith("branches that depend on data: 1;") for note in found.notes) == (known is None)
+
+
+def test_each_side_of_a_branch_stores_its_own_tensors(tmp_path: Path) -> None:
+    """Both sides call their weight ``w``; the side taken is the second."""
+    sides = [body([node("MatMul", "x w", "p")], "", "p", (tensor("w", (6, width)),)) for width in (8, 16)]
+    branch = node("If", "c", "y", then_branch=sides[0], else_branch=sides[1])
+    found = profiled(graph([branch], {"x": ("batch", 6)}, [tensor("c", (), TensorProto.BOOL)]), tmp_path, "infer")
+    assert only(found, "gemm")["n"] == 16
 
 
 def test_an_einsum_of_three_tensors_is_two_products(tmp_path: Path) -> None:
@@ -253,6 +306,31 @@ def test_an_op_of_onnxruntime_is_priced_as_what_it_fuses(tmp_path: Path, case: s
     found = profiled(model, tmp_path, "infer", batch=2)
     assert not found.unsupported
     assert sum(map(row_flop, numbers(found).query("kind in ['gemm', 'attention']").to_dict("records"))) == wanted
+
+
+def test_an_op_of_onnxruntime_that_cannot_run_so_is_listed(tmp_path: Path) -> None:
+    """The tensors of its sum do not fit; the softmax after it is still read by the rules of the file's version."""
+    fused = helper.make_node("SkipLayerNormalization", ["x", "s", "g"], ["h"], domain="com.microsoft")
+    nodes = [fused, node("Relu", "h", "r"), node("MatMul", "x v", "m"), node("LogSoftmax", "m", "y")]
+    stored = [tensor("s", (2, 5, 8)), tensor("g", (8,)), tensor("v", (8, 6))]
+    model = graph(nodes, {"x": ("batch", 3, 8)}, stored, ("y", "r"), opset=11)
+    found = profiled(model, tmp_path, "infer", batch=4)
+    assert Counter(found.unsupported) == Counter(
+        ["com.microsoft::SkipLayerNormalization", "Relu of unknown shape"]
+    )
+    assert only(found, "softmax")["row"] == 3 * 6
+    assert not any("only" in note for note in found.notes)
+
+
+def test_a_fused_op_made_for_one_batch_is_priced_there(tmp_path: Path) -> None:
+    """What failed at another batch does not change by which version's rules the softmax is read."""
+    fused = helper.make_node("SkipLayerNormalization", ["h", "s", "g"], ["y"], domain="com.microsoft")
+    model = graph([node("LogSoftmax", "x", "h"), fused], {"x": ("batch", 3, 8)},
+                  [tensor("s", (3, 3, 8)), tensor("g", (8,))], opset=11)  # fmt: skip
+    found = profiled(model, tmp_path, "infer", batch=1)
+    assert not found.unsupported
+    assert only(found, "softmax")["row"] == 3 * 8
+    assert any("hold for batch 1 only" in note for note in found.notes)
 
 
 def test_a_fused_activation_is_part_of_its_convolution(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fomkit.frontends.lowering.calls import Array, Call, format_name, packed_strides
+from fomkit.frontends.lowering.tf import PRODUCTS
 
 Operation = Any
 Graph = Any
@@ -172,7 +173,7 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
     """Yield the ops that run, those inside loops and calls with their counts, in the order of the graph.
 
     For a loop whose trips depend on data, the loop itself is returned, without the ops inside. Of a branch that
-    depends on data the longest side counts.
+    depends on data the longest side counts, see `longest_side`.
     """
     reached = reach(place, wanted, also)
     for op in place.graph.get_operations():
@@ -194,9 +195,30 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
             yield Ran(op, count, place)
 
 
+_SIDES = "_fomkit_sides"
+"""Attribute of a graph with the sides that were chosen, by their conditions."""
+
+
+def _work_of(side: Place, wanted: Iterable[int]) -> tuple[int, int]:
+    """Return how many products or convolutions, and how many ops, a side runs."""
+    ran = list(walk(side, wanted))
+    products = sum(one.count for one in ran if one.op.type in PRODUCTS or "Conv" in one.op.type)
+    return products, sum(one.count for one in ran)
+
+
 def longest_side(branch: Operation, wanted: Iterable[int], place: Place) -> Place:
-    """Return the side of a branch that runs the most ops for some of its results."""
-    return max(place.sides(branch), key=lambda side: sum(1 for _ in walk(side, wanted)))
+    """Return the side of a branch that runs the most products for some of its results, or else the most ops.
+
+    All branches of a graph with the same condition take the same side, as in a step: a gradient that of its op.
+    """
+    condition, sides = branch.inputs[0], place.sides(branch)
+    if not hasattr(place.graph, _SIDES):
+        setattr(place.graph, _SIDES, {})
+    chosen: dict[tuple[str, bool, int], int] = getattr(place.graph, _SIDES)
+    key = condition.name, branch.type.endswith("Case"), len(sides)
+    if key not in chosen:
+        chosen[key] = max(range(len(sides)), key=lambda at: _work_of(sides[at], wanted))
+    return sides[chosen[key]]
 
 
 def constants(ran: Sequence[Ran]) -> set[Operation]:

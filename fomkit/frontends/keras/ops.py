@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -150,6 +151,24 @@ _UNCOUNTED = dict.fromkeys(LOOPS, "a loop whose number of iterations depends on 
 """Names in the list of unsupported ops for loops, with all ops inside."""
 
 
+_MAY_BE_HEAVY = re.compile(
+    r"matmul|xla|dilation|dot|conv|attention|linalg|rnn|lstm|gru|einsum|cholesky|svd|solve|\bqr\b|eig(?!h)|\blu\b|"
+    r"tridiagonal|matrix|ctc|sparse|quantized|nonmax|proposals|mfcc|editdistance|isotonic|kmeans|kmc2|sdca|"
+    r"boostedtrees|pyfunc|collective|nccl|crossreplica|alltoall|recv|dequeue|infeed|outfeed",
+    re.IGNORECASE,
+)
+"""Words in TensorFlow's names of ops that may do more arithmetic than their bytes suggest, or wait."""
+
+
+def has_bound(name: str) -> bool:
+    """Return whether an op of TensorFlow without a rule takes little more than its traffic.
+
+    >>> has_bound("Polygamma"), has_bound("HSVToRGB"), has_bound("CudnnRNNV3"), has_bound("XlaDotV2")
+    (True, True, False, False)
+    """
+    return not _MAY_BE_HEAVY.search(name)
+
+
 def rule_of(op: Operation) -> Rule | None:
     """Return the rule of an op; TensorFlow's own without one are priced by its traffic if that bounds it."""
     import tensorflow as tf
@@ -158,7 +177,7 @@ def rule_of(op: Operation) -> Rule | None:
         return RULES[op.type]
     runs_functions = any("func" in attribute.type for attribute in op.op_def.attr)
     is_own = hasattr(tf.raw_ops, op.type) and not runs_functions
-    return calls.other if is_own and calls.has_bound(op.type) else None
+    return calls.other if is_own and has_bound(op.type) else None
 
 
 class Placed(NamedTuple):

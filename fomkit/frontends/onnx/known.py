@@ -1,21 +1,31 @@
 """Work out what is known of a graph before it runs: attributes, small values, the ops of loops and branches.
 
 `work_out` computes an op's result, `ops_inside` names the ops of a body for one trip, `lift_stored` gives the
-graph the tensors that a body stores.
+graph the tensors that a body stores, `standard_nodes` the ops that one of onnxruntime stands for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.defs
 
 from fomkit.core.errors import printable
+from fomkit.frontends.lowering.calls import Array
+from fomkit.frontends.lowering.onnx import names, standard_ops
+from fomkit.frontends.lowering.onnx_calls import dtype_of, new_array
 
 Value = np.ndarray[Any, Any]
+
+
+class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
+    """An op of the graph cannot run at the given sizes."""
+
 
 MAX_ELEMENTS = 4096
 """Larger values are not computed; their shapes are still known."""
@@ -165,6 +175,15 @@ def small_value(tensor: Any) -> Any:
         return None
 
 
+def array_of(stated: Any) -> Array | None:
+    """Return the array of a stated type; None if a length of its shape is open."""
+    dtype = dtype_of(stated.elem_type)
+    known = stated.HasField("shape") and all(dim.HasField("dim_value") for dim in stated.shape.dim)
+    if dtype is None or not known:
+        return None
+    return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
+
+
 def _bodies(node: Any) -> Iterator[Any]:
     return (one.g for one in node.attribute if one.HasField("g"))
 
@@ -192,16 +211,16 @@ def _rename_reads(nodes: Sequence[Any], new: Mapping[str, str]) -> None:
 
 def lift_stored(graph: Any) -> None:
     """Move the tensors that loops and branches store into the graph, so that each has one name in all trips."""
-    for number, node in enumerate(every_op(list(graph.node))):
-        for body in _bodies(node):
-            new = {one.name: f"{one.name}:{number}" for one in body.initializer}
-            for one in body.initializer:
-                graph.initializer.add().CopyFrom(one)
-                graph.initializer[-1].name = new[one.name]
-            del body.initializer[:]
-            _rename_reads(body.node, new)
-            for one in body.output:
-                one.name = new.get(one.name, one.name)
+    bodies = (body for node in every_op(list(graph.node)) for body in _bodies(node))
+    for number, body in enumerate(bodies):
+        new = {one.name: f"{one.name}:{number}" for one in body.initializer}
+        for one in body.initializer:
+            graph.initializer.add().CopyFrom(one)
+            graph.initializer[-1].name = new[one.name]
+        del body.initializer[:]
+        _rename_reads(body.node, new)
+        for one in body.output:
+            one.name = new.get(one.name, one.name)
 
 
 def ops_inside(body: Any, prefix: str, given: Mapping[str, str]) -> tuple[list[Any], list[str]]:
@@ -218,6 +237,73 @@ def ops_inside(body: Any, prefix: str, given: Mapping[str, str]) -> tuple[list[A
         node.output[:] = [new.get(name, name) for name in one.output]
         found.append(node)
     return found, [new.get(one.name, one.name) for one in body.output]
+
+
+@cache
+def schema_of(op: str, domain: str, version: int) -> Any:
+    """Return the definition of an op in a version of its domain; None if there is none."""
+    try:
+        return onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def standard_nodes(node: Any, attributes: Attributes, arrays: Mapping[str, Array]) -> list[Any]:
+    """Return the standard ops that an op of onnxruntime stands for; none for any other op."""
+    is_own = node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
+    if not is_own or any(name not in arrays for name in node.input if name):
+        return []
+    shapes = [arrays[name].shape if name else () for name in node.input]
+    try:
+        found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
+    except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
+        raise NotAtTheseSizes(
+            f"{node.op_type} that makes {' '.join(node.output)!r:.80} cannot run: {error}"
+        ) from error
+    newest, nodes = onnx.defs.onnx_opset_version(), []
+    for op, given, made, told in found:
+        schema = schema_of(op, "", newest)
+        known = {name: value for name, value in told.items() if schema is None or name in schema.attributes}
+        nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
+    return nodes
+
+
+_PARAMETERS = names(
+    """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
+    constant_value"""
+)
+"""Inputs that set up an op and are not computed with."""
+
+
+def arguments_of(
+    node: Any,
+    attributes: Attributes,
+    schema: Any,
+    arrays: Mapping[str, Array],
+    values: Mapping[str, Any],
+    weights: frozenset[str],
+) -> tuple[list[Array | None], dict[str, Any]]:
+    """Return an op's inputs, None for one that only sets it up, and its arguments by the names of its definition.
+
+    `values`: of small tensors; `weights`: names of those that count as tensors though their values are known.
+    """
+    arguments = {**attributes, **({"since_version": schema.since_version} if schema else {})}
+    inputs: list[Array | None] = []
+    formal = [one.name for one in schema.inputs] if schema is not None else []
+    listed: list[Array] = []
+    for at, name in enumerate(node.input):
+        key = formal[at] if at < len(formal) else ""
+        value = values.get(name) if name else None
+        counts = value is None or name in weights or (arrays[name].numel > 1 and key not in _PARAMETERS)
+        array = arrays[name] if name and counts else None
+        inputs.append(array)
+        if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
+            listed += [array] if array is not None else []
+        elif key:
+            arguments[key] = array if array is not None else None if value is None else value.tolist()
+    if listed:
+        arguments[formal[-1]] = tuple(listed)
+    return inputs, arguments
 
 
 def module_of(node: Any) -> str:

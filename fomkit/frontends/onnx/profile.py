@@ -27,8 +27,8 @@ from fomkit.frontends.lowering.onnx import RULES, NoRule
 from fomkit.frontends.lowering.onnx_calls import CELLS, Executed, Walked, is_float, new_array, parts_of, reshaped
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
 from fomkit.frontends.onnx.file import RULE, Weights, find_weights, in_running_order, read_graph, read_inputs
-from fomkit.frontends.onnx.known import every_op, lift_stored, module_of
-from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker
+from fomkit.frontends.onnx.known import NotAtTheseSizes, every_op, lift_stored, module_of
+from fomkit.frontends.onnx.shapes import Walker
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Piece, Step, lines_of_op, order_line
 

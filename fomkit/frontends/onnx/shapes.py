@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,29 @@ import onnx.shape_inference
 
 from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
-from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names, standard_ops
+from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE
 from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
-from fomkit.frontends.onnx.known import attributes_of, module_of, ops_inside, small_value, work_out
+from fomkit.frontends.onnx.known import (
+    NotAtTheseSizes,
+    arguments_of,
+    array_of,
+    attributes_of,
+    module_of,
+    ops_inside,
+    schema_of,
+    small_value,
+    standard_nodes,
+    work_out,
+)
 from fomkit.frontends.sizes import Sizes
 
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 """Ops that run other ops, which may read any tensor."""
 _UNKNOWN_TRIPS = "a loop whose iterations are unknown"
 MAX_INSIDE = 20_000
-"""Most ops that the trips of a loop may run; each is priced on its own."""
+"""Most ops that the trips of a loop may run, a trip itself taken for one; each is priced on its own."""
+_TOO_MANY = f"a loop that runs more than {MAX_INSIDE:,} ops"
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
 _LAYOUTS = VIEWS | {"Concat", "Slice", "Split", "Transpose"}
 """Ops by which exporters bring weights into ONNX's order; a library stores weights in the order it needs."""
@@ -38,16 +49,8 @@ _SCAN_WITHOUT_BATCH = 9
 """First opset in which Scan has no axis of samples of its own."""
 
 
-class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
-    """An op of the graph cannot run at the given sizes."""
-
-
-@cache
-def _schema(op: str, domain: str, version: int) -> Any:
-    try:
-        return onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError:
-        return None
+class _TooManyOps(Exception):  # noqa: N818 - a verdict, not a fault
+    """The trips of a loop run more ops than are counted."""
 
 
 class Walker:
@@ -64,6 +67,7 @@ class Walker:
         self._model, self._graph, self._nodes = model, model.graph, nodes
         self._inputs, self._weights, self._training = inputs, weights, training
         self._newest = False
+        self._unread: set[str] = set()
         self._opsets = {one.domain or "": one.version for one in model.opset_import}
         self._attributes = [attributes_of(node) for node in nodes]
         self._stored = {one.name: small_value(one) for one in self._graph.initializer}
@@ -77,7 +81,7 @@ class Walker:
         self._walked = walked = Walked()
         self._values: dict[str, Any] = {}
         self._static: set[str] = set()
-        self._ran_inside = 0
+        self._ran_inside, self._in_loop = 0, False
         for one in self._graph.initializer:
             dtype = dtype_of(one.data_type)
             if dtype is not None:
@@ -112,11 +116,8 @@ class Walker:
         if op in CONTROL:
             self._control(node, op, attributes)
             return
-        if pieces := self._standard_ops(node, attributes):
-            self._newest = True
-            for one in pieces:
-                self._run(one, attributes_of(one))
-            self._newest = False
+        if pieces := standard_nodes(node, attributes, self._walked.arrays):
+            self._run_pieces(node, op, pieces)
             return
         is_static = op not in _RANDOM and all(name in self._static for name in names) and bool(names)
         if is_static or op == "Shape" or op == "Size":
@@ -134,25 +135,39 @@ class Walker:
         else:
             self._note(node, op, attributes)
 
-    def _standard_ops(self, node: Any, attributes: Mapping[str, Any]) -> list[Any]:
-        """Return the standard ops that an op of onnxruntime stands for; none for any other op."""
-        is_own = node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
-        arrays = [self._walked.arrays.get(name) for name in node.input if name]
-        if not is_own or any(array is None for array in arrays):
-            return []
-        shapes = [array.shape for array in arrays if array is not None]
+    def _run_pieces(self, node: Any, op: str, pieces: Sequence[Any]) -> None:
+        """Run the standard ops that an op stands for.
+
+        An op whose pieces cannot run at the sizes asked for is not what they say, and is listed at all sizes.
+        """
+        before, is_newest, self._newest = self._mark(), self._newest, True
         try:
-            found = standard_ops(node.op_type, attributes, node.input, node.output, shapes)
-        except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
-            raise NotAtTheseSizes(
-                f"{node.op_type} that makes {' '.join(node.output)!r:.80} cannot run: {error}"
-            ) from error
-        newest, nodes = onnx.defs.onnx_opset_version(), []
-        for op, given, made, told in found:
-            schema = _schema(op, "", newest)
-            known = {name: value for name, value in told.items() if schema is None or name in schema.attributes}
-            nodes.append(onnx.helper.make_node(op, given, made, node.name, **known))
-        return nodes
+            for one in () if node.output[0] in self._unread else pieces:
+                self._run(one, attributes_of(one))
+        except NotAtTheseSizes:
+            if self._sizes != self._inputs.sizes:
+                raise
+            self._unread.add(node.output[0])
+        finally:
+            self._newest = is_newest
+        if node.output[0] in self._unread:
+            self._list_instead(before, node, op)
+
+    def _mark(self) -> tuple[int, int, int, int]:
+        """Return how far the walk has come."""
+        walked = self._walked
+        return len(walked.ran), len(walked.unsupported), walked.without_work, walked.branches
+
+    def _list_instead(self, mark: tuple[int, int, int, int], node: Any, text: str) -> None:
+        """List an op without what was found of it since a mark; its outputs are as stated in the file."""
+        walked = self._walked
+        del walked.ran[mark[0] :], walked.unsupported[mark[1] :]
+        walked.without_work, walked.branches = mark[2:]
+        walked.unsupported.append(text)
+        for name in filter(None, node.output):
+            walked.arrays.pop(name, None)
+            if array := self._as_stated(name):
+                self._add(name, array)
 
     def _schema_of(self, node: Any) -> Any:
         """Return the definition of an op in the file's version, or the newest for what stands for another op."""
@@ -160,17 +175,32 @@ class Walker:
         opset = (
             onnx.defs.onnx_opset_version() if self._newest else self._opsets.get(domain, self._opsets.get("", 1))
         )
-        return _schema(node.op_type, domain, opset)
+        return schema_of(node.op_type, domain, opset)
 
     def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
         """Run the ops inside a loop or a branch, or list the loop."""
         try:
             if op == "If":
                 self._branch(node, attributes)
-            elif op == "SequenceMap" or not (self._loop if op == "Loop" else self._scan)(node, attributes):
-                self._walked.unsupported.append(f"{op}: {_UNKNOWN_TRIPS}")
+            else:
+                self._repeat(node, op, attributes)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             raise NotAtTheseSizes(f"{op} that makes {' '.join(node.output)!r:.80} cannot run: {error}") from error
+
+    def _repeat(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
+        """Run the ops of a loop; if its trips are unknown or run too many ops, list it without any of them."""
+        mark, is_inner, reason = self._mark(), self._in_loop, _UNKNOWN_TRIPS
+        self._in_loop, self._ran_inside = True, self._ran_inside if is_inner else 0
+        try:
+            if op != "SequenceMap" and (self._loop if op == "Loop" else self._scan)(node, attributes):
+                return
+        except _TooManyOps:
+            if is_inner:
+                raise
+            reason = _TOO_MANY
+        finally:
+            self._in_loop = is_inner
+        self._list_instead(mark, node, f"{op}: {reason}")
 
     def _branch(self, node: Any, attributes: Mapping[str, Any]) -> None:
         """Run one side of a branch: the one that is known to be taken, else the one with more ops."""
@@ -184,7 +214,9 @@ class Walker:
     def _unroll(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
         """Run the ops of a body once; return the names of its outputs."""
         nodes, outputs = ops_inside(body, prefix, given)
-        self._ran_inside += len(nodes)
+        self._ran_inside += 1 + len(nodes)
+        if self._in_loop and self._ran_inside > MAX_INSIDE:
+            raise _TooManyOps
         for one in nodes:
             self._run(one, attributes_of(one))
         return outputs
@@ -220,16 +252,19 @@ class Walker:
         return name
 
     def _loop(self, node: Any, attributes: Mapping[str, Any]) -> bool:
-        """Run the ops of a loop, trip by trip; return whether the number of trips is known."""
+        """Run the ops of a loop, trip by trip; return whether the number of trips is known.
+
+        A loop may state far more trips than its condition lets run, so the ops are counted as they run.
+        """
         body, given = attributes["body"], list[str]([*node.input, "", ""])
         limit, going, carried = *given[:2], given[2 : len(node.input)]
-        most = self._values.get(limit) if limit else np.asarray(MAX_INSIDE)
+        most = self._values.get(limit) if limit else np.asarray(np.iinfo(np.int64).max)
         goes_on = self._values.get(going) if going else np.asarray(True)
         if most is None or goes_on is None:
             return False
         stacked: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
-        for trip in range(min(int(most), MAX_INSIDE)):
-            if goes_on is None or self._ran_inside > MAX_INSIDE:
+        for trip in range(int(most)):
+            if goes_on is None:
                 return False
             if not goes_on.item():
                 break
@@ -252,9 +287,9 @@ class Walker:
         arrays, axes = self._walked.arrays, attributes.get("scan_input_axes") or [0] * count
         if self._opsets.get("", 1) < _SCAN_WITHOUT_BATCH or any(name not in arrays for name in scanned):
             return False
-        trips = arrays[scanned[0]].shape[axes[0]]
-        if self._ran_inside + trips * len(body.node) > MAX_INSIDE:
-            return False
+        trips = max(arrays[name].shape[axis] for name, axis in zip(scanned, axes, strict=True))
+        if self._ran_inside + trips * (1 + len(body.node)) > MAX_INSIDE:
+            raise _TooManyOps
         slices = [self._slices(name, axis, node.output[0]) for name, axis in zip(scanned, axes, strict=True)]
         stacked: list[list[str]] = [[] for _ in body.output[len(carried) :]]
         for trip in range(trips):
@@ -331,7 +366,7 @@ class Walker:
                 made = repr(node.output[0]) if node.output else "nothing"
                 raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {message:.160}") from error
         for name in filter(None, node.output):
-            array = _array(found[name].tensor_type) if name in found else None
+            array = array_of(found[name].tensor_type) if name in found else None
             if array is None and op in SAME_SHAPE and node.input and node.input[0] in arrays:
                 source = arrays[node.input[0]]
                 array = new_array(source.shape, source.dtype) if name == node.output[0] else None
@@ -399,22 +434,7 @@ class Walker:
         if unknown or not node.output:
             self._walked.unsupported.append(f"{op} of unknown shape")
             return
-        arguments: dict[str, Any] = {**attributes, **({"since_version": schema.since_version} if schema else {})}
-        inputs: list[Array | None] = []
-        formal = [one.name for one in schema.inputs] if schema is not None else []
-        listed: list[Array] = []
-        for at, name in enumerate(node.input):
-            key = formal[at] if at < len(formal) else ""
-            value = self._values.get(name) if name else None
-            counts = value is None or name in self._weights or (arrays[name].numel > 1 and key not in _PARAMETERS)
-            array = arrays[name] if name and counts else None
-            inputs.append(array)
-            if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
-                listed += [array] if array is not None else []
-            elif key:
-                arguments[key] = array if array is not None else None if value is None else value.tolist()
-        if listed:
-            arguments[formal[-1]] = tuple(listed)
+        inputs, arguments = arguments_of(node, {**attributes}, schema, arrays, self._values, self._weights)
         outputs = tuple(arrays.get(name) if name else None for name in node.output)
         call = Call(op, arguments, tuple(output for output in outputs if output is not None))
         module = module_of(node)
@@ -425,17 +445,4 @@ class Walker:
 
 _TAG = re.compile(r"^\[\w+\] ?")
 """Prefix of the library's messages."""
-_PARAMETERS = names(
-    """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
-    constant_value"""
-)
-"""Inputs that set up an op and are not computed with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
-
-
-def _array(stated: Any) -> Array | None:
-    dtype = dtype_of(stated.elem_type)
-    known = stated.HasField("shape") and all(dim.HasField("dim_value") for dim in stated.shape.dim)
-    if dtype is None or not known:
-        return None
-    return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
