@@ -133,7 +133,7 @@ def _add_lines(page: Page, content: view.SuiteContent) -> None:
     words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
     rates = [(f"{name}\n{what}", "right") for name in sides for what in (unit, "interval")]
     with_unit = len(_units(content)) > 1
-    heads: list[Header] = ["line", *words, *rates, *(["unit"] * with_unit), figure("ratio"), ("interval", "right"),
+    heads: list[Header] = ["line", *words, *rates, *(["unit"] * with_unit), figure("ratio"), figure("interval"),
              figure("weight")]  # fmt: skip
     rows = [[*_rated_cells(line, sides, with_unit=with_unit)] for line in content["lines"]]
     page.filled_rows(heads, rows, first_out=[*words[::-1], *(head for head, _ in rates[1::2])])

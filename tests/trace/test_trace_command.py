@@ -87,7 +87,7 @@ def test_what_cannot_be_written_or_run_is_told_before_anything_runs(tmp_path: Pa
             "no/model.yaml: cannot be written: there is no folder no. Create it first.",
         ),
         ((".",), ".: is a folder. Give the Python file, or the ONNX file, in it."),
-        (("slow.py", "--batch", str(10**20)), f"slow.py: the batch is {10**20}. A whole number from 1 to "),
+        (("slow.py", "--batch", str(10**20)), f"--batch: is {10**20}. Give 1e+15 at most."),
     ):
         failed = command(*arguments, cwd=tmp_path)
         assert (failed.returncode, failed.stdout) == (2, "")

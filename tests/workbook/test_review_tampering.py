@@ -118,7 +118,7 @@ SILENT: dict[str, tuple[Edit, str, str]] = {
     ),
     "manual": (manual, "calculation", "calculation is set to manual"),
     "comparison": (strict, "formula", "was issued"),
-    "text in a formula": (word, "formula", "DOES NOT MEET"),
+    "text in a formula": (word, "formula", "MISSED"),
     "check": (lambda book: setattr(find(book, CHECKS, "state"), "value", "ok"), "formula", "'ok' is found"),
     "formula for words": (
         lambda book: setattr(find(book, FACTS, "source", **ACME, fact="peak"), "value", '="annex"&2'),

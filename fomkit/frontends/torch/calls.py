@@ -423,3 +423,16 @@ def inputs_and_sizes(
         raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
     own = given or (tensors[0].shape[0] if tensors[0].dim() else 1)
     return _from_tensors(values, own, where, real=real), chosen_sizes({"batch": own}, wanted, where)
+
+
+MOST_UPDATED = 100_000_000
+"""Most parameters that get data so that an optimizer's code can read their values."""
+
+
+def with_data(parameters: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Return parameters like others with data, and with a gradient where those have one; all numbers are 0.01."""
+    found = {}
+    for key, one in parameters.items():
+        found[key] = torch.full(one.shape, 0.01, dtype=one.dtype, requires_grad=one.requires_grad)
+        found[key].grad = None if one.grad is None else found[key].detach().clone()
+    return found

@@ -1,12 +1,15 @@
 """Modes and hooks that a model runs under without data: calls that are one row each, and autocast's casts.
 
 One row each are recurrent layers (`rnn_row`), attention (`CallWatcher`) and the exchanges of SyncBatchNorm
-(`watch_sync_norms`); `follow_autocast` makes a GPU's casts act on meta tensors.
+(`watch_sync_norms`); `follow_autocast` makes a GPU's casts act on meta tensors. `same_random_numbers` and
+`same_weights` let a step that reads values decide alike whenever it is traced.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
@@ -402,3 +405,32 @@ def watch_modules(model: torch.nn.Module, recorder: Recorder, prefix: str = "") 
             recorder.made[path] = _MADE.get(module, "")
             _watch_module(module, path, recorder, handles)
         yield
+
+
+@contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Start all random numbers anew inside the block, so that the code decides alike in all steps."""
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed would seed accelerators too
+    if numpy:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+
+
+@contextmanager
+def same_weights(model: torch.nn.Module, *, has_data: bool) -> Iterator[None]:
+    """Restore weights and buffers with data after the block: an update changes them, and code may read them."""
+    kept = [(one, one.detach().clone()) for one in (*model.parameters(), *model.buffers()) if has_data]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for one, before in kept:
+                one.copy_(before)

@@ -280,23 +280,10 @@ def has_formula(optimizer: torch.optim.Optimizer) -> bool:
     return type(optimizer) in RULES
 
 
-MOST_UPDATED = 100_000_000
-"""Most parameters that get data so that an optimizer's code can read their values."""
-
-
-def with_data(parameters: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Return parameters like others with data, and with a gradient where those have one; all numbers are 0.01."""
-    found = {}
-    for key, one in parameters.items():
-        found[key] = torch.full(one.shape, 0.01, dtype=one.dtype, requires_grad=one.requires_grad)
-        found[key].grad = None if one.grad is None else found[key].detach().clone()
-    return found
-
-
 def _twin(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> Any:
     """Return an optimizer of the same code and options for the stand-ins, optimizers inside it likewise.
 
-    It shares nothing with the given one. A scheduler replaces ``step`` of the given one by a method bound to it.
+    They share nothing: a copy has the stand-ins in its memo. A scheduler binds ``step`` to the given optimizer.
     """
     twin: Any = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
@@ -305,7 +292,6 @@ def _twin(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor
         elif name.endswith("_hooks"):
             vars(twin)[name] = type(value)()
         elif name not in ("step", "state"):
-            # What deepcopy is told to have copied already, it takes.
             vars(twin)[name] = deepcopy(value, dict(stand_ins))
     twin.state = defaultdict(dict)
     return twin

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -48,6 +46,8 @@ from fomkit.frontends.torch.calls import inputs_and_sizes, model_to_trace, shape
 from fomkit.frontends.torch.modes import (
     CallWatcher,
     follow_autocast,
+    same_random_numbers,
+    same_weights,
     watch_made_modules,
     watch_modules,
     watch_sync_norms,
@@ -143,35 +143,6 @@ def plain_kernels(mode: str) -> Iterator[None]:
     finally:
         for name, value in before.items():
             getattr(torch._C, f"_set_{name}")(value)
-
-
-@contextmanager
-def same_random_numbers() -> Iterator[None]:
-    """Start all random numbers anew inside the block, so that the code decides alike in all steps."""
-    numpy = sys.modules.get("numpy")
-    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
-    random.seed(0)
-    torch.default_generator.manual_seed(0)  # torch.manual_seed would seed accelerators too
-    if numpy:
-        numpy.random.seed(0)
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        if numpy:
-            numpy.random.set_state(numpy_state)
-
-
-@contextmanager
-def same_weights(model: torch.nn.Module, *, has_data: bool) -> Iterator[None]:
-    """Restore weights and buffers with data after the block: an update changes them, and code may read them."""
-    kept = [(one, one.detach().clone()) for one in (*model.parameters(), *model.buffers()) if has_data]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for one, before in kept:
-                one.copy_(before)
 
 
 @contextmanager

@@ -24,14 +24,16 @@ from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GR
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import (
+    MOST_UPDATED,
     OpFacts,
     describe_call,
     facts_of,
     has_form,
     storage_id,
     tensors_of,
+    with_data,
 )
-from fomkit.frontends.torch.order import MOST_UPDATED, Line, OrderLog, updated_twice, with_data
+from fomkit.frontends.torch.order import Line, OrderLog, updated_twice
 
 _KEYS = count()
 
@@ -353,12 +355,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
         """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
 
-        Two updates run before the recorded one, because the first makes the optimizer's state. Code that reads
-        values gets parameters with data. The given optimizer stays as it is.
+        Two updates run before, which make the optimizer's state. Code that reads values gets parameters with data.
         """
-        held = {
-            id(one): stand_ins.get(id(one), one) for group in optimizer.param_groups for one in group["params"]
-        }
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        held = {id(one): stand_ins.get(id(one), one) for one in parameters}
         order, marks = self.order, self._marks()
         self.between = UPDATE
         try:
@@ -400,11 +400,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def _back_to(self, marks: tuple[Any, ...]) -> None:
-        """Forget what a failed update recorded."""
-        ops, states, unsupported, bounded, order = marks
-        del self.ops[len(ops) :]
-        self.states, self.unsupported, self.bounded = states.copy(), unsupported.copy(), bounded.copy()
-        self.order.back_to(order)
+        del self.ops[len(marks[0]) :]
+        self.states, self.unsupported, self.bounded = (one.copy() for one in marks[1:4])
+        self.order.back_to(marks[4])
 
     @contextmanager
     def backward(self, outputs: Any) -> Iterator[None]:
