@@ -227,3 +227,32 @@ def test_a_large_model_is_not_run_with_data_in_this_process(monkeypatch: pytest.
     monkeypatch.setattr(profile, "MOST_WITH_DATA", 10)
     with pytest.raises(fomkit.FomkitError, match=r"too many to run here with data\. Give its file\."):
         fomkit.profile(Workload(Reads(4, 4), torch.ones(8, 4), lambda y, _: y.sum(), None))
+
+
+def test_a_pytorch_without_grouped_products_traces_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions before them lack the function that is replaced, so that every profile failed there."""
+    monkeypatch.delattr(torch._meta_registrations, "_meta_grouped_mm_common", raising=False)
+    found = fomkit.profile(Workload(torch.nn.Linear(4, 4), torch.ones(8, 4), lambda y, _: y.sum(), None))
+    assert found.traced_with["device"] == "meta"
+
+
+def test_an_update_that_fails_with_data_leaves_no_state_in_the_memory() -> None:
+    class Fails(torch.optim.SGD):
+        """Reads a value in every update, and fails in the third."""
+
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            one = self.param_groups[0]["params"][0]
+            self.state[one]["kept"] = torch.zeros(1000)
+            one.sum().item()
+            self.steps += 1
+            if self.steps == 3:
+                raise ValueError("no more")
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = Fails(model.parameters(), lr=0.1)
+    found = fomkit.profile(Workload(model, torch.ones(8, 4), lambda y, _: y.sum(), optimizer))
+    assert "optimizer Fails" in found.unsupported
+    assert found.order is None or not found.order["role"].eq("state").any()

@@ -225,10 +225,10 @@ class StayShapeOnly(TorchFunctionMode):
         made = func(*args, **kwargs)
         if func is torch.rand and made.numel() == 1 and self._route != "meta":
             self._halves += 1
-            drawn: Any = func(*args, **kwargs, device="cpu") if self._route == "constants" else made
+            place = "cpu" if self._route == "constants" else None
             if self._halves > MOST_HALVES:
-                return drawn
-            return torch.full_like(drawn, 0.5).requires_grad_(drawn.requires_grad)
+                return made if place is None else func(*args, **kwargs, device=place)
+            return torch.tensor(0.5, dtype=made.dtype, device=place).reshape(made.shape)
         if (
             self._route == "constants"
             and func in _CONSTANTS
@@ -332,8 +332,10 @@ def _run_without_data() -> Iterator[None]:
     for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
         for overload in ("", ".Tensor"):
             library.impl(f"{name}{overload}", kernel)
+    # Earlier versions of PyTorch have no grouped products.
+    known = hasattr(torch._meta_registrations, "_meta_grouped_mm_common")
     try:
-        with watched(torch._meta_registrations, _meta_grouped_mm_common=grouped):
+        with watched(torch._meta_registrations, **{"_meta_grouped_mm_common": grouped} if known else {}):
             yield
     finally:
         library._destroy()

@@ -1,7 +1,7 @@
 """The order of a step: every executed op, the memory that it makes, and the op after which that memory is free.
 
-The update is described without running it: one row per parameter group, from the optimizer's class and options,
-with its memory. The layers of the forward pass are recorded here too (`watch_layers`).
+An update with a formula is described without running it: one row per parameter group, from the optimizer's class
+and options, with its memory. The layers of the forward pass are recorded here too (`watch_layers`).
 """
 
 from __future__ import annotations

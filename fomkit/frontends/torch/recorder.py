@@ -373,11 +373,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     return f"it reads values, and there are more than {MOST_UPDATED:,} parameters"
                 self._update_with_data(optimizer, held)
         except Exception as error:  # the user's optimizer may raise anything
+            self.order = order
             self._back_to(marks)
             return f"it raises {type(error).__name__}: {' '.join(str(error).split())}"
         finally:
             self.order, self.between = order, FORWARD
-        return "" if len(self.ops) > len(marks[0]) else "it ran no op"
+        return "" if len(self.ops) > marks[0] else "it ran no op"
 
     def _update_with_data(self, optimizer: torch.optim.Optimizer, held: Mapping[int, torch.Tensor]) -> None:
         """Record an update of parameters with data, which are no memory of the step."""
@@ -391,16 +392,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _marks(self) -> tuple[Any, ...]:
         """Return how much is recorded, for `_back_to`."""
-        return (
-            self.ops.copy(),
-            self.states.copy(),
-            self.unsupported.copy(),
-            self.bounded.copy(),
-            self.order.mark(),
-        )
+        return len(self.ops), self.states.copy(), self.unsupported.copy(), self.bounded.copy(), self.order.mark()
 
     def _back_to(self, marks: tuple[Any, ...]) -> None:
-        del self.ops[len(marks[0]) :]
+        del self.ops[marks[0] :]
         self.states, self.unsupported, self.bounded = (one.copy() for one in marks[1:4])
         self.order.back_to(marks[4])
 
