@@ -160,7 +160,8 @@ def _members(kind: type) -> Iterator[str]:
     for name, value in {**vars(kind), **(vars(Shown) if issubclass(kind, Shown) else {}), **vars(kind)}.items():
         if name.startswith("_"):
             continue
-        if isinstance(value, property | cached_property) and (get := getattr(value, "fget", None) or value.func):
+        get = value.func if isinstance(value, cached_property) else getattr(value, "fget", None)
+        if get is not None:
             yield f"{name}: {inspect.signature(get).return_annotation}  # {first_line(value)}"
         elif inspect.isfunction(value):
             yield f"{signature_text(name, value)}  # {first_line(value)}"
