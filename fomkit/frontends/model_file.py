@@ -37,7 +37,7 @@ _NEEDED = {
 }  # fmt: skip
 _NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "keras": "Keras", "onnx": "the package onnx"}
 _EXTRAS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "onnx": "onnx"}
-_KERAS = frozenset({"keras", "keras_hub", "keras_cv", "keras_nlp"})
+KERAS = frozenset({"keras", "keras_hub", "keras_cv", "keras_nlp"})
 _SWITCH = "KERAS_BACKEND"
 _MOST_FILES = 50
 
@@ -50,7 +50,7 @@ def source_tree(path: Path) -> ast.AST | None:
         return None
 
 
-def _imported(tree: ast.AST) -> set[str]:
+def imported(tree: ast.AST) -> set[str]:
     """Return the top-level names of all modules that a file imports, anywhere in it."""
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -74,39 +74,9 @@ def _trees(path: Path) -> Iterator[ast.AST]:
         tree = source_tree(waiting.pop(0))
         if tree is not None:
             yield tree
-            found = [one for name in sorted(_imported(tree)) for one in _files_of(path.parent, name)]
+            found = [one for name in sorted(imported(tree)) for one in _files_of(path.parent, name)]
             waiting += [one for one in found if one not in seen]
             seen |= set(found)
-
-
-_TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "accelerate", "trl"})
-"""Packages that contain a training loop or take part in one."""
-_MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
-_MAKES_PROCESSES = frozenset(
-    {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
-)
-"""Names in a PyTorch program that is started once for each device."""
-_MODEL_FILE = frozenset({"workload", "inputs"})
-"""A file with a model defines at least one of these names."""
-
-
-def is_trainer_program(path: Path) -> bool:
-    """Return whether a program trains by a library's trainer or in several processes, and holds no model.
-
-    Such a program names a trainer (`transformers.Trainer` or a class with this ending, Lightning's, accelerate's)
-    or a PyTorch class or function for distributed training, and has no ``inputs`` or ``workload`` at top level.
-    """
-    tree = source_tree(path) if path.suffix == ".py" else None
-    if not isinstance(tree, ast.Module):
-        return False
-    targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
-    own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
-    if own & _MODEL_FILE:
-        return False
-    named = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)}
-    named |= {node.name.rpartition(".")[2] for node in ast.walk(tree) if isinstance(node, ast.alias)}
-    by_trainer = bool(_imported(tree) & _TRAINERS) and any(name.endswith(_MAKES_TRAINER) for name in named)
-    return by_trainer or ("torch" in _imported(tree) and bool(named & _MAKES_PROCESSES))
 
 
 def _stated_backend(tree: ast.AST) -> str | None:
@@ -150,8 +120,8 @@ def framework_of_file(path: Path) -> Framework:
     A PyTorch program may import TensorFlow too, for its logs.
     """
     trees = list(_trees(path))
-    names = {name for tree in trees for name in _imported(tree)}
-    if not names & _KERAS and ("tensorflow" not in names or "torch" in names):
+    names = {name for tree in trees for name in imported(tree)}
+    if not names & KERAS and ("tensorflow" not in names or "torch" in names):
         return "torch"
     stated = next((backend for tree in trees if (backend := _stated_backend(tree))), None)
     backend = stated or os.environ.get(_SWITCH) or _configured_backend()
@@ -299,7 +269,9 @@ def _is_own(error: BaseException, file: Path, function: str) -> bool:
     """Return whether an error whose last frame is in a function of a file is one of fomkit itself."""
     folder = Path(__file__).parent
     # Keras hides its own frames, so the last one may be of a function that watches its calls.
-    watches = (file, function) in ((folder / "keras/layers.py", "called"), (folder / "keras/ops.py", "attend"))
+    # PyTorch's modes run every call of the user's.
+    watches = function in ("__torch_function__", "__torch_dispatch__") or (file, function) in (
+        (folder / "keras/layers.py", "called"), (folder / "keras/ops.py", "attend"))  # fmt: skip
     # PyTorch's own code has no frames, and says so of ops that it cannot run without data.
     return file.is_relative_to(folder) and not watches and not isinstance(error, NotImplementedError)
 

@@ -16,7 +16,15 @@ from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
 from fomkit.files import child_process as children
 from fomkit.files.child_process import error_in, run_child
 from fomkit.frontends.layers import GraphNode, Nodes
-from fomkit.frontends.model_file import Framework, check_installed, framework_of_file, framework_of_model
+from fomkit.frontends.model_file import (
+    KERAS,
+    Framework,
+    check_installed,
+    framework_of_file,
+    framework_of_model,
+    imported,
+    source_tree,
+)
 from fomkit.frontends.step import Draft, Route, profile_by_routes
 
 Mode = Literal["train", "infer"]
@@ -137,6 +145,52 @@ def _draft_in(result: Mapping[str, Any]) -> Draft:
     return Draft(**result["draft"])
 
 
+_TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "accelerate", "trl"})
+"""Packages that contain a training loop or take part in one."""
+_MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
+_MAKES_PROCESSES = frozenset(
+    {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
+)
+"""Names in a PyTorch program that is started once for each device."""
+_LOOP = frozenset({"backward", "step"})
+_KERAS_LOOP = frozenset({"fit", "train_on_batch", "apply_gradients"})
+_NOT_YET = (ast.FunctionDef, ast.ClassDef, ast.If)
+_MODEL_FILE = frozenset({"workload", "inputs"})
+"""A file with a model defines at least one of these names."""
+
+
+def is_program(path: Path) -> bool:
+    """Return whether a file is a program that trains, and not one that defines a model for fomkit.
+
+    Such a program names a trainer (`transformers.Trainer` or a class with this ending, Lightning's, accelerate's)
+    or a PyTorch class or function for distributed training, or it calls what a training loop calls; and it has no
+    ``inputs`` or ``workload`` at top level.
+    """
+    tree = source_tree(path) if path.suffix == ".py" else None
+    if not isinstance(tree, ast.Module):
+        return False
+    targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
+    own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
+    if own & _MODEL_FILE:
+        return False
+    named = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)}
+    named |= {node.name.rpartition(".")[2] for node in ast.walk(tree) if isinstance(node, ast.alias)}
+    libraries = imported(tree)
+    if libraries & _TRAINERS and any(name.endswith(_MAKES_TRAINER) for name in named):
+        return True
+    if "torch" in libraries and (named & _MAKES_PROCESSES or _called(tree) >= _LOOP):
+        return True
+    # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
+    runs = [node for node in tree.body if "model" not in own or not isinstance(node, _NOT_YET)]
+    return bool(libraries & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
+
+
+def _called(*trees: ast.AST) -> set[str]:
+    """Return the names of the methods that some code calls."""
+    calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {call.attr for call in calls if isinstance(call, ast.Attribute)}
+
+
 def profile_script(
     path: Path,
     arguments: Sequence[str] = (),
@@ -148,6 +202,7 @@ def profile_script(
     """Profile a training program unchanged: run it in a child process, stop it after some steps, use a later step.
 
     It runs as ``python path arguments`` would, here and on the CPU, with real data; it writes its files as usual.
+    Parameters of a large PyTorch model get no values.
     A step ends where a ``torch.optim`` optimizer steps; in Keras, each batch of ``Model.fit`` or
     ``train_on_batch`` is a step. Once a step is recorded, an exception that no ``except Exception`` catches stops
     the program, so that its ``finally`` blocks run.

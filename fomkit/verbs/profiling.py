@@ -116,7 +116,7 @@ def profile(
     arguments : sequence of str, optional
         With --script, after '--': arguments that are passed to the program.
     script : bool
-        The file is a training program: run it on the CPU for a few steps. A program with a Trainer is always run.
+        The file is a training program, to run on the CPU for a few steps; found out for files without `inputs`.
     mode : str
         Training step or forward pass (infer); of a config.json also prefill, and decode (one token after a cache).
     batch : int, optional
@@ -210,12 +210,11 @@ def _code_mode(args: _Arguments) -> Literal["train", "infer"]:
 
 
 def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
-    from fomkit.frontends.model_file import is_trainer_program
-    from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
+    from fomkit.frontends.profile import is_program, profile_file, profile_onnx, profile_script
 
     if not is_bare or not isinstance(args.optimizer, str | None):
         raise FomkitError("profile", "inputs, loss and optimizer are for a module. Leave them out.")
-    args = args._replace(script=args.script or is_trainer_program(path))
+    args = args._replace(script=args.script or is_program(path))
     is_onnx = _is_onnx(path, args)
     _check_use(path, args)
     _check_measuring(path, args, is_onnx=is_onnx)

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile
-from fomkit.frontends.model_file import is_trainer_program
-from fomkit.frontends.profile import profile_script
+from fomkit.frontends.profile import is_program, profile_script
 from fomkit.plan.coverage import check_bounded
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
@@ -86,7 +85,7 @@ def products(profile: ModelProfile) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("way", WAYS)
 def test_one_of_many_processes_gives_the_step_of_one_device(way: str, tmp_path: Path) -> None:
     path = program(tmp_path, *WAYS[way])
-    assert is_trainer_program(path)
+    assert is_program(path)
     found = profile_script(path)
     assert not found.unsupported
     assert not found.bounded

@@ -285,6 +285,7 @@ class Bar:
         ("for _ in range(1):\n  def one():\n    for x, y in data:\n", 6),
         ("for x in range(2):\n  for x, y in data:\n", 2),
         ("for x in range(2):\n  bar = Bar(data)\n  for place, (x, y) in enumerate(bar):\n", 2),
+        ("for x in range(3):\n  for x, y in torch.utils.data.DataLoader(data.dataset, 12):\n", 3),
         ("if True:\n    for x, y in data:\n", None),
     ],
 )

@@ -19,7 +19,7 @@ import pytest
 from traced_work import numbers
 
 from fomkit.core.model import ModelProfile
-from fomkit.frontends.model_file import is_trainer_program
+from fomkit.frontends.profile import is_program
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
@@ -140,7 +140,7 @@ def run(libraries: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         monkeypatch.chdir(tmp_path)
         path = tmp_path / "train.py"
         path.write_text(filled(text, arguments, given), encoding="utf-8")
-        assert is_trainer_program(path)
+        assert is_program(path)
         watch = StepWatch(is_user_file, stop)
         try:
             with watch.watch(), warnings.catch_warnings(action="ignore" if libraries == "installed" else None):
@@ -309,12 +309,21 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("from transformers import Trainer\nTrainer()\ndef inputs(batch): pass", False),
         ("from transformers import Trainer\nTrainer()\ndef workload(): pass", False),
         ("class Trainer: pass\nTrainer()", False),
+        ("import torch\nfor x in []:\n    loss.backward()\n    optimizer.step()", True),
+        ("import torch\ndef main():\n    loss.backward()\n    optimizer.step()\nmain()", True),
+        ("import torch\ninputs = 1\ndef main():\n    loss.backward()\n    optimizer.step()", False),
+        ("import torch\nmodel = 1\nloss.backward()", False),
+        ("import keras\nmodel = keras.Sequential()\nmodel.fit(1)", True),
+        ("import keras\nmodel = keras.Sequential()\nif __name__ == '__main__':\n    model.fit(1)", False),
+        ("import keras\ndef main():\n    keras.Sequential().fit(1)\nmain()", True),
+        ("import tensorflow as tf\noptimizer.apply_gradients(1)", True),
+        ("from sklearn import svm\nsvm.SVC().fit(1)", False),
     ],
 )
 def test_a_program_is_told_from_a_model_file(tmp_path: Path, text: str, is_one: bool) -> None:
     path = tmp_path / "any.py"
     path.write_text(text)
-    assert is_trainer_program(path) is is_one
+    assert is_program(path) is is_one
 
 
 def test_one_command_gives_units_a_day(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ class Watch(Protocol[T]):
 
     `rounds`: steps seen.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
+    `limits`: what a program cannot do here that has no values to compute with, a sentence; "" for nothing.
     `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
@@ -50,6 +51,10 @@ class Watch(Protocol[T]):
     @property
     def seen(self) -> str:
         """What a program without steps did instead, as the end of a sentence; "" for nothing."""
+
+    @property
+    def limits(self) -> str:
+        """What a program cannot do here that has no values to compute with, a sentence; "" for nothing."""
 
     def watch(self) -> AbstractContextManager[None]:
         """Record the code that runs inside the block."""
@@ -121,7 +126,7 @@ def _no_step_error(
             return explained
         wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator"))
         hint = " It is run on the CPU: let it use the CPU where there is no accelerator." if wants else ""
-        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}")
+        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}{watch.limits}")
     if watch.rounds:
         return FomkitError(
             where,

@@ -117,12 +117,13 @@ class FitWatch:
     `on_capture`: called once; it may raise what ends the program.
 
     `rounds`: steps of the training seen last.
+    `limits`: "", since everything is computed with values.
     `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture], None]) -> None:
-        self.rounds = 0
+        self.rounds, self.limits = 0, ""
         self.captured: Capture | None = None
         self.is_over = False
         self._is_user_file, self._on_capture = is_user_file, on_capture

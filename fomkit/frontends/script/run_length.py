@@ -1,4 +1,4 @@
-"""Find how long a running program trains: from its trainer, else from the loops around its steps.
+"""Find how long a running program trains: from its trainer, else its loaders and the loops around its steps.
 
 A trainer is an object of a library that contains the loop. Its figures are read from the object that is training,
 found in the frames of the call, so that no library is imported for it.
@@ -10,16 +10,20 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.utils import data
+from torch.utils.data import dataloader
 
+from fomkit.core.model import LastBatch
+from fomkit.frontends.drafting import watched
 from fomkit.frontends.model_file import source_tree
-from fomkit.frontends.script.torch_recorder import length_of, loader_facts
 
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -29,6 +33,74 @@ _WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed",
 _RANGES = frozenset({"range", "trange"})
 _INSIDE = ("iterable", "base_dataloader", "_dataloader")
 """Attributes by which progress bars, and loaders of accelerate and Lightning Fabric, hold their source."""
+
+
+def length_of(values: Any) -> int | None:
+    """Return the samples of a dataset, or of several by name; None if there is no length, as for streams."""
+    try:
+        return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+@dataclass(frozen=True)
+class LoaderFacts:
+    """Facts about a loader; None where unknown."""
+
+    batch: int | None
+    samples: int | None
+    last_batch: LastBatch
+
+
+def loader_facts(loader: Any) -> LoaderFacts:
+    """Read batch size, samples per epoch and treatment of the last batch."""
+    by_batch = getattr(loader, "batch_sampler", None)
+    batch = loader.batch_size or getattr(by_batch, "batch_size", None)
+    streams = isinstance(loader.dataset, data.IterableDataset)
+    samples = length_of(loader.dataset if streams or loader.batch_size is None else loader.sampler)
+    drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
+    return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """One batch that the program fetched."""
+
+    loader: Any
+    values: Any
+    is_full: bool
+
+
+@contextmanager
+def watch_loaders(
+    on_start: Callable[[], None], on_batch: Callable[[Fetched], Any], quietly: Callable[[], Any]
+) -> Iterator[None]:
+    """Watch every DataLoader of this process inside the block.
+
+    `on_start`: called before an iteration over a loader begins; `on_batch`: returns the values that the program
+    gets of a batch; `quietly`: context in which batches are made: this is the host's work, and no op of the step.
+    """
+    loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def started(start: Any, loader: Any) -> Any:
+        on_start()
+        with quietly():
+            batches = start(loader)
+        loaders[batches] = loader
+        return batches
+
+    def fetched(fetch: Any, batches: Any) -> Any:
+        with quietly():
+            values = fetch(batches)
+            if batches not in loaders:
+                return values
+            loader = loaders[batches]
+            facts = loader_facts(loader)
+            full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
+            return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
+
+    with watched(data.DataLoader, __iter__=started), watched(dataloader._BaseDataLoaderIter, __next__=fetched):
+        yield
 
 
 class Unknown(Exception):  # noqa: N818 - a verdict, not a fault
@@ -108,7 +180,9 @@ def _evaluated_or_none(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
-    """Return whether an expression is the loader, or an object that wraps it."""
+    """Return whether an expression is the loader, or an object that wraps it, or makes a loader of its class."""
+    if isinstance(node, ast.Call) and _evaluated_or_none(node.func, frame) is type(loader):
+        return True
     value = _evaluated_or_none(node, frame)
     return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
 

@@ -1,30 +1,33 @@
 """Record one step of a running program, on its real tensors, from one optimizer step to the next.
 
-`Recording` holds the step; the functions before it observe models, autocast, compilation and DataLoaders.
+`Recording` holds the step; what stands before it observes models, autocast and compilation. `LargeModel` takes the
+values of large parameters, so that their steps need no memory and no arithmetic for them. The program's data stay
+real. What is computed from such a parameter has a shape and no values, as under PyTorch's fake tensors; a single
+number that the program reads from it, such as a loss for its log, is 1.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as hooks
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils import data
-from torch.utils.data import dataloader
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fomkit.core.model import LastBatch
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
+from fomkit.frontends.script.run_length import Fetched
 from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import tensors_of
 from fomkit.frontends.torch.modes import CallWatcher, watch_modules, watch_sync_norms
@@ -35,20 +38,26 @@ from fomkit.frontends.torch.recorder import Recorder
 class OuterCalls:
     """Finds the program's models: modules with parameters that are called while no other module is running.
 
+    `on_found`: called before the first outermost call of each such module.
     `on_begin`: called before each outermost call of a module with parameters.
     `on_end`: called after it with the arguments of the call, by position and by name.
     """
 
     def __init__(
-        self, on_begin: Callable[[torch.nn.Module], None], on_end: Callable[[tuple[Any, Mapping[str, Any]]], None]
+        self,
+        on_found: Callable[[torch.nn.Module], None],
+        on_begin: Callable[[torch.nn.Module], None],
+        on_end: Callable[[tuple[Any, Mapping[str, Any]]], None],
     ) -> None:
         self.found: dict[int, torch.nn.Module] = {}
-        self._on_begin, self._on_end = on_begin, on_end
+        self._on_found, self._on_begin, self._on_end = on_found, on_begin, on_end
         self._depth = 0
 
     def _before(self, module: torch.nn.Module, _args: Any) -> None:
         if not self._depth and next(module.parameters(), None) is not None:
-            self.found.setdefault(id(module), module)
+            if id(module) not in self.found:
+                self.found[id(module)] = module
+                self._on_found(module)
             self._on_begin(module)
         self._depth += 1
 
@@ -83,6 +92,148 @@ class OuterCalls:
         return named
 
 
+MOST_WITH_VALUES = 100_000_000
+"""Most parameters of a program that are computed with: more make a step on a CPU take minutes."""
+_LARGE = 1 << 20
+"""Numbers in a parameter from which on filling it takes long enough to leave it out."""
+_FILLS = re.compile(r"[a-z]\w*[a-z]_")
+"""Names of functions that change a tensor in place."""
+_NUMBER = "number_here"
+"""Attribute of a tensor without values that holds one element, if that follows from other single numbers."""
+_READS = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__format__)
+"""Functions that read a tensor's values other than one by one."""
+
+
+class LargeModel(TorchFunctionMode):
+    """Takes the values of the parameters of large models, and leaves out filling them with numbers.
+
+    `took`: how many parameters got no values, in all models; 0 if the program computes with all values.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.took = self._registered = 0
+        self._make: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run a function, unless it fills a large parameter in place before any model has run."""
+        fills = _FILLS.fullmatch(getattr(func, "__name__", ""))
+        if fills and self._make is None and self._registered > MOST_WITH_VALUES:
+            filled: Any = next(iter((*args, *(kwargs or {}).values())), None)  # PyTorch's own initialisers name it
+            if isinstance(filled, torch.nn.Parameter) and filled.numel() >= _LARGE:
+                return filled
+        if self._make and func in _READS and hasattr(args[0], "fake_mode"):
+            args = (torch.full(args[0].shape, _number(args[0]).item()), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def notes(self) -> list[str]:
+        """A note if parameters got no values."""
+        what = "parameters got no values, so a number that the program reads from a result, such as a loss, is 1"
+        return [f"the {self.took:,} {what}"] * bool(self.took)
+
+    @property
+    def limits(self) -> str:
+        """What the program cannot do if its parameters have no values, a sentence; "" if they have."""
+        why = f"Its {self.took:,} parameters have no values here, since more than {MOST_WITH_VALUES:,} would take"
+        what = "so let the first steps not save them, and not choose rows by results"
+        return f" {why} too long: {what}." if self.took else ""
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Count the parameters registered inside the block; wrappers of large models only pass calls on."""
+
+        def counted(register: Callable[..., None], module: Any, name: str, parameter: Any) -> None:
+            self._registered += 0 if parameter is None else parameter.numel()
+            register(module, name, parameter)
+
+        def wrapped(wrap: Callable[..., None], whole: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            if self._registered <= MOST_WITH_VALUES:
+                wrap(whole, module, *args, **kwargs)
+            else:  # it would hold parameters by their gradients, to exchange them with processes that do not exist
+                torch.nn.Module.__init__(whole)
+                whole.module, whole.require_backward_grad_sync = module, True
+                whole.register_comm_hook = lambda *_args, **_kwargs: None
+
+        def passed(run: Callable[..., Any], whole: Any, *args: Any, **kwargs: Any) -> Any:
+            return run(whole, *args, **kwargs) if hasattr(whole, "reducer") else whole.module(*args, **kwargs)
+
+        with ExitStack() as stack:
+            stack.enter_context(watched(torch.nn.Module, register_parameter=counted))
+            stack.enter_context(watched(DistributedDataParallel, __init__=wrapped, forward=passed))
+            stack.enter_context(self)
+            yield
+
+    def take_values(self, model: torch.nn.Module) -> None:
+        """Replace the parameters of a large model, which is about to run, by ones without values, in place.
+
+        Optimizers keep the parameters that they hold. Parameters of a kind of their own, as sharded ones, stay.
+        """
+        owned = {id(one): one for one in model.parameters() if type(one) is torch.nn.Parameter}
+        count = sum(one.numel() for one in owned.values())
+        if count <= MOST_WITH_VALUES:
+            return
+        self._make = self._make or _maker()
+        with torch._C.DisableTorchFunction():
+            for one in owned.values():
+                torch.utils.swap_tensors(one, self._make(one))  # type: ignore[no-untyped-call]
+        self.took += count
+
+
+def _number(tensor: Any) -> torch.Tensor:
+    """Return the number that stands for the elements of a tensor without values: 1, or False."""
+    if not hasattr(tensor, "fake_mode"):
+        return tensor  # type: ignore[no-any-return]
+    known: torch.Tensor | None = getattr(tensor, _NUMBER, None)
+    return torch.full((), tensor.dtype != torch.bool, dtype=tensor.dtype) if known is None else known
+
+
+def _real_indices(func: Any, args: Any) -> Any:
+    """Turn masks with data, by which elements of a tensor are chosen, into places: the result has their number."""
+    if func is not torch.ops.aten.index.Tensor:
+        return args
+    places: list[Any] = []
+    for one in args[1]:
+        is_mask = one is not None and one.dtype is torch.bool and not hasattr(one, "fake_mode")
+        places += one.nonzero(as_tuple=True) if is_mask else [one]
+    return (args[0], places)
+
+
+def _maker() -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function that makes a parameter without values; loading PyTorch's compiler takes seconds."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    class WithNumbers(FakeTensorMode):  # type: ignore[no-untyped-call]
+        """Computes shapes, and what becomes of a single number, such as whether a loss is finite."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            """Run an op."""
+            if func is torch.ops.aten._local_scalar_dense.default:
+                return _number(args[0]).item()
+            made: Any = super().__torch_dispatch__(func, types, _real_indices(func, args), kwargs)
+            if type(made) is FakeTensor and made.numel() == 1 and not func._schema.is_mutable:
+                given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+                if given and all(one.numel() == 1 for one in given):
+                    numbers, named = tree_map_only(torch.Tensor, _number, (args, kwargs or {}))
+                    setattr(made, _NUMBER, func(*numbers, **named))
+                elif func.overloadpacket is torch.ops.aten.all:
+                    setattr(made, _NUMBER, torch.tensor(True))
+            return made
+
+    mode = WithNumbers(allow_non_fake_inputs=True)
+
+    def made(like: torch.Tensor) -> torch.Tensor:
+        # Not in the mode: it would remember the tensor, and only one that nobody remembers can be swapped.
+        form = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="meta")
+        fake: Any = FakeTensor(mode, form, like.device)
+        fake._is_param = True
+        return fake.requires_grad_(like.requires_grad)  # type: ignore[no-any-return]
+
+    return made
+
+
 @contextmanager
 def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
     """Note the effect of autocast regions that are made inside the block."""
@@ -111,74 +262,6 @@ def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
         return run(*args, **kwargs)
 
     return watched(torch, compile=compile_nothing)
-
-
-def length_of(values: Any) -> int | None:
-    """Return the samples of a dataset, or of several by name; None if there is no length, as for streams."""
-    try:
-        return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-@dataclass(frozen=True)
-class LoaderFacts:
-    """Facts about a loader; None where unknown."""
-
-    batch: int | None
-    samples: int | None
-    last_batch: LastBatch
-
-
-def loader_facts(loader: Any) -> LoaderFacts:
-    """Read batch size, samples per epoch and treatment of the last batch."""
-    by_batch = getattr(loader, "batch_sampler", None)
-    batch = loader.batch_size or getattr(by_batch, "batch_size", None)
-    streams = isinstance(loader.dataset, data.IterableDataset)
-    samples = length_of(loader.dataset if streams or loader.batch_size is None else loader.sampler)
-    drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
-    return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """One batch that the program fetched."""
-
-    loader: Any
-    values: Any
-    is_full: bool
-
-
-@contextmanager
-def watch_loaders(
-    on_start: Callable[[], None], on_batch: Callable[[Fetched], Any], quietly: Callable[[], Any]
-) -> Iterator[None]:
-    """Watch every DataLoader of this process inside the block.
-
-    `on_start`: called before an iteration over a loader begins; `on_batch`: returns the values that the program
-    gets of a batch; `quietly`: context in which batches are made: this is the host's work, and no op of the step.
-    """
-    loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-    def started(start: Any, loader: Any) -> Any:
-        on_start()
-        with quietly():
-            batches = start(loader)
-        loaders[batches] = loader
-        return batches
-
-    def fetched(fetch: Any, batches: Any) -> Any:
-        with quietly():
-            values = fetch(batches)
-            if batches not in loaders:
-                return values
-            loader = loaders[batches]
-            facts = loader_facts(loader)
-            full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
-            return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
-
-    with watched(data.DataLoader, __iter__=started), watched(dataloader._BaseDataLoaderIter, __next__=fetched):
-        yield
 
 
 Models = Mapping[str, torch.nn.Module]

@@ -23,15 +23,8 @@ from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
-from fomkit.frontends.script.run_length import RunLength, run_length
-from fomkit.frontends.script.torch_recorder import (
-    Fetched,
-    OuterCalls,
-    Recording,
-    loader_facts,
-    shapes_in,
-    watch_loaders,
-)
+from fomkit.frontends.script.run_length import Fetched, RunLength, loader_facts, run_length, watch_loaders
+from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, shapes_in
 from fomkit.frontends.sizes import NoExpression, name_sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
@@ -205,6 +198,7 @@ class StepWatch:
     `on_capture`: called with the final capture, and whether it is complete; then it raises what ends the program.
 
     `rounds`, `backwards`: steps and backward passes seen.
+    `limits`: what the program cannot do if its parameters have no values.
     `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
@@ -218,7 +212,9 @@ class StepWatch:
         self._steps = self._depth = 0
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._calls = OuterCalls(self._relayed(Recording.model_begins), self._relayed(Recording.model_ends))
+        self._large = LargeModel()
+        begins, ends = self._relayed(Recording.model_begins), self._relayed(Recording.model_ends)
+        self._calls = OuterCalls(self._large.take_values, begins, ends)
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
@@ -229,12 +225,18 @@ class StepWatch:
         """What was seen of a program that never updated anything."""
         return f", with {self.backwards} backward passes" if self.backwards else ""
 
+    @property
+    def limits(self) -> str:
+        """What the program cannot do if its parameters have no values."""
+        return self._large.limits
+
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Record the code that runs inside the block."""
         with ExitStack() as stack:
             stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
             stack.enter_context(self._calls.watch())
+            stack.enter_context(self._large.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._relayed(Recording.forget), self._batch, self._quietly))
             stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
@@ -384,7 +386,7 @@ class StepWatch:
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=run_length(sys._getframe(), self._is_user_file, loader),
-            parameters=self._parameters(), remarks=list(self._remarks),
+            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes],
         )  # fmt: skip
 
 
