@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -53,30 +52,26 @@ class OuterCalls:
         self._on_found, self._on_begin, self._on_end = on_found, on_begin, on_end
         self._depth = 0
 
-    def _before(self, module: torch.nn.Module, _args: Any) -> None:
-        if not self._depth and next(module.parameters(), None) is not None:
-            if id(module) not in self.found:
-                self.found[id(module)] = module
-                self._on_found(module)
+    def _called(self, run: Callable[..., Any], module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        begins = not self._depth and next(module.parameters(), None) is not None
+        if begins and id(module) not in self.found:
+            self.found[id(module)] = module
+            self._on_found(module)
+        if begins:
             self._on_begin(module)
         self._depth += 1
-
-    def _given(self, module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], _output: Any) -> None:
-        if self._depth == 1 and id(module) in self.found:
+        try:
+            result = run(module, *args, **kwargs)
+        finally:
+            self._depth -= 1
+        if begins:
             self._on_end((args, kwargs))
+        return result
 
-    def _after(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        self._depth -= 1
-
-    @contextmanager
-    def watch(self) -> Iterator[None]:
+    def watch(self) -> AbstractContextManager[None]:
         """Watch all modules inside the block."""
-        with ExitStack() as handles:
-            handles.callback(hooks.register_module_forward_pre_hook(self._before).remove)
-            # A hook that is called after errors, too, gets no named arguments then.
-            handles.callback(hooks.register_module_forward_hook(self._given, with_kwargs=True).remove)
-            handles.callback(hooks.register_module_forward_hook(self._after, always_call=True).remove)
-            yield
+        # Hooks get no named arguments in the first supported versions of PyTorch.
+        return watched(torch.nn.Module, __call__=self._called)
 
     def models(self) -> dict[str, torch.nn.Module]:
         """Return the outermost modules by name: "" for a single one, else by class; inner ones are left out."""
