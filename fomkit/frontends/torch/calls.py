@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.core.errors import FomkitError
@@ -332,10 +333,18 @@ def _run_without_data() -> Iterator[None]:
     for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
         for overload in ("", ".Tensor"):
             library.impl(f"{name}{overload}", kernel)
-    # Earlier versions of PyTorch have no grouped products.
+
+    def device_of(own: Any, *args: Any) -> Any:
+        found = own(*args)
+        return "cpu" if found == "meta" else found
+
+    # PyTorch 2.4 has no grouped products, and its checkpointing knows no meta device.
     known = hasattr(torch._meta_registrations, "_meta_grouped_mm_common")
     try:
-        with watched(torch._meta_registrations, **{"_meta_grouped_mm_common": grouped} if known else {}):
+        with (
+            watched(torch._meta_registrations, **{"_meta_grouped_mm_common": grouped} if known else {}),
+            watched(checkpoint, _infer_device_type=device_of),
+        ):
             yield
     finally:
         library._destroy()

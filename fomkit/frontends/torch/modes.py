@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
+from traceback import walk_stack
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
@@ -105,7 +107,7 @@ def _library() -> Any:
     """Register the casts, once, for every op that a GPU's autocast casts according to PyTorch's own list."""
     make: Any = torch.library.Library
     library, fallback = make("aten", "IMPL", _KEY.name), make("_", "IMPL", _KEY.name)
-    fallback.fallback(torch.library.fallthrough_kernel)
+    fallback.m.fallback_fallthrough(_KEY.name)  # `Library.fallback` came later than 2.4
     listed = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     for name in sorted({one.partition("::")[2] for one in listed} | RECURRENT):
         packet, _, overload = name.partition(".")
@@ -302,6 +304,15 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
     return tree_map(lambda one: one if one.requires_grad else one.detach().requires_grad_(), states)
 
 
+def _is_checkpointed() -> bool:
+    """Return whether hooks take what the backward pass needs, as those of checkpointing do."""
+    hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    if hooks is not None:
+        return hooks(True) is not None
+    # The first supported versions of PyTorch do not tell; of what sets hooks, checkpointing itself is found.
+    return any(frame.f_code.co_filename == checkpoint.__file__ for frame, _ in walk_stack(None))
+
+
 class CallWatcher(TorchFunctionMode):
     """Finds attention at its call, and runs dropout as one op, as an accelerator does."""
 
@@ -336,7 +347,7 @@ class CallWatcher(TorchFunctionMode):
         stack.enter(row.module, (query, key, value, args, kwargs), row)
         result = self._attention(query, key, value, *args, **kwargs)
         stack.leave(result)
-        self._recorder.order.note_attention((query, key, value), result)
+        self._recorder.order.note_attention((query, key, value), result, is_kept=not _is_checkpointed())
         return result
 
     @staticmethod

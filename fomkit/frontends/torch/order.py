@@ -119,13 +119,12 @@ class OrderLog:
             self._made[number] = line
         self._lines += lines
 
-    def note_attention(self, factors: Iterable[torch.Tensor], result: torch.Tensor) -> None:
-        """Keep for an attention's backward pass what one fused kernel keeps: its factors and its result."""
+    def note_attention(self, factors: Iterable[torch.Tensor], result: torch.Tensor, *, is_kept: bool) -> None:
+        """Keep for an attention's backward pass what one fused kernel keeps, if anything: factors and result."""
         self._attended.add(storage_id(result))
         factors = list(factors)
         nodes = [factor.grad_fn for factor in factors if factor.requires_grad and factor.grad_fn is not None]
-        hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks
-        if not nodes or hooks(True) is not None:  # checkpointed: nothing is kept
+        if not nodes or not is_kept:
             return
         saved = [storage_of(tensor) for tensor in (*factors, result)]
         nodes[0].register_prehook(lambda _: saved.clear())
