@@ -94,7 +94,7 @@ def test_what_meta_refuses_may_pass_another_way(torch: Any) -> None:
 
     plain, constant, faked = (
         trace(lambda _: 2.0),
-        trace(lambda _: 2 * torch.tensor(1.0).item()),
+        trace(lambda _: torch.tensor(1.0).item() + torch.tensor(data=1.0).item()),
         trace(on_a_device),
     )
     assert [one.traced_with["device"] for one in (plain, constant, faked)] == ["meta", "meta", "fake"]

@@ -232,7 +232,7 @@ class StayShapeOnly(TorchFunctionMode):
         if (
             self._route == "constants"
             and func in _CONSTANTS
-            and made is not args[0]
+            and all(made is not one for one in args[:1])
             and made.numel() <= CONSTANT_NUMEL
         ):
             return func(*args, **kwargs, device="cpu")

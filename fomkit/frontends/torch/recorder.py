@@ -242,6 +242,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
+            stored = [one.is_sparse or one.is_sparse_csr for one in tensors_in(args)]
+            if stored.count(True) > 1 and not calls.has_bound(facts.name):  # the result's zeros depend on both
+                facts = replace(facts, name=f"{facts.name} of sparse matrices", state="unsupported", rule=None)
             has_bound = (
                 facts.state == "unsupported" and facts.name.startswith("aten::") and calls.has_bound(facts.name)
             )
