@@ -15,7 +15,7 @@ from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.profile import profile_workload
 from fomkit.frontends.sizes import Candidates, NoExpression, name_sizes, write_sum
-from fomkit.frontends.step import count_rows
+from fomkit.frontends.step import count_rows, places_of
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops
 
@@ -108,6 +108,15 @@ def test_a_loop_is_counted_in_the_size_it_runs_over() -> None:
     steps = [[op(7), *[op(one)] * (2 * one - 1)] for one in (2, 3, 4)]
     rows, _ = count_rows(name_batch(steps, [2, 3, 4]))
     assert [(row["m"], row["count"]) for row in rows] == [(7, 1), ("batch", "2*batch - 1")]
+
+
+def test_ops_that_are_equal_by_chance_stay_apart_beside_a_loop() -> None:
+    """A loop over samples, and two products that at batch 2 have equal sizes."""
+    steps = [[*[op(7, "aten::bmm")] * one, op(4), op(2 * one)] for one in (2, 4, 6)]
+    named = name_batch(steps, [2, 4, 6])
+    rows, _ = count_rows(named)
+    assert [(row["m"], row["count"]) for row in rows] == [(7, "batch"), (4, 1), ("2*batch", 1)]
+    assert places_of(steps[0], named) == [0, 0, 1, 2]
 
 
 def test_an_axis_of_length_one_does_not_decide_the_storage() -> None:
