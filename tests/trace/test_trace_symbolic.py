@@ -133,6 +133,30 @@ def test_a_resized_profile_is_the_profile_traced_there(torch: Any) -> None:
     assert resize_ops(small.ops, {"batch": 28}, "test").equals(numbers(large))
 
 
+def test_inputs_may_be_an_object_that_holds_tensors(torch: Any) -> None:
+    """As the graphs of PyTorch Geometric are: 3 nodes of 5 numbers for each sample, and a reference to itself."""
+
+    class Graph:
+        def __init__(self, batch: int) -> None:
+            self.store, self.kind, self.own = {"x": torch.randn(3 * batch, 5)}, "graph", self
+
+    class Reads(torch.nn.Linear):
+        def forward(self, graph: Graph) -> Graph:
+            graph.store["x"] = super().forward(graph.store["x"])
+            return graph
+
+    given = Graph(2)
+    made, fixed = (
+        profile_workload(Workload(Reads(5, 4), one, batch_size=size)) for one, size in ((Graph, 2), (given, 6))
+    )
+    assert made.traced_with["device"] == "meta"
+    products = [one.ops.query("kind == 'gemm' and pass_name == 'forward'")["m"].iloc[0] for one in (made, fixed)]
+    assert products == ["3*batch", "batch"]
+    assert given.store["x"].shape == (6, 5)
+    with pytest.raises(FomkitError, match="gave no tensor"):
+        profile_workload(Workload(Reads(5, 4), lambda _: object()), batch=2)
+
+
 @pytest.mark.parametrize("given_batch", [True, False])
 def test_fixed_inputs_are_made_anew_at_other_batches(torch: Any, given_batch: bool) -> None:
     inputs = {"input": torch.randn(8, 5)}

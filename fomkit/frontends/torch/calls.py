@@ -10,9 +10,10 @@ import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -33,15 +34,30 @@ _NUMBERS = count()
 _NUMBER = "_fomkit_number"
 
 
-def tensors_of(values: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested lists, tuples, mappings and dataclasses."""
+_NO_VALUES = (type, torch.nn.Module, ModuleType, FunctionType, torch.SymInt)
+
+
+def tensors_of(values: Any, _seen: frozenset[int] = frozenset()) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and mappings, and in the attributes of other objects."""
     found = []
     for leaf in tree_leaves(values):
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
-        elif is_dataclass(leaf) and not isinstance(leaf, type):
-            found += tensors_of([getattr(leaf, one.name) for one in fields(leaf)])
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, _NO_VALUES) and id(leaf) not in _seen:
+            found += tensors_of(list(vars(leaf).values()), _seen | {id(leaf)})
     return found
+
+
+def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> Any:
+    """Change every tensor in nested values and in the attributes of other objects, which are copied."""
+
+    def changed(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return change(leaf)
+        inside = {id(one): change(one) for one in tensors_of(leaf)}
+        return copy.deepcopy(leaf, inside) if inside else leaf
+
+    return tree_map(changed, dict(values) if isinstance(values, Mapping) else values)
 
 
 def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -273,12 +289,6 @@ def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     return empty.requires_grad_(tensor.requires_grad)
 
 
-def tree_without_data(values: Any) -> Any:
-    """Replace every tensor in nested lists, tuples and mappings by one without data."""
-    nested = dict(values) if isinstance(values, Mapping) else values
-    return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
-
-
 def model_to_trace(
     model: torch.nn.Module, *, own: bool, data: bool = False
 ) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
@@ -366,7 +376,7 @@ def shape_only(route: Route) -> Iterator[None]:
 def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeInputs:
     def inputs(sizes: Sizes) -> Any:
         values = call_inputs(make, sizes)
-        values = values if real else tree_without_data(values)
+        values = values if real else map_tensors(without_data, values)
         if not tensors_of(values):
             what = f"inputs({sizes['batch']}) gave no tensor"
             raise FomkitError(where, f"{what}. Let it return a tensor, a tuple or a dict.")
@@ -376,8 +386,8 @@ def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeI
 
 
 def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInputs:
-    def at(batch: int, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == given:
+    def at(batch: int, leaf: torch.Tensor) -> torch.Tensor:
+        if batch != given and leaf.dim() and leaf.shape[0] == given:
             if real:
                 return leaf[torch.arange(batch) % given]
             return leaf.new_empty((batch, *leaf.shape[1:]))
@@ -385,15 +395,14 @@ def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInp
 
     def inputs(sizes: Sizes) -> Any:
         batch = sizes["batch"]
-        if batch == given:
-            return values
-        if not any(tensor.dim() and tensor.shape[0] == given for tensor in tensors_of(values)):
+        fits = any(tensor.dim() and tensor.shape[0] == given for tensor in tensors_of(values))
+        if batch != given and not fits:
             raise FomkitError(
                 where,
                 f"no input tensor has the batch size {given} as its first dimension, so batch {batch} cannot be "
                 "made. Give inputs as a function of the batch size.",
             )
-        return tree_map(lambda leaf: at(batch, leaf), values)
+        return map_tensors(partial(at, batch), values)
 
     return inputs
 
@@ -419,7 +428,7 @@ def inputs_and_sizes(
             )
         known = {"batch": batch} | own_sizes | {"batch": batch}
         return _from_function(workload.inputs, where, real=real), chosen_sizes(known, wanted, where)
-    values = workload.inputs if real else tree_without_data(workload.inputs)
+    values = workload.inputs if real else map_tensors(without_data, workload.inputs)
     tensors = tensors_of(values)
     if not tensors:
         raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
