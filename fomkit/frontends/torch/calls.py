@@ -1,7 +1,7 @@
 """PyTorch's side of a call: tensors as arrays, storages, facts about ops, and inputs without data.
 
-`describe_call` makes a framework-free `Call`, `facts_of` says how to treat an op, `shape_only` lets the user's
-code run on tensors without data, and `inputs_and_sizes` makes the inputs.
+`describe_call` makes a framework-free `Call`, `facts_of` says how to treat an op, and `inputs_and_sizes` makes the
+inputs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
@@ -17,18 +16,15 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
-from fomkit.frontends.drafting import watched
 from fomkit.frontends.lowering.aten import find_rule
-from fomkit.frontends.lowering.calls import Array, Call, Rule, alignment_states, format_name, pointwise
+from fomkit.frontends.lowering.calls import Array, Call, Rule, format_name, pointwise
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
-from fomkit.frontends.step import Route
+from fomkit.frontends.torch.forms import has_form, without_data
 
 _NUMBERS = count()
 _NUMBER = "_fomkit_number"
@@ -204,91 +200,6 @@ def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call(facts.name, arguments, tuple(arrays))
 
 
-_MOVES = ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
-_KEEP = {getattr(torch.Tensor, name) for name in _MOVES if hasattr(torch.Tensor, name)}
-_CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
-MOST_HALVES = 10_000
-"""How often a single random number is 0.5 in the trace of a model."""
-CONSTANT_NUMEL = 4096
-"""Largest number of elements for which a constant may keep its values."""
-
-
-class StayShapeOnly(TorchFunctionMode):
-    """Keeps every tensor where it is: moves to a device do nothing, and copies of tensors without data have none.
-
-    `route`: with ``constants`` small constants get their values, because models read them back as plain numbers.
-      Except with ``meta``, a single random number is 0.5: code compares it with a small rate to leave a layer out.
-      Code that draws until a number suits it gets others after `MOST_HALVES`.
-    """
-
-    def __init__(self, route: Route) -> None:
-        super().__init__()
-        self._route, self._has_data, self._halves = route, route == "data", 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a function of the user's code."""
-        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "device"}
-        if func in _KEEP:
-            return args[0]
-        if func is torch.Tensor.to:
-            return _to_dtype(args[0], args[1:], kwargs)
-        if func is torch.from_numpy and not self._has_data:
-            return without_data(func(*args, **kwargs))
-        if func is torch.Tensor.__deepcopy__ and not self._has_data:
-            return without_data(args[0], again=True)
-        if func is torch.Tensor.__deepcopy__ and args[0].layout is not torch.strided:
-            return args[0].detach().clone()
-        made = func(*args, **kwargs)
-        if func is torch.rand and made.numel() == 1 and self._route != "meta":
-            self._halves += 1
-            place = "cpu" if self._route == "constants" else None
-            if self._halves > MOST_HALVES:
-                return made if place is None else func(*args, **kwargs, device=place)
-            return torch.tensor(0.5, dtype=made.dtype, device=place).reshape(made.shape)
-        if (
-            self._route == "constants"
-            and func in _CONSTANTS
-            and all(made is not one for one in args[:1])
-            and made.numel() <= CONSTANT_NUMEL
-        ):
-            return func(*args, **kwargs, device="cpu")
-        return made
-
-
-def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Apply all changes of ``tensor.to(…)`` except the change of device."""
-    changes = {name: value for name, value in kwargs.items() if name != "non_blocking" and value is not None}
-    for move in (*moves, changes.pop("other", None)):
-        if isinstance(move, torch.dtype | torch.Tensor):
-            changes["dtype"] = move.dtype if isinstance(move, torch.Tensor) else move
-    return tensor.to(**changes) if changes else tensor
-
-
-def has_form(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor; raise if it is sparse, since the number of its elements is part of its data."""
-    if tensor.layout is not torch.strided:
-        raise NotImplementedError(f"a tensor with the layout {tensor.layout} has no form without data")
-    return tensor
-
-
-def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-    """Return a tensor with the same shape, strides and dtype, but without data.
-
-    A tensor that has no data already is returned itself, unless ``again``.
-    """
-    if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
-        return tensor
-    has_form(tensor)
-    if is_lazy(tensor):
-        kind: Any = type(tensor)
-        lazy: torch.Tensor = kind(requires_grad=tensor.requires_grad, dtype=tensor.dtype)
-        return lazy
-    empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(empty, tensor.requires_grad)
-    return empty.requires_grad_(tensor.requires_grad)
-
-
 def model_to_trace(
     model: torch.nn.Module, *, own: bool, data: bool = False
 ) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
@@ -316,61 +227,6 @@ def model_to_trace(
             tensors_held: dict[str, Any] = held
             tensors_held.update({name: stand_ins[id(one)] for name, one in held.items() if one is not None})
     return model, stand_ins
-
-
-@contextmanager
-def _run_without_data() -> Iterator[None]:
-    """Let ops run without data inside the block that need data in PyTorch: CTC losses, grouped fp32 products."""
-    make: Any = torch.library.Library
-    library = make("aten", "IMPL", "Meta")
-
-    def loss(scores: torch.Tensor, targets: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        frames, batch = scores.shape[:2]
-        return scores.new_empty(batch), scores.new_empty(batch, frames, alignment_states(targets.shape, batch))
-
-    def gradient(_: torch.Tensor, scores: torch.Tensor, *__: Any, **___: Any) -> torch.Tensor:
-        return torch.empty_like(scores)
-
-    def grouped(own: Any, left: torch.Tensor, right: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if left.dtype in (torch.bfloat16, torch.float8_e4m3fn):
-            meta: torch.Tensor = own(left, right, *args, **kwargs)
-            return meta
-        offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
-        groups = () if left.dim() + right.dim() == 5 else (left.shape[0] if offsets is None else offsets.shape[0],)
-        return left.new_empty(*groups, left.shape[-2], right.shape[-1])
-
-    for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
-        for overload in ("", ".Tensor"):
-            library.impl(f"{name}{overload}", kernel)
-    # Earlier versions of PyTorch have no grouped products.
-    known = hasattr(torch._meta_registrations, "_meta_grouped_mm_common")
-    try:
-        with watched(torch._meta_registrations, **{"_meta_grouped_mm_common": grouped} if known else {}):
-            yield
-    finally:
-        library._destroy()
-
-
-@contextmanager
-def shape_only(route: Route) -> Iterator[None]:
-    """Create tensors as the route says inside the block, and restore PyTorch's global settings at its end."""
-    dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
-    with ExitStack() as stack:
-        # Real constants count like any tensor. Creating FakeTensorMode, even unused, takes seconds: it loads the
-        # compiler.
-        fake = route == "fake"
-        stack.enter_context(
-            FakeTensorMode(allow_non_fake_inputs=True)
-            if fake
-            else torch.device("cpu" if route == "data" else "meta")
-        )
-        stack.enter_context(StayShapeOnly(route))
-        stack.enter_context(_run_without_data())
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
-            torch.random.set_rng_state(seed_state)
 
 
 def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeInputs:

@@ -41,7 +41,8 @@ from fomkit.frontends.model_file import (
 )
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
-from fomkit.frontends.torch.calls import inputs_and_sizes, map_tensors, model_to_trace, shape_only, tensors_of
+from fomkit.frontends.torch.calls import inputs_and_sizes, map_tensors, model_to_trace, tensors_of
+from fomkit.frontends.torch.forms import shape_only
 from fomkit.frontends.torch.modes import (
     CallWatcher,
     follow_autocast,

@@ -28,11 +28,11 @@ from fomkit.frontends.torch.calls import (
     OpFacts,
     describe_call,
     facts_of,
-    has_form,
     storage_id,
     tensors_of,
     with_data,
 )
+from fomkit.frontends.torch.forms import KnownForms, has_form
 from fomkit.frontends.torch.order import Line, OrderLog, updated_twice
 
 _KEYS = count()
@@ -207,6 +207,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.order = OrderLog()
         self.updated: Any = None
         self.places: dict[int, int] = {}
+        self._forms = KnownForms()
         self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._lines = LineLog(self._code, self.made)
         self._line = ""
@@ -241,7 +242,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._line = self._lines.find(node, self.stack.top.path, in_call=in_call)
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
-            results = func(*args, **kwargs)
+            in_place = facts.rule is calls.pointwise
+            results = self._forms.run(func, args, kwargs, in_place=in_place)
             stored = [one.is_sparse or one.is_sparse_csr for one in tensors_in(args)]
             if stored.count(True) > 1 and not calls.has_bound(facts.name):  # the result's zeros depend on both
                 facts = replace(facts, name=f"{facts.name} of sparse matrices", state="unsupported", rule=None)
