@@ -105,6 +105,27 @@ def test_what_meta_refuses_may_pass_another_way(torch: Any) -> None:
     assert faked.ops.equals(plain.ops)
 
 
+def test_a_lambda_among_the_attributes_calls_the_traced_layers(torch: Any) -> None:
+    class Head(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.layer = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+            self.head = lambda x, *, twice=False: self.layer(x) if not twice else unknown
+
+            if not self.training:
+                unknown = None
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.body(x))
+
+    model = Head()
+    profile = profile_workload(Workload(model, torch.randn(6, 8), optimizer=torch.optim.SGD))
+    assert profile.traced_with["device"] == "meta"
+    assert profile.ops.query("pass_name == 'backward_weight'")["module"].tolist() == ["layer", "body"]
+    assert profile.ops.query("kind == 'optimizer'")["numel"].tolist() == [8 * 8 + 8 + 8 * 4 + 4]
+    assert all(one.grad is None for one in model.parameters())
+
+
 def test_constants_that_are_parameters_or_are_written_to(torch: Any) -> None:
     class Clip(torch.nn.Module):
         def __init__(self) -> None:

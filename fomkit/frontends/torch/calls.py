@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -200,6 +200,24 @@ def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call(facts.name, arguments, tuple(arrays))
 
 
+def _copied(model: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
+    """Copy a model; functions among its attributes, such as a lambda that calls a layer, use the copy's layers."""
+
+    def cell(given: CellType) -> CellType:
+        is_empty = given == CellType()
+        return given if is_empty else CellType(memo.get(id(given.cell_contents), given.cell_contents))
+
+    found = copy.deepcopy(model, memo)
+    for module in found.modules():
+        for name, part in vars(module).items():
+            if isinstance(part, FunctionType) and part.__closure__:
+                cells = tuple(map(cell, part.__closure__))
+                made = FunctionType(part.__code__, part.__globals__, name, part.__defaults__, cells)
+                made.__kwdefaults__ = part.__kwdefaults__
+                vars(module)[name] = made
+    return found
+
+
 def model_to_trace(
     model: torch.nn.Module, *, own: bool, data: bool = False
 ) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
@@ -213,7 +231,7 @@ def model_to_trace(
     # A copy would set the state of a random generator from a tensor, which has no data here.
     memo: dict[int, Any] = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
     if data:
-        ready = model if own else copy.deepcopy(model, memo)
+        ready = model if own else _copied(model, memo)
         with torch._C.DisableTorchFunction():  # a model on a GPU really moves
             ready.cpu()
         copies = [*ready.parameters(), *ready.buffers()]
@@ -221,7 +239,7 @@ def model_to_trace(
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
         # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.
-        return copy.deepcopy(model, {**memo, **stand_ins}), stand_ins
+        return _copied(model, {**memo, **stand_ins}), stand_ins
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             tensors_held: dict[str, Any] = held
