@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
@@ -85,6 +86,13 @@ def has_form(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def wraps_tensors(kind: type) -> bool:
+    """Return whether a class of tensors holds others and runs code of its own on them; nested tensors are ops."""
+    return (
+        kind is not NestedTensor and hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
+    )
+
+
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     """Return a tensor with the same shape, strides and dtype, but without data.
 
@@ -93,11 +101,16 @@ def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
     has_form(tensor)
+    kind: Any = type(tensor)
     if is_lazy(tensor):
-        kind: Any = type(tensor)
         lazy: torch.Tensor = kind(requires_grad=tensor.requires_grad, dtype=tensor.dtype)
         return lazy
-    empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+    if wraps_tensors(kind):  # such as quantised weights: their own code runs on the tensors inside
+        names, context = kind.__tensor_flatten__(tensor)
+        inside = {name: without_data(getattr(tensor, name), again=again) for name in names}
+        empty: torch.Tensor = kind.__tensor_unflatten__(inside, context, tensor.size(), tensor.stride())
+    else:
+        empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(empty, tensor.requires_grad)
     return empty.requires_grad_(tensor.requires_grad)
