@@ -200,7 +200,7 @@ def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call(facts.name, arguments, tuple(arrays))
 
 
-def _copied(model: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
+def _copied_model(model: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
     """Copy a model; functions among its attributes, such as a lambda that calls a layer, use the copy's layers."""
 
     def cell(given: CellType) -> CellType:
@@ -231,7 +231,7 @@ def model_to_trace(
     # A copy would set the state of a random generator from a tensor, which has no data here.
     memo: dict[int, Any] = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
     if data:
-        ready = model if own else _copied(model, memo)
+        ready = model if own else _copied_model(model, memo)
         with torch._C.DisableTorchFunction():  # a model on a GPU really moves
             ready.cpu()
         copies = [*ready.parameters(), *ready.buffers()]
@@ -239,7 +239,7 @@ def model_to_trace(
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
         # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.
-        return _copied(model, {**memo, **stand_ins}), stand_ins
+        return _copied_model(model, {**memo, **stand_ins}), stand_ins
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             tensors_held: dict[str, Any] = held

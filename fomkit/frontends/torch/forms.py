@@ -182,14 +182,14 @@ class KnownForms:
 
     def run(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, in_place: bool) -> Any:
         """Run an op; `in_place`: whether it may write its result into its first argument, whose form stays."""
-        forms = [_form(value) for value in (*args, *kwargs.values())]
+        forms = [_form_of_argument(value) for value in (*args, *kwargs.values())]
         if None in forms:
             return op(*args, **kwargs)
         known = self._known.get(key := (op, len(args), *kwargs, *forms))
         if known is not None:
             return torch.empty_strided(*known[:2], dtype=known[2], device="meta") if known else args[0]
         result = op(*args, **kwargs)
-        made = _form(result) if isinstance(result, torch.Tensor) else None
+        made = _form_of_argument(result) if isinstance(result, torch.Tensor) else None
         if made and not any(one.alias_info for one in op._schema.returns):
             self._known[key] = made
         elif in_place and args and result is args[0]:
@@ -200,7 +200,7 @@ class KnownForms:
 _ATOMS = (bool, int, float, str, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format)
 
 
-def _form(value: Any) -> tuple[Any, ...] | None:
+def _form_of_argument(value: Any) -> tuple[Any, ...] | None:
     """Return what an argument contributes to the form of a result; None for a list, or a tensor with more."""
     if type(value) in _ATOMS:
         return type(value), value
