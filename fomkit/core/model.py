@@ -50,8 +50,9 @@ class Workload:
     """A user's model to be profiled: one training step and the run around it.
 
     `model`: a module of the framework.
-    `inputs`: tensor, tuple, dict, or a function of the batch size that returns one; its further parameters with an
-      integer default are named sizes: ``inputs(batch, seq=1024)``; ``inputs(batch=512)`` states the batch.
+    `inputs`: tensor, tuple, dict, object that holds tensors, or a function of the batch size that returns one; its
+      further parameters with an integer default are named sizes: ``inputs(batch, seq=1024)``;
+      ``inputs(batch=512)`` states the batch.
     `loss`: function of (output, inputs); default: the output's ``.loss``, else the sum of its first tensor (then
       noted in the profile).
     `optimizer`: one of the framework, or a function of the parameters that returns one.

@@ -7,6 +7,7 @@ values, `name_sizes` applies them to the ops of a step.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -178,21 +179,30 @@ def _joined_steps(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterato
         yield replace(ops[0], dimensions=_named_dimensions(ops, namer), parts=parts, count=count)
 
 
+def execution_keys(step: Sequence[TracedOp], often: Sequence[Counter[tuple[str, ...]]]) -> list[object]:
+    """Return keys by which executions of a step are one row; ops that run equally often in all steps stay apart.
+
+    Those may be equal by chance at one of the sizes, for example two sums, one of them over as many numbers as the
+    batch has samples. `often`: how often each op runs in each step; empty: none stay apart.
+    """
+    return [place if len({one[op.identity] for one in often}) == 1 else op.key for place, op in enumerate(step)]
+
+
 def _equal_joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
     """Join equal executions in steps of different length, such as loops over a sequence."""
-    found = []
-    for step in steps:
-        counted: dict[object, TracedOp] = {}
-        for op in step:
-            key = op.key
-            if known := counted.get(key):
-                op = replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
-            counted[key] = op
-        found.append(list(counted.values()))
-    if len({len(step) for step in found}) > 1:
-        counts = ", ".join(str(len(step)) for step in steps)
-        raise NoExpression(f"the number of ops is {counts} at {namer.sizes_text}")
-    return found
+    for often in [], [Counter(op.identity for op in step) for step in steps]:
+        found = []
+        for step in steps:
+            counted: dict[object, TracedOp] = {}
+            for key, op in zip(execution_keys(step, often), step, strict=True):
+                if known := counted.get(key):
+                    op = replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
+                counted[key] = op
+            found.append(list(counted.values()))
+        if len({len(step) for step in found}) == 1:
+            return found
+    counts = ", ".join(str(len(step)) for step in steps)
+    raise NoExpression(f"the number of ops is {counts} at {namer.sizes_text}")
 
 
 def name_sizes(

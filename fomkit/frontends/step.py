@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import Data, LastBatch, ModelProfile, Run
 from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
-from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
+from fomkit.frontends.sizes import NoExpression, Sizes, execution_keys, name_sizes
 from fomkit.ops.tables import DIMENSIONS, join_lines
 
 
@@ -232,7 +232,11 @@ def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: 
 
 def places_of(traced: Sequence[TracedOp], named: Sequence[TracedOp]) -> list[int]:
     """Return the place of each traced op among the named ops, where equal ones may have been joined."""
-    return list(range(len(traced))) if len(traced) == len(named) else row_places(traced)
+    if len(traced) == len(named):
+        return list(range(len(traced)))
+    first: dict[object, int] = {}
+    often = [Counter(op.identity for op in ops) for ops in (traced, named)]
+    return [first.setdefault(key, len(first)) for key in execution_keys(traced, often)]
 
 
 def order_rows(

@@ -96,6 +96,16 @@ def test_what_stands_and_what_is_kept(residual: Any) -> None:
     assert use.total("activation") == pytest.approx(5 * MAP_BYTE, rel=0.01)
 
 
+def test_rows_that_are_equal_at_one_batch_only_leave_the_order_free(keras: Any) -> None:
+    """2 × 16 means of a normalisation, and its 32 factors."""
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((16, 32)), layers.Dense(32), layers.LayerNormalization()])
+    model.compile("sgd", "mse")
+    assert use_of(model, 2).peak_byte > 0
+    notes = profile_workload(Workload(model, None, batch_size=2)).notes
+    assert not any("the order of the ops" in note for note in notes)
+
+
 def test_inference_keeps_nothing_for_a_backward_pass(residual: Any) -> None:
     use = use_of(residual, 32, "infer")
     assert use.total("activation") == use.total("gradient") == use.total("state") == 0

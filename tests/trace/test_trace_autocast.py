@@ -138,6 +138,20 @@ def test_checkpointed_work_is_narrow_both_times(torch: Any, reentrant: bool) -> 
     assert any("run again" in note for note in profile.notes)
 
 
+def test_a_region_for_the_device_of_a_tensor_is_one_for_a_gpu(torch: Any) -> None:
+    class Inside(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            with torch.autocast(x.device.type, enabled=False):
+                wide = super().forward(x)
+            with torch.autocast(x.device.type):
+                return super().forward(wide)
+
+    profile = profile_workload(Workload(Inside(8, 8), torch.empty(2, 8)), mode="infer")
+    assert profile.traced_with["device"] == "meta"
+    assert profile.ops.query("kind == 'gemm'")["dtype"].tolist() == ["fp32", "fp16"]
+    assert "autocast for cuda: casts are those of a GPU" in profile.notes
+
+
 def test_fake_tensors_follow_a_cpus_autocast(torch: Any) -> None:
     class Insists(torch.nn.Linear):
         def forward(self, x: Any) -> Any:

@@ -94,7 +94,7 @@ def test_what_meta_refuses_may_pass_another_way(torch: Any) -> None:
 
     plain, constant, faked = (
         trace(lambda _: 2.0),
-        trace(lambda _: 2 * torch.tensor(1.0).item()),
+        trace(lambda _: torch.tensor(1.0).item() + torch.tensor(data=1.0).item()),
         trace(on_a_device),
     )
     assert [one.traced_with["device"] for one in (plain, constant, faked)] == ["meta", "meta", "fake"]
@@ -103,6 +103,65 @@ def test_what_meta_refuses_may_pass_another_way(torch: Any) -> None:
     # Three ways, one table.
     assert constant.ops.equals(plain.ops)
     assert faked.ops.equals(plain.ops)
+
+
+def test_a_lambda_among_the_attributes_calls_the_traced_layers(torch: Any) -> None:
+    class Head(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.layer = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+            self.head = lambda x, *, twice=False: self.layer(x) if not twice else unknown
+
+            if not self.training:
+                unknown = None
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.body(x))
+
+    model = Head()
+    profile = profile_workload(Workload(model, torch.randn(6, 8), optimizer=torch.optim.SGD))
+    assert profile.traced_with["device"] == "meta"
+    assert profile.ops.query("pass_name == 'backward_weight'")["module"].tolist() == ["layer", "body"]
+    assert profile.ops.query("kind == 'optimizer'")["numel"].tolist() == [8 * 8 + 8 + 8 * 4 + 4]
+    assert all(one.grad is None for one in model.parameters())
+
+
+def test_weights_that_wrap_others_run_their_own_code(torch: Any) -> None:
+    """As quantised weights do: stored in 8 bits, cast to 32 for each product."""
+
+    class Narrow(torch.Tensor):
+        @staticmethod
+        def __new__(cls, stored: Any) -> Any:
+            return torch.Tensor._make_wrapper_subclass(
+                cls, stored.shape, dtype=torch.float32, device=stored.device
+            )
+
+        def __init__(self, stored: Any) -> None:
+            self.stored = stored
+
+        def __tensor_flatten__(self) -> Any:
+            return ["stored"], None
+
+        @staticmethod
+        def __tensor_unflatten__(inside: Any, *_: Any) -> Any:
+            return Narrow(inside["stored"])
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.detach.default:
+                return Narrow(args[0].stored)
+            wide = [one.stored.to(torch.float32) if isinstance(one, Narrow) else one for one in args]
+            return func(*wide, **(kwargs or {}))
+
+    model = torch.nn.Linear(8, 4)
+    model.weight = torch.nn.Parameter(Narrow(torch.zeros(4, 8, dtype=torch.int8)), requires_grad=False)
+    profile = profile_workload(Workload(model, torch.randn(6, 8)), mode="infer")
+    assert profile.traced_with["device"] == "meta"
+    cast = profile.ops.query("op == 'aten::_to_copy'").iloc[0]
+    assert (cast["read_byte"], cast["write_byte"]) == (4 * 8, 4 * 8 * 4)
+    assert profile.ops.query("kind == 'gemm'")[["n", "k"]].to_numpy().tolist() == [[4, 8]]
+    assert any(note.startswith("Narrow: its ops are those that its code runs here") for note in profile.notes)
+    assert type(model.weight.data) is Narrow
 
 
 def test_constants_that_are_parameters_or_are_written_to(torch: Any) -> None:

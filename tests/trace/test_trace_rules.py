@@ -54,6 +54,20 @@ def test_every_rule_gives_the_dimensions_of_its_kind() -> None:
         assert names <= set(KINDS[one.kind].columns), op
 
 
+def test_index_conversions_read_and_write_once() -> None:
+    """Rows of 50 edges become the bounds of 9 nodes; 3 counts become the numbers of 12 samples."""
+    edges, nodes = array(50, dtype="int64"), array(10, dtype="int64")
+    assert traffic(work("_convert_indices_from_coo_to_csr", [nodes], self=edges)) == (50, None, 1, 400, 80)
+    assert traffic(work("repeat_interleave", [array(12)], repeats=array(3)))[3:] == (12, 48)
+
+
+@pytest.mark.parametrize("name", ["upsample_nearest2d", "_upsample_nearest_exact2d", "_upsample_bicubic2d_aa"])
+def test_interpolation_costs_the_larger_side_both_ways(name: str) -> None:
+    small, large = array(2, 3, 4, 4), array(2, 3, 8, 8)
+    for op, read, made in ((name, small, large), (f"{name}_backward", large, small)):
+        assert traffic(work(op, [made], grad_output=read)) == (384, None, 1, read.byte, made.byte)
+
+
 def test_a_ctc_loss_goes_from_frame_to_frame() -> None:
     """50 frames of 4 samples, 20 labels: 41 states each, for each a probability and a sum read, a sum written."""
     scores, rule = array(50, 4, 29), find_rule("aten::_ctc_loss")[1]

@@ -15,7 +15,7 @@ from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.profile import profile_workload
 from fomkit.frontends.sizes import Candidates, NoExpression, name_sizes, write_sum
-from fomkit.frontends.step import count_rows
+from fomkit.frontends.step import count_rows, places_of
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops
 
@@ -110,6 +110,15 @@ def test_a_loop_is_counted_in_the_size_it_runs_over() -> None:
     assert [(row["m"], row["count"]) for row in rows] == [(7, 1), ("batch", "2*batch - 1")]
 
 
+def test_ops_that_are_equal_by_chance_stay_apart_beside_a_loop() -> None:
+    """A loop over samples, and two products that at batch 2 have equal sizes."""
+    steps = [[*[op(7, "aten::bmm")] * one, op(4), op(2 * one)] for one in (2, 4, 6)]
+    named = name_batch(steps, [2, 4, 6])
+    rows, _ = count_rows(named)
+    assert [(row["m"], row["count"]) for row in rows] == [(7, "batch"), (4, 1), ("2*batch", 1)]
+    assert places_of(steps[0], named) == [0, 0, 1, 2]
+
+
 def test_an_axis_of_length_one_does_not_decide_the_storage() -> None:
     steps = [[op(1, trans_a=0)], [op(2, trans_a=1)], [op(3, trans_a=1)]]
     assert name_batch(steps, [1, 2, 3])[0].dimensions["trans_a"] == 1
@@ -122,6 +131,30 @@ def test_a_resized_profile_is_the_profile_traced_there(torch: Any) -> None:
     small, large = profile_workload(workload), profile_workload(workload, batch=28)
     assert small.sizes == {"batch": 4}
     assert resize_ops(small.ops, {"batch": 28}, "test").equals(numbers(large))
+
+
+def test_inputs_may_be_an_object_that_holds_tensors(torch: Any) -> None:
+    """As the graphs of PyTorch Geometric are: 3 nodes of 5 numbers for each sample, and a reference to itself."""
+
+    class Graph:
+        def __init__(self, batch: int) -> None:
+            self.store, self.kind, self.own = {"x": torch.randn(3 * batch, 5)}, "graph", self
+
+    class Reads(torch.nn.Linear):
+        def forward(self, graph: Graph) -> Graph:
+            graph.store["x"] = super().forward(graph.store["x"])
+            return graph
+
+    given = Graph(2)
+    made, fixed = (
+        profile_workload(Workload(Reads(5, 4), one, batch_size=size)) for one, size in ((Graph, 2), (given, 6))
+    )
+    assert made.traced_with["device"] == "meta"
+    products = [one.ops.query("kind == 'gemm' and pass_name == 'forward'")["m"].iloc[0] for one in (made, fixed)]
+    assert products == ["3*batch", "batch"]
+    assert given.store["x"].shape == (6, 5)
+    with pytest.raises(FomkitError, match="gave no tensor"):
+        profile_workload(Workload(Reads(5, 4), lambda _: object()), batch=2)
 
 
 @pytest.mark.parametrize("given_batch", [True, False])

@@ -281,3 +281,36 @@ def test_data_parallel_is_the_module_that_it_copies(torch: Any) -> None:
         same, told = rows(model)
         assert same.equals(ops)
         assert any(note.startswith("DataParallel: one device is taken") for note in {*told} - {*notes})
+
+
+def test_a_form_that_is_known_is_what_pytorch_would_give(torch: Any) -> None:
+    from fomkit.frontends.torch.forms import KnownForms
+
+    aten, forms, ran = torch.ops.aten, KnownForms(), list[Any]()
+    whole, wide = torch.empty(3, 4, device="meta", dtype=torch.int64), torch.empty(4, 3, device="meta").t()
+
+    class Counted:
+        def __init__(self, op: Any) -> None:
+            self.op, self._schema = op, op._schema
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            ran.append(self.op)
+            return self.op(*args, **kwargs)
+
+    ops = (aten.mul.Tensor, aten.gt.Tensor, aten._to_copy.default, aten.t.default, aten.cat.default)
+    counted = {op: Counted(op) for op in ops}
+
+    def twice(op: Any, *args: Any, **kwargs: Any) -> int:
+        before = len(ran)
+        for _ in range(2):
+            found, wanted = forms.run(counted[op], args, kwargs, in_place=False), op(*args, **kwargs)
+            assert (found.shape, found.stride(), found.dtype) == (wanted.shape, wanted.stride(), wanted.dtype)
+        return len(ran) - before
+
+    calls = [(aten.mul.Tensor, whole, one) for one in (1, 1.0, True, wide)] + [(aten.gt.Tensor, wide, whole)]
+    assert [twice(*call) for call in calls] == [1] * 5
+    assert twice(aten._to_copy.default, wide, dtype=torch.float16) == 1
+    # Views share memory, and a list of tensors is not looked into.
+    assert twice(aten.t.default, whole) == twice(aten.cat.default, [whole, whole]) == 2
+    for _ in range(2):
+        assert forms.run(aten.sigmoid_.default, (wide,), {}, in_place=True) is wide

@@ -148,6 +148,16 @@ def test_a_sparse_matrix_counts_what_it_stores(torch: Any, layout: str) -> None:
     assert not profile.unsupported
 
 
+def test_a_product_of_two_sparse_matrices_has_no_price(torch: Any) -> None:
+    """The stored numbers of the result depend on where those of both factors are."""
+    graph = torch.eye(6).to_sparse()
+    layer = torch.nn.Linear(5, 4)
+    square = module_of(torch, lambda self, x: (graph @ graph) @ self.layer(x), layer=layer)
+    profile = trace(square, torch.randn(6, 5))
+    assert profile.unsupported == ("aten::mm of sparse matrices",)
+    assert numbers(profile).query("kind == 'sparse_gemm' and pass_name == 'forward'")["n"].tolist() == [4]
+
+
 def test_grouped_products_of_any_format_have_shapes(torch: Any) -> None:
     """PyTorch's own shapes are for bf16; libraries' mixtures of experts run them in fp32 too."""
     if not hasattr(torch.nn.functional, "grouped_mm"):

@@ -125,7 +125,7 @@ def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[
                 seen.add((id(one.owner), one.pass_name))
                 row = one.owner.row if one.pass_name == FORWARD else one.owner.backward
                 rows = [] if row is None else split_gradients(row)
-            found += [rows_of[row.key] for row in rows]
+            found += [rows_of[id(row) if id(row) in rows_of else row.key] for row in rows]
             if one.ran.op.type in _LISTED:
                 kept[_made(one.ran.op.inputs[-1])] = _byte_of_a_trip(one.ran) * one.ran.count
         first, number = number + 1, number + max(len(found), 1)
@@ -192,7 +192,9 @@ def order_of_graph(
     `ops`: of the step, those of an update by rule last; `gradients`, `updated`: arguments of the optimizer, the
     gradients and their variables; `rule`: of the optimizer; "" if its ops are in the graph, or if there is none.
     """
-    rows_of = {op.key: at for at, op in reversed(list(enumerate(ops)))}
+    # The halves of a recurrent row are made anew; other ops may be equal by chance at one of the sizes.
+    rows_of: dict[Any, int] = {op.key: at for at, op in reversed(list(enumerate(ops)))}
+    rows_of |= {id(op): at for at, op in enumerate(ops)}
     memory = _Memory(Place(graph))
     groups = [product_group(one.ran.op) for one in placed if one.ran.op.type in PRODUCTS]
     copies = {}

@@ -343,6 +343,9 @@ PRODUCTS: Mapping[str, Rule] = {
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 
+_RESIZED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
+    upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"""
 RULES: Mapping[str, Rule | None] = {
     **PRODUCTS,
     # normalisation and softmax
@@ -361,12 +364,7 @@ RULES: Mapping[str, Rule | None] = {
     **each(adaptive_pool, """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
         _adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d
         adaptive_max_pool3d_backward"""),
-    **each(calls.upsample, """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d
-        upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d upsample_nearest1d_backward
-        upsample_nearest2d_backward upsample_nearest3d_backward upsample_linear1d_backward
-        upsample_bilinear2d_backward upsample_bicubic2d_backward upsample_trilinear3d_backward
-        _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa
-        _upsample_bicubic2d_aa"""),
+    **each(calls.upsample, " ".join(f"{name} {name}_backward" for name in _RESIZED.split())),
     # lookups and their gradients
     "embedding": gather_from("weight", "embedding"),
     "embedding_dense_backward": embedding_backward, "_embedding_bag": embedding_bag,
@@ -418,7 +416,8 @@ RULES: Mapping[str, Rule | None] = {
     **each(other, """sort topk kthvalue median nanmedian mode cumsum cumprod cummax cummin logcumsumexp
         searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
         grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter
-        _amp_update_scale affine_grid_generator affine_grid_generator_backward"""),
+        _amp_update_scale affine_grid_generator affine_grid_generator_backward repeat_interleave
+        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo"""),
     # no work: only the tensor's description changes, or memory is reserved
     **each(None, """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like empty_strided

@@ -1,7 +1,7 @@
 """PyTorch's side of a call: tensors as arrays, storages, facts about ops, and inputs without data.
 
-`describe_call` makes a framework-free `Call`, `facts_of` says how to treat an op, `shape_only` lets the user's
-code run on tensors without data, and `inputs_and_sizes` makes the inputs.
+`describe_call` makes a framework-free `Call`, `facts_of` says how to treat an op, and `inputs_and_sizes` makes the
+inputs.
 """
 
 from __future__ import annotations
@@ -9,40 +9,51 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
-from torch.utils import checkpoint
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
-from fomkit.frontends.drafting import watched
 from fomkit.frontends.lowering.aten import find_rule
-from fomkit.frontends.lowering.calls import Array, Call, Rule, alignment_states, format_name, pointwise
+from fomkit.frontends.lowering.calls import Array, Call, Rule, format_name, pointwise
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
-from fomkit.frontends.step import Route
+from fomkit.frontends.torch.forms import has_form, without_data
 
 _NUMBERS = count()
 _NUMBER = "_fomkit_number"
 
 
-def tensors_of(values: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested lists, tuples, mappings and dataclasses."""
+_NO_VALUES = (type, torch.nn.Module, ModuleType, FunctionType, torch.SymInt)
+
+
+def tensors_of(values: Any, _seen: frozenset[int] = frozenset()) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and mappings, and in the attributes of other objects."""
     found = []
     for leaf in tree_leaves(values):
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
-        elif is_dataclass(leaf) and not isinstance(leaf, type):
-            found += tensors_of([getattr(leaf, one.name) for one in fields(leaf)])
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, _NO_VALUES) and id(leaf) not in _seen:
+            found += tensors_of(list(vars(leaf).values()), _seen | {id(leaf)})
     return found
+
+
+def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> Any:
+    """Change every tensor in nested values and in the attributes of other objects, which are copied."""
+
+    def changed(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return change(leaf)
+        inside = {id(one): change(one) for one in tensors_of(leaf)}
+        return copy.deepcopy(leaf, inside) if inside else leaf
+
+    return tree_map(changed, dict(values) if isinstance(values, Mapping) else values)
 
 
 def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -189,95 +200,22 @@ def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call(facts.name, arguments, tuple(arrays))
 
 
-_MOVES = ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
-_KEEP = {getattr(torch.Tensor, name) for name in _MOVES if hasattr(torch.Tensor, name)}
-_CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
-MOST_HALVES = 10_000
-"""How often a single random number is 0.5 in the trace of a model."""
-CONSTANT_NUMEL = 4096
-"""Largest number of elements for which a constant may keep its values."""
+def _copied_model(model: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
+    """Copy a model; functions among its attributes, such as a lambda that calls a layer, use the copy's layers."""
 
+    def cell(given: CellType) -> CellType:
+        is_empty = given == CellType()
+        return given if is_empty else CellType(memo.get(id(given.cell_contents), given.cell_contents))
 
-class StayShapeOnly(TorchFunctionMode):
-    """Keeps every tensor where it is: moves to a device do nothing, and copies of tensors without data have none.
-
-    `route`: with ``constants`` small constants get their values, because models read them back as plain numbers.
-      Except with ``meta``, a single random number is 0.5: code compares it with a small rate to leave a layer out.
-      Code that draws until a number suits it gets others after `MOST_HALVES`.
-    """
-
-    def __init__(self, route: Route) -> None:
-        super().__init__()
-        self._route, self._has_data, self._halves = route, route == "data", 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a function of the user's code."""
-        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "device"}
-        if func in _KEEP:
-            return args[0]
-        if func is torch.Tensor.to:
-            return _to_dtype(args[0], args[1:], kwargs)
-        if func is torch.from_numpy and not self._has_data:
-            return without_data(func(*args, **kwargs))
-        if func is torch.Tensor.__deepcopy__ and not self._has_data:
-            return without_data(args[0], again=True)
-        if func is torch.Tensor.__deepcopy__ and args[0].layout is not torch.strided:
-            return args[0].detach().clone()
-        made = func(*args, **kwargs)
-        if func is torch.rand and made.numel() == 1 and self._route != "meta":
-            self._halves += 1
-            place = "cpu" if self._route == "constants" else None
-            if self._halves > MOST_HALVES:
-                return made if place is None else func(*args, **kwargs, device=place)
-            return torch.tensor(0.5, dtype=made.dtype, device=place).reshape(made.shape)
-        if (
-            self._route == "constants"
-            and func in _CONSTANTS
-            and made is not args[0]
-            and made.numel() <= CONSTANT_NUMEL
-        ):
-            return func(*args, **kwargs, device="cpu")
-        return made
-
-
-def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Apply all changes of ``tensor.to(…)`` except the change of device."""
-    changes = {name: value for name, value in kwargs.items() if name != "non_blocking" and value is not None}
-    for move in (*moves, changes.pop("other", None)):
-        if isinstance(move, torch.dtype | torch.Tensor):
-            changes["dtype"] = move.dtype if isinstance(move, torch.Tensor) else move
-    return tensor.to(**changes) if changes else tensor
-
-
-def has_form(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor; raise if it is sparse, since the number of its elements is part of its data."""
-    if tensor.layout is not torch.strided:
-        raise NotImplementedError(f"a tensor with the layout {tensor.layout} has no form without data")
-    return tensor
-
-
-def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-    """Return a tensor with the same shape, strides and dtype, but without data.
-
-    A tensor that has no data already is returned itself, unless ``again``.
-    """
-    if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
-        return tensor
-    has_form(tensor)
-    if is_lazy(tensor):
-        kind: Any = type(tensor)
-        lazy: torch.Tensor = kind(requires_grad=tensor.requires_grad, dtype=tensor.dtype)
-        return lazy
-    empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(empty, tensor.requires_grad)
-    return empty.requires_grad_(tensor.requires_grad)
-
-
-def tree_without_data(values: Any) -> Any:
-    """Replace every tensor in nested lists, tuples and mappings by one without data."""
-    nested = dict(values) if isinstance(values, Mapping) else values
-    return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
+    found = copy.deepcopy(model, memo)
+    for module in found.modules():
+        for name, part in vars(module).items():
+            if isinstance(part, FunctionType) and part.__closure__:
+                cells = tuple(map(cell, part.__closure__))
+                made = FunctionType(part.__code__, part.__globals__, name, part.__defaults__, cells)
+                made.__kwdefaults__ = part.__kwdefaults__
+                vars(module)[name] = made
+    return found
 
 
 def model_to_trace(
@@ -293,7 +231,7 @@ def model_to_trace(
     # A copy would set the state of a random generator from a tensor, which has no data here.
     memo: dict[int, Any] = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
     if data:
-        ready = model if own else copy.deepcopy(model, memo)
+        ready = model if own else _copied_model(model, memo)
         with torch._C.DisableTorchFunction():  # a model on a GPU really moves
             ready.cpu()
         copies = [*ready.parameters(), *ready.buffers()]
@@ -301,7 +239,7 @@ def model_to_trace(
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
         # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.
-        return copy.deepcopy(model, {**memo, **stand_ins}), stand_ins
+        return _copied_model(model, {**memo, **stand_ins}), stand_ins
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             tensors_held: dict[str, Any] = held
@@ -309,73 +247,10 @@ def model_to_trace(
     return model, stand_ins
 
 
-@contextmanager
-def _run_without_data() -> Iterator[None]:
-    """Let ops run without data inside the block that need data in PyTorch: CTC losses, grouped fp32 products."""
-    make: Any = torch.library.Library
-    library = make("aten", "IMPL", "Meta")
-
-    def loss(scores: torch.Tensor, targets: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        frames, batch = scores.shape[:2]
-        return scores.new_empty(batch), scores.new_empty(batch, frames, alignment_states(targets.shape, batch))
-
-    def gradient(_: torch.Tensor, scores: torch.Tensor, *__: Any, **___: Any) -> torch.Tensor:
-        return torch.empty_like(scores)
-
-    def grouped(own: Any, left: torch.Tensor, right: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if left.dtype in (torch.bfloat16, torch.float8_e4m3fn):
-            meta: torch.Tensor = own(left, right, *args, **kwargs)
-            return meta
-        offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
-        groups = () if left.dim() + right.dim() == 5 else (left.shape[0] if offsets is None else offsets.shape[0],)
-        return left.new_empty(*groups, left.shape[-2], right.shape[-1])
-
-    for name, kernel in (("_ctc_loss", loss), ("_ctc_loss_backward", gradient)):
-        for overload in ("", ".Tensor"):
-            library.impl(f"{name}{overload}", kernel)
-
-    def device_of(own: Any, *args: Any) -> Any:
-        found = own(*args)
-        return "cpu" if found == "meta" else found
-
-    # PyTorch 2.4 has no grouped products, and its checkpointing knows no meta device.
-    known = hasattr(torch._meta_registrations, "_meta_grouped_mm_common")
-    try:
-        with (
-            watched(torch._meta_registrations, **{"_meta_grouped_mm_common": grouped} if known else {}),
-            watched(checkpoint, _infer_device_type=device_of),
-        ):
-            yield
-    finally:
-        library._destroy()
-
-
-@contextmanager
-def shape_only(route: Route) -> Iterator[None]:
-    """Create tensors as the route says inside the block, and restore PyTorch's global settings at its end."""
-    dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
-    with ExitStack() as stack:
-        # Real constants count like any tensor. Creating FakeTensorMode, even unused, takes seconds: it loads the
-        # compiler.
-        fake = route == "fake"
-        stack.enter_context(
-            FakeTensorMode(allow_non_fake_inputs=True)
-            if fake
-            else torch.device("cpu" if route == "data" else "meta")
-        )
-        stack.enter_context(StayShapeOnly(route))
-        stack.enter_context(_run_without_data())
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
-            torch.random.set_rng_state(seed_state)
-
-
 def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeInputs:
     def inputs(sizes: Sizes) -> Any:
         values = call_inputs(make, sizes)
-        values = values if real else tree_without_data(values)
+        values = values if real else map_tensors(without_data, values)
         if not tensors_of(values):
             what = f"inputs({sizes['batch']}) gave no tensor"
             raise FomkitError(where, f"{what}. Let it return a tensor, a tuple or a dict.")
@@ -385,8 +260,8 @@ def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeI
 
 
 def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInputs:
-    def at(batch: int, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == given:
+    def at(batch: int, leaf: torch.Tensor) -> torch.Tensor:
+        if batch != given and leaf.dim() and leaf.shape[0] == given:
             if real:
                 return leaf[torch.arange(batch) % given]
             return leaf.new_empty((batch, *leaf.shape[1:]))
@@ -394,15 +269,14 @@ def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInp
 
     def inputs(sizes: Sizes) -> Any:
         batch = sizes["batch"]
-        if batch == given:
-            return values
-        if not any(tensor.dim() and tensor.shape[0] == given for tensor in tensors_of(values)):
+        fits = any(tensor.dim() and tensor.shape[0] == given for tensor in tensors_of(values))
+        if batch != given and not fits:
             raise FomkitError(
                 where,
                 f"no input tensor has the batch size {given} as its first dimension, so batch {batch} cannot be "
                 "made. Give inputs as a function of the batch size.",
             )
-        return tree_map(lambda leaf: at(batch, leaf), values)
+        return map_tensors(partial(at, batch), values)
 
     return inputs
 
@@ -428,7 +302,7 @@ def inputs_and_sizes(
             )
         known = {"batch": batch} | own_sizes | {"batch": batch}
         return _from_function(workload.inputs, where, real=real), chosen_sizes(known, wanted, where)
-    values = workload.inputs if real else tree_without_data(workload.inputs)
+    values = workload.inputs if real else map_tensors(without_data, workload.inputs)
     tensors = tensors_of(values)
     if not tensors:
         raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")

@@ -145,6 +145,8 @@ def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
     def made(
         self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
     ) -> None:
+        # Code that takes the device of its tensors gets "meta", for which PyTorch has no autocast.
+        device_type = "cuda" if device_type == "meta" else device_type
         if enabled:
             rules = "of a GPU" if on_meta else "of a CPU, which casts fewer ops up than a GPU does"
             recorder.note(f"autocast for {device_type}: casts are those {rules}")

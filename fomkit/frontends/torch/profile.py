@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
@@ -42,7 +41,8 @@ from fomkit.frontends.model_file import (
 )
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
-from fomkit.frontends.torch.calls import inputs_and_sizes, model_to_trace, shape_only, tensors_of
+from fomkit.frontends.torch.calls import inputs_and_sizes, map_tensors, model_to_trace, tensors_of
+from fomkit.frontends.torch.forms import shape_only
 from fomkit.frontends.torch.modes import (
     CallWatcher,
     follow_autocast,
@@ -280,7 +280,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
     )
     if getattr(model, "_orig_mod", model) is not model:
         notes.append("the model is compiled and was timed compiled; its compiled ops have no rows")
-    values = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, make(sizes))
+    values = map_tensors(lambda one: one.to(device), make(sizes))
     casting: Casting = partial(torch.autocast, device, dtype=torch.bfloat16) if precision else nullcontext
     ready = (_inference_run if infer else _training)(prepared, values, casting, notes)
     return RealStep(ready, sizes, notes)

@@ -28,11 +28,11 @@ from fomkit.frontends.torch.calls import (
     OpFacts,
     describe_call,
     facts_of,
-    has_form,
     storage_id,
     tensors_of,
     with_data,
 )
+from fomkit.frontends.torch.forms import KnownForms, has_form, wraps_tensors
 from fomkit.frontends.torch.order import Line, OrderLog, updated_twice
 
 _KEYS = count()
@@ -207,6 +207,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.order = OrderLog()
         self.updated: Any = None
         self.places: dict[int, int] = {}
+        self._forms = KnownForms()
         self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._lines = LineLog(self._code, self.made)
         self._line = ""
@@ -224,16 +225,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an op and record it."""
-        kwargs = kwargs or {}
-        facts = facts_of(func)
+        if own := [kind.__name__ for kind in types if wraps_tensors(kind)]:
+            self.note(f"{own[0]}: its ops are those that its code runs here; on an accelerator it may run others")
+            return NotImplemented
+        kwargs, facts = kwargs or {}, facts_of(func)
         if facts.state == "framework":
             return func(*args, **kwargs)
         if facts.state == "composite":
             # Only inference_mode dispatches composite ops undivided.
             with self:
                 return func.decompose(*args, **kwargs)
-        # The framework computes shapes in Python too; modes that watch the user's calls must ignore that and the
-        # reads below.
+        # The framework computes shapes in Python too; modes that watch the user's calls must ignore that.
         with torch._C.DisableTorchFunction():
             self.order.hold((args, kwargs), "input")
             node: Node = torch._C._current_autograd_node()
@@ -241,7 +243,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._line = self._lines.find(node, self.stack.top.path, in_call=in_call)
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
-            results = func(*args, **kwargs)
+            results = self._forms.run(func, args, kwargs, in_place=facts.rule is calls.pointwise)
+            stored = [one.is_sparse or one.is_sparse_csr for one in tensors_in(args)]
+            if stored.count(True) > 1 and not calls.has_bound(facts.name):  # the result's zeros depend on both
+                facts = replace(facts, name=f"{facts.name} of sparse matrices", state="unsupported", rule=None)
             has_bound = (
                 facts.state == "unsupported" and facts.name.startswith("aten::") and calls.has_bound(facts.name)
             )
