@@ -26,6 +26,7 @@ from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import (
     MOST_UPDATED,
     OpFacts,
+    all_tensors_at_once,
     describe_call,
     facts_of,
     has_form,
@@ -355,7 +356,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
         """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
 
-        Two updates run before, which make the optimizer's state. Code that reads values gets parameters with data.
+        Two updates run before, which make the optimizer's state. Code that reads values gets parameters with data;
+        a counter of steps has its value in any case, since it is made outside the modes of the user's code.
         """
         parameters = (one for group in optimizer.param_groups for one in group["params"])
         held = {id(one): stand_ins.get(id(one), one) for one in parameters}
@@ -363,10 +365,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.between = UPDATE
         try:
             try:
-                with _pop_mode_temporarily():
-                    self.updated = updated_twice(optimizer, held)
-                order.hold([*self.updated.state.values()], "state")
-                self.updated.step()
+                with torch._C.DisableTorchFunction(), all_tensors_at_once():
+                    with _pop_mode_temporarily():
+                        self.updated = updated_twice(optimizer, held)
+                    order.hold([*self.updated.state.values()], "state")
+                    self.updated.step()
             except Exception:  # it reads values of tensors
                 self._back_to(marks)
                 if sum(one.numel() for one in held.values()) > MOST_UPDATED:
@@ -382,7 +385,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _update_with_data(self, optimizer: torch.optim.Optimizer, held: Mapping[int, torch.Tensor]) -> None:
         """Record an update of parameters with data, which are no memory of the step."""
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
+        with torch._C.DisableTorchFunction(), all_tensors_at_once(), _disable_current_modes():
             self.updated = updated_twice(optimizer, with_data(held))
             self.order.hold([*self.updated.state.values()], "state")
             self.order = OrderLog()
