@@ -93,6 +93,14 @@ def test_ops_of_detection_move_their_boxes_and_maps() -> None:
     assert find_rule("torchvision::deform_conv2d") == (False, None)  # it multiplies
 
 
+def test_smoothed_interpolation_works_on_the_larger_side_both_ways() -> None:
+    small, large = array(1, 3, 8, 8), array(1, 3, 32, 32)
+    for op in ("_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa"):
+        there, back = work(op, [small], input=large), work(f"{op}_backward", [large], grad_output=small)
+        assert (there.kind, traffic(there)) == ("pointwise", (large.numel, None, 1, large.byte, small.byte))
+        assert (back.kind, traffic(back)) == ("pointwise", (large.numel, None, 1, small.byte, large.byte))
+
+
 def test_a_broadcast_tensor_is_read_once_and_the_same_tensor_once() -> None:
     row, whole = array(6, storage=1), array(5, 6, storage=2)
     spread = array(5, 6, storage=1, stride=(0, 1))

@@ -363,7 +363,7 @@ RULES: Mapping[str, Rule | None] = {
         upsample_nearest2d_backward upsample_nearest3d_backward upsample_linear1d_backward
         upsample_bilinear2d_backward upsample_bicubic2d_backward upsample_trilinear3d_backward
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa
-        _upsample_bicubic2d_aa"""),
+        _upsample_bicubic2d_aa _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward"""),
     # lookups and their gradients
     "embedding": gather_from("weight", "embedding"),
     "embedding_dense_backward": embedding_backward, "_embedding_bag": embedding_bag,
