@@ -23,7 +23,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.harness.tensorflow import worker as tensorflow
 from fomkit.harness.tensorflow.traffic import STREAM
-from fomkit.harness.torch import makers
+from fomkit.harness.torch.times import knows_op
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import DIMENSIONS, column_names
@@ -137,7 +137,7 @@ class Library:
 
 LIBRARIES: Mapping[str, Library] = {
     "torch": Library(
-        "torch", "PyTorch", "fomkit.harness.torch.worker", makers.knows_op,
+        "torch", "PyTorch", "fomkit.harness.torch.worker", knows_op,
         {**_STREAM, "op": "aten::relu_", "read_byte": cell(4 * STREAM_NUMEL)},
     ),
     "tensorflow": Library(

@@ -21,7 +21,7 @@ from fomkit.files.child_process import error_content, read_request
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines, explain_exception
-from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
+from fomkit.frontends.sizes import NoExpression, OtherOps, Sizes, name_sizes
 from fomkit.frontends.step import Draft, Route, Step, count_rows, name_order, order_rows, row_places
 
 Trace = Callable[[Sizes], Step]
@@ -129,6 +129,8 @@ class _Exploration:
                 continue
             except NoExpression as reason:
                 self._keep_fixed(name, reason)
+                if isinstance(reason, OtherOps):
+                    return
             with suppress(NoExpression):  # two more points can resolve longer sums
                 self._name(name, values)
             return

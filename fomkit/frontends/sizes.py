@@ -118,6 +118,10 @@ class NoExpression(Exception):  # noqa: N818 - a verdict, not a fault
     """The steps at several sizes are not one step with named sizes; the message says where."""
 
 
+class OtherOps(NoExpression):
+    """The steps at several sizes run different ops, so that steps at more sizes are of no use."""
+
+
 class _Namer:
     """Writes the values of one dimension at all points as one expression."""
 
@@ -170,7 +174,7 @@ def _joined_steps(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterato
         if len({op.identity for op in ops}) > 1:
             other = next(op for op in ops if op.identity != ops[0].identity)
             where = f"{ops[0].op} in '{ops[0].module}'"
-            raise NoExpression(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
+            raise OtherOps(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
         parts = list(_joined_steps([op.parts for op in ops], namer))
         count = namer.expression(tuple(int(op.count) for op in ops))
         if count is None:
@@ -202,7 +206,7 @@ def _equal_joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[li
         if len({len(step) for step in found}) == 1:
             return found
     counts = ", ".join(str(len(step)) for step in steps)
-    raise NoExpression(f"the number of ops is {counts} at {namer.sizes_text}")
+    raise OtherOps(f"the number of ops is {counts} at {namer.sizes_text}")
 
 
 def name_sizes(

@@ -21,7 +21,7 @@ from fomkit.core.machine import Device, Machine
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import format_as_given
 from fomkit.harness.torch.cases import CannotTimeError
-from fomkit.harness.torch.makers import check_case, knows_op
+from fomkit.harness.torch.times import check_case, knows_op
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import Estimate
@@ -309,7 +309,7 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
     return Pack(files, requested, timed, lines)
 
 
-PARTS = ("cases", "products", "traffic", "windows", "makers", "times")
+PARTS = ("cases", "products", "traffic", "windows", "times")
 """The files of the script, in the order in which they use each other."""
 _OWN_IMPORT = re.compile(
     r"^from fomkit\.harness\.torch\.\w+ import (?:\([^)]*\)|[^\n(]*)(?:  #[^\n]*)?\n", re.MULTILINE

@@ -221,7 +221,7 @@ def test_sizes_fill_their_ranges_evenly_and_some_are_round() -> None:
 
 
 def test_a_design_has_every_kind_that_can_be_timed_and_no_long_op() -> None:
-    from fomkit.harness.torch.makers import MAKERS, knows_op
+    from fomkit.harness.torch.times import MAKERS, knows_op
 
     ops = design([("fp32", "vector"), ("bf16", "vector")], 24, 0.01, {**PEAK, ("bf16", "vector"): 2e11}, 1e10)
     assert {one.cells["kind"] for one in ops} == set(MAKERS)

@@ -15,8 +15,7 @@ import pytest
 
 import fomkit
 from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Watch
-from fomkit.harness.torch.makers import MAKERS, check_case, make_case
-from fomkit.harness.torch.times import Effort, main, time_case
+from fomkit.harness.torch.times import MAKERS, Effort, check_case, main, make_case, time_case
 from fomkit.plan.estimate import Detail
 from fomkit.workbook.vendor import dominant_ops, make_pack
 

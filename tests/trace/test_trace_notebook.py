@@ -164,6 +164,25 @@ def test_weights_that_wrap_others_run_their_own_code(torch: Any) -> None:
     assert type(model.weight.data) is Narrow
 
 
+def test_a_constant_that_a_module_holds_keeps_its_value_and_a_new_one_counts_once(torch: Any) -> None:
+    class Strided(torch.nn.Module):
+        def __init__(self, *, reads: bool) -> None:
+            super().__init__()
+            self.layer, self.strides, self.reads = torch.nn.Linear(8, 8), torch.tensor([4, 8]), reads
+
+        def forward(self, x: Any) -> Any:
+            stride = int(self.strides[1]) if self.reads else 8
+            return self.layer(x) * torch.full((8,), stride) + torch.arange(end=8)
+
+    def trace(*, reads: bool) -> Any:
+        inputs = torch.randn(6, 8)
+        return profile_workload(Workload(Strided(reads=reads), inputs), mode="infer")
+
+    read, written = trace(reads=True), trace(reads=False)
+    assert read.traced_with["device"] == "meta"
+    assert read.ops.drop(columns="code_line").equals(written.ops.drop(columns="code_line"))
+
+
 def test_constants_that_are_parameters_or_are_written_to(torch: Any) -> None:
     class Clip(torch.nn.Module):
         def __init__(self) -> None:

@@ -96,6 +96,25 @@ def test_unknown_ops_are_not_priced() -> None:
     assert find_rule("aten::cumsum_") == find_rule("aten::cumsum") != (False, None)
 
 
+def test_ops_of_detection_move_their_boxes_and_maps() -> None:
+    boxes, scores, kept = array(1000, 4), array(1000), array(300, dtype="int64")
+    suppress, pick = (find_rule(f"torchvision::{op}")[1] for op in ("nms", "roi_align"))
+    (one,) = works_of(Call("torchvision::nms", {"dets": boxes, "scores": scores}, (kept,)), suppress)
+    assert (one.kind, traffic(one)) == ("other", (4000, None, 2, 16_000 + 4000, 2400))
+    features, found = array(2, 256, 50, 50), array(300, 256, 7, 7)
+    (one,) = works_of(Call("torchvision::roi_align", {"input": features, "rois": array(300, 5)}, (found,)), pick)
+    assert traffic(one) == (300 * 256 * 49, None, 2, features.byte + 6000, found.byte)
+    assert find_rule("torchvision::deform_conv2d") == (False, None)  # it multiplies
+
+
+def test_smoothed_interpolation_works_on_the_larger_side_both_ways() -> None:
+    small, large = array(1, 3, 8, 8), array(1, 3, 32, 32)
+    for op in ("_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa"):
+        there, back = work(op, [small], input=large), work(f"{op}_backward", [large], grad_output=small)
+        assert (there.kind, traffic(there)) == ("pointwise", (large.numel, None, 1, large.byte, small.byte))
+        assert (back.kind, traffic(back)) == ("pointwise", (large.numel, None, 1, small.byte, large.byte))
+
+
 def test_a_broadcast_tensor_is_read_once_and_the_same_tensor_once() -> None:
     row, whole = array(6, storage=1), array(5, 6, storage=2)
     spread = array(5, 6, storage=1, stride=(0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from traced_work import numbers
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.drafting import trace_sizes
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.profile import profile_workload
-from fomkit.frontends.sizes import Candidates, NoExpression, name_sizes, write_sum
-from fomkit.frontends.step import count_rows, places_of
+from fomkit.frontends.sizes import Candidates, NoExpression, Sizes, name_sizes, write_sum
+from fomkit.frontends.step import Step, count_rows, places_of
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops
 
@@ -190,6 +192,19 @@ def test_what_rounds_in_the_batch_is_kept_at_its_batch(torch: Any) -> None:
     )
     assert not profile.ops.map(lambda cell: cell == "batch").to_numpy().any()
     assert profile.ops.loc[0, "m"] == 8
+
+
+def test_steps_of_different_ops_are_not_traced_at_still_larger_batches() -> None:
+    """A step at 5 or 7 times the batch may be dear, and cannot bring together what differs at 2 and 3 times."""
+    batches: list[int] = []
+
+    def trace(sizes: Sizes) -> Step:
+        batches.append(sizes["batch"])
+        return Step([op(one) for one in range(1, 1 + sizes["batch"])], Counter(), Counter(), {}, [])
+
+    found = trace_sizes(trace, {"batch": 4})
+    assert found.fixed == ["the sizes hold for batch 4 only: the number of ops is 4, 8, 12 at batch 4, 8, 12"]
+    assert batches == [4, 8, 12, 4]
 
 
 def test_a_batch_of_one_is_named_from_larger_ones(torch: Any) -> None:

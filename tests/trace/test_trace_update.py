@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -123,6 +124,28 @@ def test_without_a_formula_the_ops_of_its_code_count(torch: Any) -> None:
         assert fomkit.memory(profile).content["totals"]["state"] == 2 * 512  # two blocks of 512 byte
         assert not optimizer.state
         assert all(one.grad is None for one in model.parameters())
+
+
+def test_counters_of_steps_have_values_and_tensors_are_updated_at_once_as_on_an_accelerator() -> None:
+    """The number of the step is read, which needs no data of the model; its four tensors are one op."""
+
+    class Counting(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {})
+
+        @torch.no_grad()
+        def step(self) -> None:
+            many = self.param_groups[0]["params"]
+            counter = self.state["all"].setdefault("step", torch.tensor(0.0))
+            counter += 1
+            default = sys.modules[torch.optim.Optimizer.__module__]._default_to_fused_or_foreach
+            assert default(many, differentiable=False) == (False, True)
+            assert many[0].is_meta
+            torch._foreach_add_(many, [one.grad for one in many], alpha=-1 / counter.item())
+
+    profile = update(torch, Counting)
+    rows = profile.ops[profile.ops["pass_name"] == "update"]
+    assert rows[["op", "numel", "count"]].to_numpy().tolist()[1:] == [["aten::_foreach_add_", 90, 1]]
 
 
 def test_code_that_cannot_run_is_listed(torch: Any) -> None:

@@ -50,9 +50,8 @@ def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
     transposed = bool(arguments["transposed"])
     # The weight is (in, out/groups, …) in a transposed convolution and (out, in/groups, …) in a direct one.
     out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    dimensions: Dimensions = {
-        "batch": values.shape[0], "in_channels": values.shape[1], "out_channels": out_channels,
-    }  # fmt: skip
+    batch, in_channels = values.shape[:2]
+    dimensions: Dimensions = {"batch": batch, "in_channels": in_channels, "out_channels": out_channels}
     dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
     window = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
             "dilation": arguments["dilation"]}  # fmt: skip
@@ -298,10 +297,8 @@ def embedding_bag_backward(call: Call) -> list[Work]:
     """Price the gradient of `embedding_bag`: per row looked up, or per element of a bag for maxima (mode 2)."""
     gradient, largest = call.array("grad"), int(call.arguments["mode"]) == 2
     names = {0: "indices offset2bag per_sample_weights", 1: "indices offset2bag bag_size", 2: "maximum_indices"}
-    read = [
-        gradient,
-        *calls.arrays_in(call.arguments.get(name) for name in names[int(call.arguments["mode"])].split()),
-    ]
+    chosen = names[int(call.arguments["mode"])].split()
+    read = [gradient, *calls.arrays_in(call.arguments.get(name) for name in chosen)]
     width = gradient.shape[-1]
     numel = gradient.numel if largest else call.array("indices").numel * width
     return [Work("embedding", traffic(numel, read, call.written, row=width), gradient.dtype)]
@@ -427,6 +424,10 @@ RULES: Mapping[str, Rule | None] = {
 }  # fmt: skip
 """Op names without ``aten::``. A name that ends in ``_`` and is missing is looked up without the ``_``."""
 
+_OF_DETECTION = """nms roi_align roi_pool ps_roi_align ps_roi_pool _roi_align_backward _roi_pool_backward
+    _ps_roi_align_backward _ps_roi_pool_backward box_iou_rotated"""
+_LIBRARIES: Mapping[str, Mapping[str, Rule | None]] = {"aten": RULES, "torchvision": each(other, _OF_DETECTION)}
+
 
 def find_rule(op: str) -> tuple[bool, Rule | None]:
     """Return whether the table knows an op, and the op's rule (None: the op does no work).
@@ -441,9 +442,8 @@ def find_rule(op: str) -> tuple[bool, Rule | None]:
         return True, None
     if library == "fsdp":
         return True, copy
-    if library != "aten":
-        return False, None
+    rules = _LIBRARIES.get(library, {})
     for spelling in (name, name.removesuffix("_")):
-        if spelling in RULES:
-            return True, RULES[spelling]
+        if spelling in rules:
+            return True, rules[spelling]
     return False, None

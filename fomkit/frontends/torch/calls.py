@@ -7,8 +7,10 @@ inputs.
 from __future__ import annotations
 
 import copy
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
@@ -21,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
+from fomkit.frontends.drafting import replaced
 from fomkit.frontends.lowering.aten import find_rule
 from fomkit.frontends.lowering.calls import Array, Call, Rule, format_name, pointwise
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
@@ -321,3 +324,9 @@ def with_data(parameters: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]
         found[key] = torch.full(one.shape, 0.01, dtype=one.dtype, requires_grad=one.requires_grad)
         found[key].grad = None if one.grad is None else found[key].detach().clone()
     return found
+
+
+def all_tensors_at_once() -> AbstractContextManager[None]:
+    """Let optimizers update all tensors at once inside the block, their default on accelerators only."""
+    module = sys.modules[torch.optim.Optimizer.__module__]
+    return replaced(module, _get_foreach_kernels_supported_devices=lambda: ["cpu", "meta"])

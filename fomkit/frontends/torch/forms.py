@@ -15,6 +15,7 @@ from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.lowering.calls import alignment_states
@@ -50,24 +51,25 @@ class StayShapeOnly(TorchFunctionMode):
             return _to_dtype(args[0], args[1:], kwargs)
         if func is torch.from_numpy and not self._has_data:
             return without_data(func(*args, **kwargs))
-        if func is torch.Tensor.__deepcopy__ and not self._has_data:
-            return without_data(args[0], again=True)
-        if func is torch.Tensor.__deepcopy__ and args[0].layout is not torch.strided:
-            return args[0].detach().clone()
+        keeps = self._route == "constants"
+        if func is torch.Tensor.__deepcopy__:  # of a tensor that is neither parameter nor buffer
+            keeps_this = keeps and not args[0].requires_grad and args[0].numel() <= CONSTANT_NUMEL
+            if not (self._has_data or keeps_this):
+                return without_data(args[0], again=True)
+            if keeps_this or args[0].layout is not torch.strided:
+                return args[0].detach().clone()
+        if keeps and func in _CONSTANTS:
+            with _disable_current_modes():  # only its size is wanted, so this is no op of the step
+                made = func(*args, **kwargs)
+            if made.numel() <= CONSTANT_NUMEL and not any(made is one for one in args):
+                return func(*args, **kwargs, device="cpu")
         made = func(*args, **kwargs)
         if func is torch.rand and made.numel() == 1 and self._route != "meta":
             self._halves += 1
-            place = "cpu" if self._route == "constants" else None
+            place = "cpu" if keeps else None
             if self._halves > MOST_HALVES:
                 return made if place is None else func(*args, **kwargs, device=place)
             return torch.tensor(0.5, dtype=made.dtype, device=place).reshape(made.shape)
-        if (
-            self._route == "constants"
-            and func in _CONSTANTS
-            and all(made is not one for one in args[:1])
-            and made.numel() <= CONSTANT_NUMEL
-        ):
-            return func(*args, **kwargs, device="cpu")
         return made
 
 

@@ -26,6 +26,7 @@ from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import (
     MOST_UPDATED,
     OpFacts,
+    all_tensors_at_once,
     describe_call,
     facts_of,
     storage_id,
@@ -202,8 +203,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.bounded: Counter[str] = Counter()
         self.recomputed = 0
         self.notes: list[str] = []
-        self.in_backward = False
-        self.between = FORWARD
+        self.in_backward, self.between = False, FORWARD
         self.order = OrderLog()
         self.updated: Any = None
         self.places: dict[int, int] = {}
@@ -231,8 +231,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs, facts = kwargs or {}, facts_of(func)
         if facts.state == "framework":
             return func(*args, **kwargs)
-        if facts.state == "composite":
-            # Only inference_mode dispatches composite ops undivided.
+        if facts.state == "composite":  # only inference_mode dispatches these undivided
             with self:
                 return func.decompose(*args, **kwargs)
         # The framework computes shapes in Python too; modes that watch the user's calls must ignore that.
@@ -354,24 +353,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def checkpoint_notes(self) -> list[str]:
         """A note on ops that ran again."""
-        again = "ops of the forward pass run again in the backward pass (checkpointing)"
-        return [f"{self.recomputed} {again}"] if self.recomputed else []
+        again = f"{self.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
+        return [again] * bool(self.recomputed)
 
     def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
         """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
 
-        Two updates run before, which make the optimizer's state. Code that reads values gets parameters with data.
+        Two updates run before, which make its state. Code that reads values gets parameters with data; counters
+        have values in any case, since they are made outside the modes of the user's code.
         """
         parameters = (one for group in optimizer.param_groups for one in group["params"])
         held = {id(one): stand_ins.get(id(one), one) for one in parameters}
-        order, marks = self.order, self._marks()
-        self.between = UPDATE
+        order, marks, self.between = self.order, self._marks(), UPDATE
         try:
             try:
-                with _pop_mode_temporarily():
-                    self.updated = updated_twice(optimizer, held)
-                order.hold([*self.updated.state.values()], "state")
-                self.updated.step()
+                with torch._C.DisableTorchFunction(), all_tensors_at_once():
+                    with _pop_mode_temporarily():
+                        self.updated = updated_twice(optimizer, held)
+                    order.hold([*self.updated.state.values()], "state")
+                    self.updated.step()
             except Exception:  # it reads values of tensors
                 self._back_to(marks)
                 if sum(one.numel() for one in held.values()) > MOST_UPDATED:
@@ -387,7 +387,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _update_with_data(self, optimizer: torch.optim.Optimizer, held: Mapping[int, torch.Tensor]) -> None:
         """Record an update of parameters with data, which are no memory of the step."""
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
+        with torch._C.DisableTorchFunction(), all_tensors_at_once(), _disable_current_modes():
             self.updated = updated_twice(optimizer, with_data(held))
             self.order.hold([*self.updated.state.values()], "state")
             self.order = OrderLog()

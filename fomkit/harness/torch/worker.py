@@ -17,8 +17,7 @@ from statistics import median
 from typing import Any, TextIO
 
 from fomkit.harness.torch.cases import CannotTimeError, Watch, make_watch, torch
-from fomkit.harness.torch.makers import make_case
-from fomkit.harness.torch.times import Effort, checked_case, describe, time_case, time_run
+from fomkit.harness.torch.times import Effort, checked_case, describe, make_case, time_case, time_run
 
 LAYERS, WIDTH, ROUNDS = 40, 8, 30
 _SHAPE = {"b": "1", "m": str(WIDTH), "n": str(WIDTH), "k": str(WIDTH)}
