@@ -148,6 +148,22 @@ def test_counters_of_steps_have_values_and_tensors_are_updated_at_once_as_on_an_
     assert rows[["op", "numel", "count"]].to_numpy().tolist()[1:] == [["aten::_foreach_add_", 90, 1]]
 
 
+def test_rules_that_start_late_count_as_they_run_later(torch: Any) -> None:
+    class Rectified(torch.optim.Optimizer):  # type: ignore[name-defined,misc]
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {})
+            self.count = 0
+
+        @torch.no_grad()  # type: ignore[untyped-decorator]
+        def step(self) -> None:
+            self.count += 1
+            for one in self.param_groups[0]["params"]:
+                one.sub_(one.grad.sqrt() if self.count > 5 else one.grad)
+
+    ops = set(update(torch, Rectified).ops.query("pass_name == 'update'")["op"])
+    assert ops == {"aten::sqrt", "aten::sub_"}
+
+
 def test_code_that_cannot_run_is_listed(torch: Any) -> None:
     profile = update(torch, torch.optim.LBFGS)
     assert "optimizer LBFGS" in profile.unsupported

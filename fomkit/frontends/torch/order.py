@@ -296,11 +296,11 @@ def _twin(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor
     return twin
 
 
-def updated_twice(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> Any:
-    """Return a twin of an optimizer for the stand-ins by ``id``, after two updates, of which one makes state."""
+def updated_often(optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> Any:
+    """Return a twin of an optimizer for the stand-ins by ``id``, after six updates; rectified rules start late."""
     twin = _twin(optimizer, stand_ins)
-    twin.step()
-    twin.step()
+    for _ in range(6):
+        twin.step()
     return twin
 
 

@@ -34,7 +34,7 @@ from fomkit.frontends.torch.calls import (
     with_data,
 )
 from fomkit.frontends.torch.forms import KnownForms, has_form, wraps_tensors
-from fomkit.frontends.torch.order import Line, OrderLog, updated_twice
+from fomkit.frontends.torch.order import Line, OrderLog, updated_often
 
 _KEYS = count()
 
@@ -359,7 +359,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
         """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
 
-        Two updates run before, which make its state. Code that reads values gets parameters with data; counters
+        Six updates run before, which make its state. Code that reads values gets parameters with data; counters
         have values in any case, since they are made outside the modes of the user's code.
         """
         parameters = (one for group in optimizer.param_groups for one in group["params"])
@@ -369,7 +369,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             try:
                 with torch._C.DisableTorchFunction(), all_tensors_at_once():
                     with _pop_mode_temporarily():
-                        self.updated = updated_twice(optimizer, held)
+                        self.updated = updated_often(optimizer, held)
                     order.hold([*self.updated.state.values()], "state")
                     self.updated.step()
             except Exception:  # it reads values of tensors
@@ -388,7 +388,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _update_with_data(self, optimizer: torch.optim.Optimizer, held: Mapping[int, torch.Tensor]) -> None:
         """Record an update of parameters with data, which are no memory of the step."""
         with torch._C.DisableTorchFunction(), all_tensors_at_once(), _disable_current_modes():
-            self.updated = updated_twice(optimizer, with_data(held))
+            self.updated = updated_often(optimizer, with_data(held))
             self.order.hold([*self.updated.state.values()], "state")
             self.order = OrderLog()
             with self:
