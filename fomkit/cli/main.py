@@ -70,13 +70,18 @@ def _name(option: Any) -> str:
     return str(option.metavar or option.name) if is_argument else str(option.opts[0])
 
 
+_CLICK_TYPES = {"integer": int, "float": float}
+
+
 def _python_type(option: Any) -> Any:
-    return getattr(getattr(option, "type_descriptor", None), "annotation", None)  # of typer from 0.29 on
+    described = getattr(option, "type_descriptor", None)  # of typer from 0.29 on, before that click's types
+    return described.annotation if described else _CLICK_TYPES.get(option.type.name.partition(" ")[0])
 
 
 def _expected_number(option: Any) -> str:
     word = {int: "A whole number", float: "A number"}.get(_python_type(option), "")
-    low, high = (getattr(option, name, None) for name in ("min", "max"))
+    holder = option if hasattr(option, "type_descriptor") else option.type
+    low, high = (getattr(holder, name, None) for name in ("min", "max"))
     if low is not None and high is not None:
         share = ", such as 0.8 for 80 %" if high < 1 else ""
         return f"{word} from {low:g} to {high:g} was expected{share}."
@@ -94,7 +99,8 @@ def _in_digits(text: str) -> str:
 
 def _literals(option: Any) -> list[str]:
     """Return the words that an option allows; empty where it is not limited to words."""
-    return [one for one in get_args(_python_type(option)) if isinstance(one, str)]
+    allowed = get_args(_python_type(option)) or getattr(getattr(option, "type", None), "choices", ())
+    return [one for one in allowed if isinstance(one, str)]
 
 
 def wrong_value(option: Any, value: object, said: str, verb: str) -> FomkitError:
