@@ -17,7 +17,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.columns import Words, rounded, significant
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
-from fomkit.prediction import gp
+from fomkit.prediction import gp, monotone
 from fomkit.prediction.beside_facts import (
     ERRORS,
     MIN_CORRELATION,
@@ -225,7 +225,7 @@ def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
     """Predict ln(time) of rows; also return the correction that it includes, with its variance."""
     query = features_of(family.fit, rows, kind, len(family.training))
-    correction = gp.posterior(family.fitted, query)
+    correction = monotone.once(query, partial(gp.posterior, family.fitted))
     rows = as_rows(rows)
     log_s = log_mean(family.fit, rows, VIEWS[kind].terms(rows)) + correction.mean
     return _straight(family, rows, kind, log_s), correction
@@ -314,7 +314,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
 
     def evidence(place: int) -> str:
         other = f"; another machine has a timing at distance {anywhere[place]:.2g}"
-        words = f"{as_part[place]}{other if anywhere[place] < apart[place] else ''}"
+        words = f"{monotone.as_at(as_part[place])}{other if anywhere[place] < apart[place] else ''}"
         return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}{words}"
 
     low, high = ends_of(fit, spread, interval)

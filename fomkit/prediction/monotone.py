@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.ops.columns import alike
 from fomkit.prediction.estimates import Answers, Rows, is_in, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places, Texts
+from fomkit.prediction.gp import Flags, Matrix, Places, Posterior, Texts
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -365,8 +365,8 @@ def used_as_in_parts(rows: Rows, predict: Callable[[Rows], Utilisation | None]) 
         if (part := predict(one)) is not None:
             better = part[0][0] > utilisation[0, at]
             utilisation[:, at[better]] = part[0][:, better]
-            of_part = np.full(len(at), part[1], object) + _as_at(one)
-            sources[at[better]] = of_part[better]
+            of_part = np.full(len(at), part[1], object)[better]
+            sources[at[better]] = of_part + np.array([*map(as_at, one.number("batch")[better])], object)
     return utilisation, sources
 
 
@@ -380,32 +380,42 @@ def in_parts(rows: Rows) -> list[tuple[Places, Rows]]:
     fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
     for parts in PARTS[batch.max(initial=0.0) * 2 >= PARTS]:
         at = np.flatnonzero(batch * fewer >= parts)
-        share, one = np.floor(batch[at] * fewer[at] / parts) / batch[at], rows.take(at)
-        scaled = {name: numbers(one, name) * share for name in ("batch", "flop", "byte")}
-        found.append((at, one.assign(**scaled)))
+        part, one = np.floor(batch[at] * fewer[at] / parts), rows.take(at)
+        scaled = {name: numbers(one, name) * (part / batch[at]) for name in ("flop", "byte")}
+        found.append((at, one.assign(batch=part, **scaled)))
     return found
 
 
-def _as_at(parts: Rows) -> Texts:
-    return np.array([f", as at batch {size:g}" for size in parts.number("batch")], object)
+def as_at(batch: float) -> str:
+    """Say that an op is predicted from a part with this batch; "" for 0."""
+    return f", as at batch {batch:g}" if batch else ""
 
 
 def no_longer_than_parts(
     rows: Rows, log_s: Matrix, far: Matrix, predict: Callable[[Rows], Matrix]
-) -> tuple[Matrix, Texts]:
+) -> tuple[Matrix, Matrix]:
     """Predict ops far from every timing to take no longer than their parts, one after the other.
 
     `used_as_in_parts` for a machine's own table, whose fit returns to its mean far from its timings too.
 
     `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `predict`:
-    predicts ln(time) of any of them. Returns ln(time), and what the evidence says of it.
+    predicts ln(time) of any of them. Returns ln(time), and the batch of the part that gives it, 0 for none.
     """
-    found, words = log_s.copy(), np.full(len(rows), "", object)
+    found, batch = log_s.copy(), np.zeros(len(rows))
     some = np.flatnonzero(far > MOVED)
     for at, one in in_parts(rows.take(some)) if len(some) else ():
         place = some[at]
         in_turn = predict(one) + np.log(numbers(rows, "batch")[place] / one.number("batch"))
         shorter = log_s[place] + far[place] * (in_turn - log_s[place])
-        better = shorter < found[place] - MOVED
-        found[place[better]], words[place[better]] = shorter[better], _as_at(one)[better]
-    return found, words
+        better = np.flatnonzero(shorter < found[place] - MOVED)
+        found[place[better]], batch[place[better]] = shorter[better], one.number("batch")[better]
+    return found, batch
+
+
+def once(query: Matrix, run: Callable[[Matrix], Posterior]) -> Posterior:
+    """Run a function of rows once for those that are equal, as the parts of a thousand batches mostly are."""
+    key = query @ np.sqrt(np.arange(2.0, 2.0 + query.shape[1]))
+    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    if len(first) * 2 > len(query) or not (query[first[of]] == query).all():
+        return run(query)
+    return Posterior._make(np.asarray(field)[of] for field in run(query[first]))

@@ -22,7 +22,7 @@ from fomkit.plan.estimate import _batched_products, estimate, slower_products
 from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
-from fomkit.prediction import interpolate, monotone, prior
+from fomkit.prediction import gp, interpolate, monotone, prior
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.profiles.evidence import with_fits
@@ -73,9 +73,25 @@ def test_far_beyond_its_table_a_device_is_used_as_at_the_largest_timed_batches(m
 def test_where_something_similar_is_timed_a_smaller_batch_tells_nothing() -> None:
     rows = as_rows(pd.DataFrame({"batch": [64.0, 64.0, 64.0, 3.0], "flop": 1.0, "byte": 1.0}))
     log_s, far = np.log([64.0, 64.0, 64.0, 3.0]), np.array([0.0, 0.5, 1.0, 1.0])
-    found, words = monotone.no_longer_than_parts(rows, log_s, far, lambda part: np.log(part.number("batch") / 4))
+    found, batches = monotone.no_longer_than_parts(rows, log_s, far, lambda part: np.log(part.number("batch") / 4))
     assert np.exp(found) == pytest.approx([64.0, 32.0, 16.0, 0.75])
-    assert words.tolist() == ["", ", as at batch 16", ", as at batch 16", ", as at batch 1"]
+    assert [*map(monotone.as_at, batches)] == ["", ", as at batch 16", ", as at batch 16", ", as at batch 1"]
+
+
+def test_equal_rows_are_predicted_once() -> None:
+    lengths = []
+
+    def run(query: gp.Matrix) -> gp.Posterior:
+        lengths.append(len(query))
+        return gp.Posterior(query.sum(1), query[:, 0], np.arange(len(query)), query[:, 1])
+
+    few = np.array([[1.0, 2.0], [0.5, 7.0], [3.0, 4.0]])
+    query = few[[0, 1, 2, 1, 1, 0, 2, 0]]
+    found = monotone.once(query, run)
+    assert found.mean.tolist() == query.sum(1).tolist()
+    assert found.distance.tolist() == query[:, 1].tolist()
+    monotone.once(few, run)
+    assert lengths == [3, 3]
 
 
 def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
