@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -169,8 +170,15 @@ def is_program(path: Path) -> bool:
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
         return False
-    targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
-    own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
+    nodes = [
+        node for node in tree.body if not isinstance(node, ast.For)
+    ]  # a loop over batches may name them inputs
+    named_by = [
+        [*getattr(one, "targets", ()), *getattr(one, "names", ()), getattr(one, "target", one)] for one in nodes
+    ]
+    own = {
+        getattr(one, "asname", None) or getattr(one, "name", getattr(one, "id", "")) for one in chain(*named_by)
+    }
     if own & _MODEL_FILE:
         return False
     named = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)}
