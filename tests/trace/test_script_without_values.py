@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def test_only_large_parameters_of_large_models_stay_unfilled(monkeypatch: pytest
             torch.nn.init.constant_(small.weight, value)
             torch.nn.init.constant_(tensor=small.bias, val=value)
             other = torch.zeros(100).fill_(value)
+        with Seen() as seen:  # copies and conversions touch no large parameter either
+            twin = copy.deepcopy(small)
+            assert small.float() is small.double()
+    names = [name for name, _ in seen.ops]
+    assert (names.count("clone"), names.count("empty_like")) == (1, 2)
+    assert twin.bias.eq(3).all()
+    assert (twin.weight.shape, small.weight.dtype) == ((8, 8), torch.float64)
+    assert all(one.requires_grad for one in (*twin.parameters(), *small.parameters()))
     assert small.bias.eq(3).all()
     assert other.eq(3).all()
     assert not small.weight.eq(2).any()

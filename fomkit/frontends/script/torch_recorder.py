@@ -95,6 +95,8 @@ _LARGE = 1 << 20
 """Numbers in a parameter from which on filling it takes long enough to leave it out."""
 _FILLS = re.compile(r"[a-z]\w*[a-z]_")
 """Names of functions that change a tensor in place."""
+_CHANGES = (torch.Tensor.to, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.double)
+"""Functions by which modules change the number format of their parameters."""
 _READS = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__format__)
 """Functions that read a tensor's values other than one by one."""
 
@@ -117,16 +119,23 @@ class LargeModel(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run a function, unless it fills a large parameter in place before any model has run."""
-        fills = _FILLS.fullmatch(getattr(func, "__name__", ""))
-        if fills and self._make is None:
-            filled: Any = next(iter((*args, *(kwargs or {}).values())), None)  # PyTorch's own initialisers name it
-            if isinstance(filled, torch.nn.Parameter) and filled.numel() >= _LARGE and self._found_large():
-                return filled
+        """Run a function, unless it fills or converts a large parameter before any model has run."""
+        first: Any = next(iter((*args, *(kwargs or {}).values())), None)  # PyTorch's own initialisers name it
+        fills, changes = _FILLS.fullmatch(getattr(func, "__name__", "")), func in _CHANGES
+        if (fills or changes) and self._make is None and self._stays_unfilled(first):
+            if fills:
+                return first
+            if not torch.is_grad_enabled() and "memory_format" not in (kwargs or {}):
+                given = first.new_empty(1)
+                made = func(given, *args[1:], **(kwargs or {}))
+                return first if made is given else torch.empty_like(first, dtype=made.dtype)
         if self._make and func in _READS and hasattr(args[0], "fake_mode"):
             with _disable_current_modes():  # no op of the step
                 args = (torch.full(args[0].shape, number_of(args[0]).item()), *args[1:])
         return func(*args, **(kwargs or {}))
+
+    def _stays_unfilled(self, one: Any) -> bool:
+        return type(one) is torch.nn.Parameter and one.numel() >= _LARGE and self._found_large()
 
     def _found_large(self) -> bool:
         """Return whether the program is large: modules that it has dropped do not count."""
@@ -157,6 +166,11 @@ class LargeModel(TorchFunctionMode):
             self._modules.add(module)
             register(module, name, parameter)
 
+        def copied(own: Callable[..., Any], one: Any, memo: dict[int, Any]) -> Any:
+            if id(one) not in memo and self._stays_unfilled(one):
+                memo[id(one)] = torch.nn.Parameter(torch.empty_like(one.data), one.requires_grad)
+            return own(one, memo)
+
         def wrapped(wrap: Callable[..., None], whole: Any, module: Any, *args: Any, **kwargs: Any) -> None:
             if not self._found_large():
                 wrap(whole, module, *args, **kwargs)
@@ -170,6 +184,7 @@ class LargeModel(TorchFunctionMode):
 
         with ExitStack() as stack:
             stack.enter_context(watched(torch.nn.Module, register_parameter=counted))
+            stack.enter_context(watched(torch.nn.Parameter, __deepcopy__=copied))
             stack.enter_context(watched(DistributedDataParallel, __init__=wrapped, forward=passed))
             stack.enter_context(self)
             yield
