@@ -270,6 +270,11 @@ class WithNumbers(FakeTensorMode):  # type: ignore[no-untyped-call]
         return made
 
 
+def _listed(tensor: Any) -> Any:
+    with _disable_current_modes():  # no op of the step
+        return number_of(tensor).expand(tensor.shape).tolist()
+
+
 def maker_without_values() -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function that makes a parameter without values; making the mode takes seconds."""
     mode = WithNumbers(allow_non_fake_inputs=True)
@@ -277,6 +282,8 @@ def maker_without_values() -> Callable[[torch.Tensor], torch.Tensor]:
         FakeTensor not in _foreach_utils._foreach_supported_types
     ):  # gradients are clipped all at once, as others are
         _foreach_utils._foreach_supported_types.append(FakeTensor)
+
+    FakeTensor.tolist = _listed  # type: ignore[assignment]  # PyTorch 2.4 has none for several elements
 
     def made(like: torch.Tensor) -> torch.Tensor:
         # Not in the mode: it would remember the tensor, and only one that nobody remembers can be swapped.
