@@ -169,8 +169,7 @@ def is_program(path: Path) -> bool:
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
         return False
-    targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
-    own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
+    own = {name for node in tree.body for name in _bound(node)}
     if own & _MODEL_FILE:
         return False
     named = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)}
@@ -183,6 +182,14 @@ def is_program(path: Path) -> bool:
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
     runs = [node for node in tree.body if "model" not in own or not isinstance(node, _NOT_YET)]
     return bool(libraries & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """Return the names that a statement binds; a loop over batches may call them ``inputs``."""
+    if isinstance(node, ast.For):
+        return []
+    made = [*getattr(node, "targets", ()), *getattr(node, "names", ()), getattr(node, "target", node)]
+    return [str(getattr(one, "asname", None) or getattr(one, "name", getattr(one, "id", ""))) for one in made]
 
 
 def _called(*trees: ast.AST) -> set[str]:

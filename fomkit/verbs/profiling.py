@@ -296,7 +296,8 @@ def _check_use(path: Path, args: _Arguments) -> None:
         raise FomkitError(
             str(path),
             f"{given} is not for a training program, which runs unchanged. Give the program's own arguments after "
-            f"'--', for example: fomkit profile --script {path} -- --batch-size 32",
+            f"'--', for example: fomkit profile --script {path} -- --batch-size 32. A file that "
+            "only holds a model defines `inputs`.",
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from traced_work import numbers, row_flop
@@ -109,6 +111,14 @@ def test_only_large_parameters_of_large_models_stay_unfilled(monkeypatch: pytest
             torch.nn.init.constant_(small.weight, value)
             torch.nn.init.constant_(tensor=small.bias, val=value)
             other = torch.zeros(100).fill_(value)
+        with Seen() as seen:  # copies and conversions touch no large parameter either
+            twin = copy.deepcopy(small)
+            assert small.float() is small.double()
+    names = [name for name, _ in seen.ops]
+    assert (names.count("clone"), names.count("empty_like")) == (1, 2)
+    assert twin.bias.eq(3).all()
+    assert (twin.weight.shape, small.weight.dtype) == ((8, 8), torch.float64)
+    assert all(one.requires_grad for one in (*twin.parameters(), *small.parameters()))
     assert small.bias.eq(3).all()
     assert other.eq(3).all()
     assert not small.weight.eq(2).any()
@@ -130,3 +140,64 @@ def test_a_wrapper_of_processes_passes_calls_on(monkeypatch: pytest.MonkeyPatch)
     assert found.shape == (4, 3)
     assert model.module.weight.grad.shape == (3, 8)
     assert large.took == 27
+
+
+def test_hooks_attributes_graphs_and_weak_references_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_recorder, "MOST_WITH_VALUES", 10)
+    model, seen = torch.nn.LSTM(8, 3), []  # it holds weak references to its parameters
+    weight = next(model.parameters())
+    weight.own_tag = "kept"
+    weight.register_hook(lambda _: seen.append("hook"))
+    weight.register_post_accumulate_grad_hook(lambda _: seen.append("after"))
+    penalty = weight.square().sum()
+    LargeModel().take_values(model)
+    model(torch.ones(4, 2, 8))[0].sum().backward()
+    assert penalty.grad_fn is not None  # its graph holds the parameter
+    assert (weight.own_tag, seen) == ("kept", ["hook", "after"])
+
+
+class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """Sees the ops that run, and whether each returns what it was given to write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[tuple[str, bool]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.ops.append((func.overloadpacket.__name__, made is (kwargs or {}).get("out", args and args[0])))
+        return made
+
+
+def test_steps_without_values_run_the_ops_of_steps_with_values(
+    taken: tuple[LargeModel, torch.nn.Linear, list[torch.Tensor]],
+) -> None:
+    large, model, _ = taken
+    result, state, total = model(torch.ones(4, 8)).sum(0), torch.zeros(3), torch.zeros(1)
+    result.sum().backward()
+    with Seen() as seen, torch.no_grad():
+        state.add_(result)
+        torch.add(state, result, out=state)
+    assert seen.ops == [("add_", True), ("add", True)]
+    total += result.detach().sum()
+    assert total.item() == 1
+    with Seen() as seen, large:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        assert result.detach().numpy().shape == (3,)
+    names = [name for name, _ in seen.ops]
+    assert "_foreach_norm" in names
+    assert "full" not in names
+
+
+def test_a_program_is_large_by_all_models_that_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_recorder, "MOST_WITH_VALUES", 30)
+    large = LargeModel()
+    with large.watch():
+        for _ in range(3):
+            model = torch.nn.Linear(8, 3)
+            large.take_values(model)
+            assert large.took == 0
+        other = torch.nn.Linear(3, 2)
+        large.take_values(other)
+        large.take_values(model)
+    assert large.took == 8 + 27

@@ -130,6 +130,22 @@ for epoch in range(2):
     assert (profile.batch, profile.parameters_total, profile.run.epochs) == (24, 49, 2)
 
 
+def test_optimizers_that_hooks_of_gradients_step(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+each = {one: torch.optim.SGD([one], lr=0.01) for one in model.parameters()}
+def step(one):
+    each[one].step()
+    each[one].zero_grad()
+for one in each:
+    one.register_post_accumulate_grad_hook(step)
+for x, y in loader(1200, 12):
+    criterion(model(x), y).backward()
+""")
+    assert products(profile) == ONE_STEP
+    assert told(profile, "one step is one round of 4 optimizers")
+    assert profile.batch == 12
+
+
 def test_an_optimizer_that_never_steps_is_told(run: Callable[..., ModelProfile]) -> None:
     profile = run(f"idle = torch.optim.SGD(model.parameters(), lr=1.0)\nfor x, y in loader(1200, 12):\n{TRAIN}")
     assert products(profile) == ONE_STEP

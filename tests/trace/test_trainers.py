@@ -318,6 +318,8 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("import keras\ndef main():\n    keras.Sequential().fit(1)\nmain()", True),
         ("import tensorflow as tf\noptimizer.apply_gradients(1)", True),
         ("from sklearn import svm\nsvm.SVC().fit(1)", False),
+        ("import torch\nworkload: object = 1\ndef own():\n    l.backward()\n    o.step()", False),
+        ("import torch\nfrom sizes import inputs\ndef own():\n    l.backward()\n    o.step()", False),
     ],
 )
 def test_a_program_is_told_from_a_model_file(tmp_path: Path, text: str, is_one: bool) -> None:

@@ -135,7 +135,7 @@ def _no_step_error(
         )
     expected = (
         f"A program that trains by {framework.trains} was expected; its own arguments go after '--', for "
-        f"example: fomkit profile --script {where} -- --epochs 1"
+        f"example: fomkit profile --script {where} -- --epochs 1. A file that only holds a model defines `inputs`"
     )
     if error is not None:
         at = explain_exception(error, where, path).where

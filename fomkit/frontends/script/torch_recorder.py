@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.layers import LayerLog
@@ -29,6 +30,7 @@ from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.script.run_length import Fetched
 from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.forms import maker_without_values, number_of, swap
 from fomkit.frontends.torch.modes import CallWatcher, watch_modules, watch_sync_norms
 from fomkit.frontends.torch.order import has_formula, layer_rows, trace_update, watch_layers
 from fomkit.frontends.torch.recorder import Recorder
@@ -88,19 +90,21 @@ class OuterCalls:
 
 
 MOST_WITH_VALUES = 100_000_000
-"""Most parameters of a program that are computed with: more make a step on a CPU take minutes."""
+"""Most parameters, in all models of a program, that are computed with: more make a step on a CPU take minutes."""
 _LARGE = 1 << 20
 """Numbers in a parameter from which on filling it takes long enough to leave it out."""
 _FILLS = re.compile(r"[a-z]\w*[a-z]_")
 """Names of functions that change a tensor in place."""
-_NUMBER = "number_here"
-"""Attribute of a tensor without values that holds one element, if that follows from other single numbers."""
+_CHANGES = (torch.Tensor.to, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.double)
+"""Functions by which modules change the number format of their parameters."""
 _READS = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__format__)
 """Functions that read a tensor's values other than one by one."""
 
 
 class LargeModel(TorchFunctionMode):
-    """Takes the values of the parameters of large models, and leaves out filling them with numbers.
+    """Takes the values of the parameters of large programs, and leaves out filling them with numbers.
+
+    A program is large once its live modules hold more than `MOST_WITH_VALUES`; it stays large.
 
     `took`: how many parameters got no values, in all models; 0 if the program computes with all values.
     """
@@ -108,20 +112,37 @@ class LargeModel(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.took = self._registered = 0
+        self._modules: WeakSet[torch.nn.Module] = WeakSet()
+        self._is_large = False
         self._make: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run a function, unless it fills a large parameter in place before any model has run."""
-        fills = _FILLS.fullmatch(getattr(func, "__name__", ""))
-        if fills and self._make is None and self._registered > MOST_WITH_VALUES:
-            filled: Any = next(iter((*args, *(kwargs or {}).values())), None)  # PyTorch's own initialisers name it
-            if isinstance(filled, torch.nn.Parameter) and filled.numel() >= _LARGE:
-                return filled
+        """Run a function, unless it fills or converts a large parameter before any model has run."""
+        first: Any = next(iter((*args, *(kwargs or {}).values())), None)  # PyTorch's own initialisers name it
+        fills, changes = _FILLS.fullmatch(getattr(func, "__name__", "")), func in _CHANGES
+        if (fills or changes) and self._make is None and self._stays_unfilled(first):
+            if fills:
+                return first
+            if not torch.is_grad_enabled() and "memory_format" not in (kwargs or {}):
+                given = first.new_empty(1)
+                made = func(given, *args[1:], **(kwargs or {}))
+                return first if made is given else torch.empty_like(first, dtype=made.dtype)
         if self._make and func in _READS and hasattr(args[0], "fake_mode"):
-            args = (torch.full(args[0].shape, _number(args[0]).item()), *args[1:])
+            with _disable_current_modes():  # no op of the step
+                args = (torch.full(args[0].shape, number_of(args[0]).item()), *args[1:])
         return func(*args, **(kwargs or {}))
+
+    def _stays_unfilled(self, one: Any) -> bool:
+        return type(one) is torch.nn.Parameter and one.numel() >= _LARGE and self._found_large()
+
+    def _found_large(self) -> bool:
+        """Return whether the program is large: modules that it has dropped do not count."""
+        if not self._is_large and self._registered > MOST_WITH_VALUES:
+            held = (one for module in self._modules for one in module._parameters.values() if one is not None)
+            self._is_large = sum({id(one): one.numel() for one in held}.values()) > MOST_WITH_VALUES
+        return self._is_large
 
     @property
     def notes(self) -> list[str]:
@@ -133,8 +154,8 @@ class LargeModel(TorchFunctionMode):
     def limits(self) -> str:
         """What the program cannot do if its parameters have no values, a sentence; "" if they have."""
         why = f"Its {self.took:,} parameters have no values here, since more than {MOST_WITH_VALUES:,} would take"
-        what = "so let the first steps not save them, and not choose rows by results"
-        return f" {why} too long: {what}." if self.took else ""
+        what = "Its first steps must not save them, nor choose rows or end a loop by values of a result"
+        return f" {why} too long. {what}." if self.took else ""
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -142,10 +163,16 @@ class LargeModel(TorchFunctionMode):
 
         def counted(register: Callable[..., None], module: Any, name: str, parameter: Any) -> None:
             self._registered += 0 if parameter is None else parameter.numel()
+            self._modules.add(module)
             register(module, name, parameter)
 
+        def copied(own: Callable[..., Any], one: Any, memo: dict[int, Any]) -> Any:
+            if id(one) not in memo and self._stays_unfilled(one):
+                memo[id(one)] = torch.nn.Parameter(torch.empty_like(one.data), one.requires_grad)
+            return own(one, memo)
+
         def wrapped(wrap: Callable[..., None], whole: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-            if self._registered <= MOST_WITH_VALUES:
+            if not self._found_large():
                 wrap(whole, module, *args, **kwargs)
             else:  # it would hold parameters by their gradients, to exchange them with processes that do not exist
                 torch.nn.Module.__init__(whole)
@@ -157,76 +184,25 @@ class LargeModel(TorchFunctionMode):
 
         with ExitStack() as stack:
             stack.enter_context(watched(torch.nn.Module, register_parameter=counted))
+            stack.enter_context(watched(torch.nn.Parameter, __deepcopy__=copied))
             stack.enter_context(watched(DistributedDataParallel, __init__=wrapped, forward=passed))
             stack.enter_context(self)
             yield
 
     def take_values(self, model: torch.nn.Module) -> None:
-        """Replace the parameters of a large model, which is about to run, by ones without values, in place.
+        """Replace the parameters of a model, which is about to run in a large program, by ones without values.
 
         Optimizers keep the parameters that they hold. Parameters of a kind of their own, as sharded ones, stay.
         """
         owned = {id(one): one for one in model.parameters() if type(one) is torch.nn.Parameter}
         count = sum(one.numel() for one in owned.values())
-        if count <= MOST_WITH_VALUES:
+        if count <= MOST_WITH_VALUES and not self._found_large():  # copied modules register nothing
             return
-        self._make = self._make or _maker()
+        self._make, self._is_large = self._make or maker_without_values(), True
         with torch._C.DisableTorchFunction():
             for one in owned.values():
-                torch.utils.swap_tensors(one, self._make(one))  # type: ignore[no-untyped-call]
+                swap(one, self._make(one))
         self.took += count
-
-
-def _number(tensor: Any) -> torch.Tensor:
-    """Return the number that stands for the elements of a tensor without values: 1, or False."""
-    if not hasattr(tensor, "fake_mode"):
-        return tensor  # type: ignore[no-any-return]
-    known: torch.Tensor | None = getattr(tensor, _NUMBER, None)
-    return torch.full((), tensor.dtype != torch.bool, dtype=tensor.dtype) if known is None else known
-
-
-def _real_indices(func: Any, args: Any) -> Any:
-    """Turn masks with data, by which elements of a tensor are chosen, into places: the result has their number."""
-    if func is not torch.ops.aten.index.Tensor:
-        return args
-    places: list[Any] = []
-    for one in args[1]:
-        is_mask = one is not None and one.dtype is torch.bool and not hasattr(one, "fake_mode")
-        places += one.nonzero(as_tuple=True) if is_mask else [one]
-    return (args[0], places)
-
-
-def _maker() -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the function that makes a parameter without values; loading PyTorch's compiler takes seconds."""
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
-    class WithNumbers(FakeTensorMode):  # type: ignore[no-untyped-call]
-        """Computes shapes, and what becomes of a single number, such as whether a loss is finite."""
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            """Run an op."""
-            if func is torch.ops.aten._local_scalar_dense.default:
-                return _number(args[0]).item()
-            made: Any = super().__torch_dispatch__(func, types, _real_indices(func, args), kwargs)
-            if type(made) is FakeTensor and made.numel() == 1 and not func._schema.is_mutable:
-                given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-                if given and all(one.numel() == 1 for one in given):
-                    numbers, named = tree_map_only(torch.Tensor, _number, (args, kwargs or {}))
-                    setattr(made, _NUMBER, func(*numbers, **named))
-                elif func.overloadpacket is torch.ops.aten.all:
-                    setattr(made, _NUMBER, torch.tensor(True))
-            return made
-
-    mode = WithNumbers(allow_non_fake_inputs=True)
-
-    def made(like: torch.Tensor) -> torch.Tensor:
-        # Not in the mode: it would remember the tensor, and only one that nobody remembers can be swapped.
-        form = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="meta")
-        fake: Any = FakeTensor(mode, form, like.device)
-        fake._is_param = True
-        return fake.requires_grad_(like.requires_grad)  # type: ignore[no-any-return]
-
-    return made
 
 
 @contextmanager

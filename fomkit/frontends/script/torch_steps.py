@@ -209,12 +209,12 @@ class StepWatch:
         self._is_user_file, self._on_capture = is_user_file, on_capture
         self._made: WeakSet[Any] = WeakSet()
         self._stepped: dict[int, torch.optim.Optimizer] = {}
-        self._steps = self._depth = 0
+        self._steps = self._depth = self._passes = 0
+        self._ended: list[torch.optim.Optimizer] = []
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
         self._large = LargeModel()
-        begins, ends = self._relayed(Recording.model_begins), self._relayed(Recording.model_ends)
-        self._calls = OuterCalls(self._large.take_values, begins, ends)
+        self._calls = OuterCalls(self._large.take_values, self._begins, self._relayed(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
@@ -262,11 +262,20 @@ class StepWatch:
     @contextmanager
     def _backward(self, outputs: Any, fills: bool) -> Iterator[None]:
         self.backwards += 1
-        with self._now.backward(outputs, fills) if self._now else nullcontext():
-            yield
+        self._passes += 1
+        try:
+            with self._now.backward(outputs, fills) if self._now else nullcontext():
+                yield
+        finally:
+            self._passes -= 1
 
     def _engine(self) -> Any:
         return self._now.watched_engine() if self._now else nullcontext()
+
+    def _begins(self, model: torch.nn.Module) -> None:
+        self._ends_late()
+        if self._now:
+            self._now.model_begins(model)
 
     def _batch(self, batch: Fetched) -> Any:
         others = self.captured.others if self.is_over and self.captured else ""
@@ -280,6 +289,7 @@ class StepWatch:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
+        self._ends_late()
         now = self._now
         before = now.pause(True) if now else False
         try:
@@ -324,6 +334,18 @@ class StepWatch:
         if self._now:
             self._now.pause(False)
             self._now.update(optimizer)
+        if self._passes:
+            self._ended.append(optimizer)
+        else:
+            self._ends(optimizer)
+
+    def _ends_late(self) -> None:
+        """End the steps that hooks of gradients made, since no recording can end inside a backward pass."""
+        while self._ended:
+            self._ends(self._ended.pop(0))
+
+    def _ends(self, optimizer: torch.optim.Optimizer) -> None:
+        """End a step, or a part of one if several optimizers make it."""
         is_new = id(optimizer) not in self._stepped
         self._stepped[id(optimizer)] = optimizer
         if is_new and not self.is_over:

@@ -1,11 +1,12 @@
 """Tensors without data: the user's code runs on them, and an op's result has a form only.
 
 `shape_only` makes the tensors of a route, `without_data` takes the data of one, and `KnownForms` runs an op.
+`WithNumbers` runs the ops of a training program whose parameters have no values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,8 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils import checkpoint
+from torch.utils import _foreach_utils, checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.lowering.calls import alignment_states
@@ -219,3 +221,90 @@ def _form_of_argument(value: Any) -> tuple[Any, ...] | None:
     if not plain or torch._C._functorch.is_functorch_wrapped_tensor(value):
         return None
     return value.size(), value.stride(), value.dtype
+
+
+_NUMBER = "number_here"
+"""Attribute of a tensor without values that holds one element, if that follows from other single numbers."""
+
+
+def number_of(tensor: Any) -> torch.Tensor:
+    """Return the number that stands for the elements of a tensor without values: 1, or False."""
+    if not hasattr(tensor, "fake_mode"):
+        return tensor  # type: ignore[no-any-return]
+    known: torch.Tensor | None = getattr(tensor, _NUMBER, None)
+    return torch.full((), tensor.dtype != torch.bool, dtype=tensor.dtype) if known is None else known
+
+
+def _real_indices(func: Any, args: Any) -> Any:
+    """Turn masks with data, by which elements of a tensor are chosen, into places: the result has their number."""
+    if func is not torch.ops.aten.index.Tensor:
+        return args
+    places: list[Any] = []
+    for one in args[1]:
+        is_mask = one is not None and one.dtype is torch.bool and not hasattr(one, "fake_mode")
+        places += one.nonzero(as_tuple=True) if is_mask else [one]
+    return (args[0], places)
+
+
+class WithNumbers(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Computes shapes, and what becomes of a single number, such as whether a loss is finite."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an op."""
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return number_of(args[0]).item()
+        made: Any = super().__torch_dispatch__(func, types, _real_indices(func, args), kwargs)
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        is_single = bool(given) and all(one.numel() == 1 for one in given)
+        numbers, named = tree_map_only(torch.Tensor, number_of, (args, kwargs or {})) if is_single else ((), {})
+        if func._schema.is_mutable and isinstance(made, FakeTensor):
+            written = (kwargs or {}).get("out", args[0])
+            if is_single and not hasattr(written, "fake_mode"):  # such as the sum of losses
+                func(*numbers, **named)
+            return written if written.shape == made.shape else made  # with data, it stays the one written
+        if type(made) is FakeTensor and made.numel() == 1 and not func._schema.is_mutable:
+            if is_single:
+                setattr(made, _NUMBER, func(*numbers, **named))
+            elif func.overloadpacket is torch.ops.aten.all:
+                setattr(made, _NUMBER, torch.tensor(True))
+        return made
+
+
+def _listed(tensor: Any) -> Any:
+    with _disable_current_modes():  # no op of the step
+        return number_of(tensor).expand(tensor.shape).tolist()
+
+
+def maker_without_values() -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function that makes a parameter without values; making the mode takes seconds."""
+    mode = WithNumbers(allow_non_fake_inputs=True)
+    if (
+        FakeTensor not in _foreach_utils._foreach_supported_types
+    ):  # gradients are clipped all at once, as others are
+        _foreach_utils._foreach_supported_types.append(FakeTensor)
+
+    FakeTensor.tolist = _listed  # type: ignore[assignment]  # PyTorch 2.4 has none for several elements
+
+    def made(like: torch.Tensor) -> torch.Tensor:
+        # Not in the mode: it would remember the tensor, and only one that nobody remembers can be swapped.
+        form = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="meta")
+        fake: Any = FakeTensor(mode, form, like.device)
+        fake._is_param = True
+        return fake.requires_grad_(like.requires_grad)  # type: ignore[no-any-return]
+
+    return made
+
+
+def swap(one: Any, other: Any) -> None:
+    """Give a parameter the content of another tensor; its hooks and attributes stay.
+
+    `torch.utils.swap_tensors` refuses parameters with weak references, as recurrent layers make, or in a graph.
+    """
+    hooks = {name: getattr(one, name) for name in ("_backward_hooks", "_post_accumulate_grad_hooks")}
+    for name in hooks:
+        setattr(one, name, None)
+    one.__class__, other.__class__ = other.__class__, one.__class__
+    one.__dict__.update(other.__dict__)
+    torch._C._swap_tensor_impl(one, other)
+    for name, held in hooks.items():
+        setattr(one, name, held)
