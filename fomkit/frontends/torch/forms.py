@@ -278,10 +278,9 @@ def _listed(tensor: Any) -> Any:
 def maker_without_values() -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function that makes a parameter without values; making the mode takes seconds."""
     mode = WithNumbers(allow_non_fake_inputs=True)
-    if (
-        FakeTensor not in _foreach_utils._foreach_supported_types
-    ):  # gradients are clipped all at once, as others are
-        _foreach_utils._foreach_supported_types.append(FakeTensor)
+    supported = _foreach_utils._foreach_supported_types
+    if FakeTensor not in supported:  # so that gradients are clipped all at once, as others are
+        supported.append(FakeTensor)
 
     FakeTensor.tolist = _listed  # type: ignore[assignment]  # PyTorch 2.4 has none for several elements
 
