@@ -204,6 +204,15 @@ def test_loaded_profiles_are_as_good_as_names() -> None:
     assert shown.summary() == fomkit.show("gpt2", machine="v100").summary()
 
 
+def test_profiles_are_equal_to_themselves_and_not_to_others() -> None:
+    """Their tables have an `==` of their own, by which a dataclass of Python 3.13 would compare them."""
+    for profile, table in ((fomkit.machine("v100"), "timings"), (fomkit.model("gpt2"), "ops")):
+        assert profile == replace(profile)
+        assert profile != replace(profile, title="another")
+        assert profile != replace(profile, **{table: getattr(profile, table).copy()})
+        assert profile != "v100"
+
+
 def test_the_twelve_steps_are_told_in_python() -> None:
     found = fomkit.estimate_all(["p1b3-lecture"], ["x86-lecture"])
     words = ["estimate", "p1b3-lecture", "-t", "x86-lecture", "--explain"]

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
-from fomkit.core.units import REAL_OF, STATED, stated_facts, stated_note, stated_number, stated_on_top, stated_text
+from fomkit.core.units import (
+    REAL_OF,
+    STATED,
+    equal_fields,
+    stated_facts,
+    stated_note,
+    stated_number,
+    stated_on_top,
+    stated_text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,7 +262,7 @@ class Price:
     date: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
 
@@ -298,6 +307,9 @@ class Machine:
     year: int | None = None
     typical: TypicalTables | None = field(default=None, repr=False)
     stated: Mapping[str, tuple[str, object]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        return equal_fields(self, other)
 
     def __repr__(self) -> str:
         return f"<machine {self.name}: {self.title}; {len(self.timings):,} timings>"

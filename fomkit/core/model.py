@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
-from fomkit.core.units import STATED, Stated, stated_facts, stated_number, stated_on_top, stated_text
+from fomkit.core.units import STATED, Stated, equal_fields, stated_facts, stated_number, stated_on_top, stated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,7 +214,7 @@ class Transformer:
         return self.blocks * self.block_parameters + self.embedding_parameters + last_norm
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelProfile:
     """A model profile: the op table of one step and everything needed to roll it up.
 
@@ -260,6 +260,9 @@ class ModelProfile:
     measured: MeasuredRun | None = None
     stated: Stated = field(default_factory=dict, repr=False, compare=False)
     asked_as: str = field(default="", repr=False, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        return equal_fields(self, other)
 
     def __repr__(self) -> str:
         return f"<model {self.name}: {self.title}; {len(self.ops):,} rows of ops>"

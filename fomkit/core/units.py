@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -143,6 +144,18 @@ def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str,
 def stated_note(stated: Stated) -> str:
     """Write the stated facts as a call of ``with_``."""
     return f"{STATED}: with_({', '.join(f'{word}={_brief(value)}' for word, value in stated.values())})"
+
+
+def equal_fields(one: Any, other: object) -> bool:
+    """Return whether two objects of a dataclass agree in all fields that count; a table equals only itself.
+
+    A dataclass compares its fields with `==` from Python 3.13 on, even with themselves, and the `==` of two tables
+    compares their cells. So a dataclass with tables calls this in its `__eq__`.
+    """
+    pairs = ((getattr(one, of.name), getattr(other, of.name, None)) for of in fields(one) if of.compare)
+    return type(one) is type(other) and all(
+        left is right or (not hasattr(left, "iloc") and left == right) for left, right in pairs
+    )
 
 
 def stated_on_top(
