@@ -329,11 +329,12 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 20)
     # Pydantic's plugin search reads the metadata of all installed packages, and fomkit has no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if sys.stdout is None:  # closed by the shell with '>&-'
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - used until the process ends
+        elif stream is None:  # closed by the shell with '>&-' or '2>&-'
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - used until the process ends
     try:
         try:
             app()  # raises SystemExit; printed text is still in a buffer
