@@ -185,7 +185,7 @@ def test_a_run_that_was_aborted_is_told_and_left_out(tmp_path: Path) -> None:
 DEEP = "[" * 100_000
 BROKEN: list[tuple[str, str, Any, str]] = [
     ("benchmarker", "a.json", "{", "a.json: is not valid JSON"),
-    ("benchmarker", "a.json", '{\n"a": 1,\n}', "a.json:3: is not valid JSON"),
+    ("benchmarker", "a.json", '{\n"a": 1\n"b": 2}', "a.json:3: is not valid JSON"),
     ("benchmarker", "a.json", DEEP, "nested too deeply"),
     ("benchmarker", "a.json", '{"device": 1, "device": 2}', "the key 'device' is given twice"),
     ("benchmarker", "a.json", '{"time": NaN}', "NaN is not a finite number"),

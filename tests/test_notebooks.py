@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 def run(path: Path) -> Any:
     """Return a notebook with what its cells show now."""
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(
+    client = NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
-    ).execute()
+    )
+    client.execute(env={**os.environ, "SHELL": "/bin/sh"})  # newer shells tell commands how wide a screen is
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
     notebook.metadata["language_info"] = {"name": "python"}

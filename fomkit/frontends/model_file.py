@@ -40,6 +40,8 @@ _EXTRAS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", 
 KERAS = frozenset({"keras", "keras_hub", "keras_cv", "keras_nlp"})
 _SWITCH = "KERAS_BACKEND"
 _MOST_FILES = 50
+_COMPREHENSION = re.compile(r"(\.<locals>\.)?<(list|set|dict)comp>")
+"""The name of a comprehension, which is part of its function from Python 3.12 on."""
 
 
 def source_tree(path: Path) -> ast.AST | None:
@@ -394,7 +396,8 @@ class CodeLines:
         code, line = frame.f_code, frame.f_lineno
         known = self._texts.get((id(code), line))
         if known is None:
-            known = code_line(self._codes[id(code)][1].name, line, code.co_qualname)
+            function = _COMPREHENSION.sub("", code.co_qualname) or "<module>"
+            known = code_line(self._codes[id(code)][1].name, line, function)
             self._texts[(id(code), line)] = known
         return known
 
