@@ -185,6 +185,8 @@ def read_loader(
             epoch.arrived_s.append(time.perf_counter())
             epoch.samples.append(samples_of(batch, loader.batch))
             read += 1
+            if read == 1:
+                begun = time.perf_counter()  # the start of workers has its own limit
             if time.perf_counter() - begun > limit_s:
                 return epochs
             if read % LOOK_BATCHES == 0 and enough(blocks_of(epochs, loader.ahead, loader.workers)):

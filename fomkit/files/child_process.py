@@ -337,5 +337,7 @@ def error_in(result: Mapping[str, Any]) -> FomkitError:
 
 def read_request() -> tuple[dict[str, Any], ResultFile]:
     """Read a request from standard input; standard output and error are left to the user's code."""
+    # No compiled file is left in the user's folders, nor by the processes that load the user's data.
+    sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     request = json.loads(sys.stdin.readline())
     return request, ResultFile(Path(request.pop("result")), request.pop("nonce"))

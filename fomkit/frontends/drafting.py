@@ -299,7 +299,6 @@ def run_file_request(
     """
     message, answer = read_request()
     path = Path(message.pop("path"))
-    sys.dont_write_bytecode = True
     sys.argv = [str(path)]
     request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
     try:

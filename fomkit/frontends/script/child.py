@@ -175,7 +175,6 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
 def run_script(framework: FrameworkCapture[T]) -> None:
     """Run one request from standard input, then end the process at once."""
     request, answer = read_request()
-    sys.dont_write_bytecode = True
     watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
     result = _result(request, watch, framework)
     if not watch.is_over:
