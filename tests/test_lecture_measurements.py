@@ -72,7 +72,7 @@ def test_they_are_found_by_name(tmp_path: Path) -> None:
     arguments = ("estimate", "p1b1", "-t", "v100", "--baseline", "titan", "--from", "candle-lecture")
     assert "its basis is estimated, not measured" in fail(*arguments, cwd=tmp_path)
     told = fail(*arguments[:-1], "candle-lectur", cwd=tmp_path)
-    assert "no table of measurements of this name. The nearest names are 'candle-lecture'" in told
+    assert "no table of measurements of this name. The nearest name is 'candle-lecture'" in told
 
 
 def test_they_are_packed_into_the_wheel(root: Path) -> None:

@@ -37,6 +37,22 @@ def written(folder: Path, text: str | bytes, name: str = "x.yaml") -> Path:
 
 
 @pytest.mark.parametrize(
+    ("given", "name"), [("V100", "v100"), ("RTX 4090", "rtx-4090"), ("rtx4090", "rtx-4090"), ("B200", "b200-sxm")]
+)
+def test_names_differ_by_more_than_case_and_signs(given: str, name: str) -> None:
+    """As somebody writes them; V100 is the V100, though another board of it has a longer name."""
+    assert fomkit.machine(given).name == name
+    assert any("taken for" in one for one in fomkit.machine(given).caveats) == (given == "B200")
+
+
+def test_models_and_suites_are_found_as_somebody_writes_them() -> None:
+    assert load_model("ResNet-50").name == "resnet50"
+    assert load_suite("KPP").name == "kpp"
+    with pytest.raises(FomkitError, match=r"\./V100: no such file"):
+        load_machine("./V100")
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [("15.7e12", 15.7e12), ("1e3", 1000.0), ("no", "no"), ("yes", "yes"), ("on", "on"), ("8", 8), ("-0.5", -0.5),
      ("true", True), ("null", None), ("'010'", "010"), ("2017-01-01", "2017-01-01"), ("900 GB/s", "900 GB/s")],

@@ -161,6 +161,11 @@ _CALLED = {
     "--seq": "--set seq=N",
 }  # fmt: skip
 """What to write for options that other tools have."""
+_MEANT = {
+    **dict.fromkeys(("list", "ls", "models", "info"), "show"), "machines": "show machines", "run": "estimate",
+    **dict.fromkeys(("bench", "benchmark"), "measure"), "version": "--version", "help": "-h",
+}  # fmt: skip
+"""What to write for commands that other tools have."""
 _EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
 
 
@@ -282,6 +287,7 @@ class Verbs(CheckedCommand, TyperGroup):
         if args and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, cutoff=0.6)
             hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."
+            hint = f"Write 'fomkit {_MEANT[args[0]]}'." if args[0] in _MEANT else hint
             raise FomkitError(args[0], f"is not a command. {hint}")
         return super().resolve_command(ctx, args)
 

@@ -64,8 +64,8 @@ MANY = 20
 """Most names that a message lists."""
 
 
-def nearest_names(name: str, known: Iterable[str]) -> str:
-    """Write which known words resemble ``name``, as the end of an error message.
+def nearest_names(name: str, known: Iterable[str], close: Sequence[str] = ()) -> str:
+    """Write which known words resemble ``name``, or those of ``close``, as the end of an error message.
 
     >>> nearest_names("v10", ["v100", "p100", "titan"])
     "The nearest names are 'v100', 'p100'."
@@ -77,8 +77,8 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return "There are none."
-    same = [word for word in names if word.lower() == name.lower()]
-    close = same or get_close_matches(name, names, n=3, cutoff=0.5)
+    same = [word for word in names if letters(word) == letters(name)]
+    close = same or close[:MANY] or get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(repr(word) for word in (close or names[:MANY]))
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
     return (
@@ -86,6 +86,40 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
         if close
         else f"Known names: {listed}{more}."
     )
+
+
+def letters(name: str) -> str:
+    """Return the letters and digits of a name in lower case.
+
+    >>> letters("RTX 4090") == letters("rtx-4090")
+    True
+    """
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def names_within(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names of profiles that a longer name contains, such as a driver's, or that contain a shorter one.
+
+    Of a name with a hyphen the part before it is enough if it has a digit.
+
+    >>> boards = ["a10", "a100-sxm", "a100-sxm-40gb", "h100-pcie", "h100-sxm", "rtx-4090"]
+    >>> [names_within(one, boards) for one in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "4090", "8x")]
+    [['h100-pcie', 'h100-sxm'], ['a100-sxm', 'a100-sxm-40gb'], ['rtx-4090'], []]
+    """
+    own, shared = letters(name), dict[str, int]()
+    for one in sorted(known):
+        chip = one.partition("-")[0]
+        parts = [letters(one), *([chip] if any(map(str.isdigit, chip)) else [])]
+        inside = [len(part) for part in parts if part in own]
+        inside += [len(own)] if len(own) > 2 and own in parts[0] else []
+        shared[one] = max(inside, default=0)
+    most = max(max(shared.values(), default=0), 2)
+    longest = [one for one, length in shared.items() if length == most]
+    return [one for one in shared if one in longest or one.startswith(tuple(f"{of}-" for of in longest))]
+
+
+_HERE = ("cpu", "gpu", "cuda", "mps", "here", "local", "localhost", "this")
+"""What somebody writes who means the machine at hand."""
 
 
 def names_meant(name: str, known: Sequence[str], machines: Sequence[str], models: Sequence[str]) -> str:
@@ -96,6 +130,8 @@ def names_meant(name: str, known: Sequence[str], machines: Sequence[str], models
     """
     if name in {*machines, *models}:
         return "It is a machine, not a model." if name in machines else "It is a model, not a machine."
+    if letters(name).rstrip("0123456789") in _HERE:
+        return "To predict times on this machine: fomkit measure -o here.yaml, then give here.yaml."
     return "Give each name by itself." if "," in name and {*name.split(",")} <= {*known} else ""
 
 

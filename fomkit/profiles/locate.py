@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import fomkit
-from fomkit.core.errors import FomkitError, names_meant, nearest_names
+from fomkit.core.errors import FomkitError, letters, names_meant, names_within, nearest_names
 from fomkit.files.csv import MAX_BYTE, check_beside, check_file, note_read, open_file
 from fomkit.files.write import write_whole
 
@@ -88,7 +88,7 @@ def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
 
 def boards(name: str) -> list[str]:
     """Return the machines that are boards of the chip of this name, such as h100-sxm for h100."""
-    return [one for one in profile_names("machine_profiles") if one.startswith(f"{name}-")]
+    return [one for one in profile_names("machine_profiles") if one.startswith(f"{name.lower()}-")]
 
 
 def check_one_board(name: str) -> None:
@@ -128,7 +128,7 @@ def no_file_of(
         if name and path.is_dir():
             return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
     if "/" not in name and not _ENDING.search(name):
-        hint = _by_path(name, known=endings) or nearest_names(name, known)
+        hint = _by_path(name, known=endings) or nearest_names(name, known, names_within(name, known))
         return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
     nearest = nearest_names(stem or name, known)
     if there:
@@ -196,6 +196,10 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     stem = _stem(name, endings)
     if "/" not in name and (deeper := _deeper(stem, endings, folder)) is not None:
         return deeper
+    if stem == name and "/" not in name:  # upper case and signs between letters do not tell names apart
+        same = [one for one in profile_names(folder) if letters(one) == letters(name) and one != name]
+        if len(same) == 1:
+            return locate(same[0], folder, kind)
     if stem == given and folder == "machine_profiles" and boards(stem):
         check_one_board(stem)
         return locate(boards(stem)[0], folder)

@@ -140,7 +140,7 @@ def load_machine(name: str | Path) -> Machine:
     """
     machine = _load(path := locate(str(name), FOLDER), ())
     # A file name that continues the given name with "-" was found by a short name.
-    return replace(machine, asked_as=str(name)) if path.name.startswith(f"{name}-") else machine
+    return replace(machine, asked_as=str(name)) if path.name.startswith(f"{name}-".lower()) else machine
 
 
 def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:

@@ -204,7 +204,8 @@ def _check_names(
     ):
         for name in given:
             if name not in known:
-                raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
+                do = "Machines that nobody measured are compared by fomkit estimate, with --target and --baseline."
+                raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}. {do}")
 
 
 def _rows_of(table: str) -> Sequence[Measurement]:
