@@ -177,9 +177,9 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
 
     `given`: a path, ``machine_profiles/v100.yaml`` or ``v100.yaml``, or a name, ``v100``. A name never means a
     file of the working folder: such a file is given with its ending or with a leading ``./``. A profile in a
-    subfolder is ``candle/p1b1`` or ``p1b1``. A machine may be given by its name up to a hyphen, ``h100`` for
-    ``h100-sxm``, if that is unique; ``RTX 4090`` and ``rtx-4090`` are one name. `kind`: content of the file, if its name contains it: ``lecture`` is
-    ``lecture.suite.yaml`` for a suite.
+    subfolder is ``candle/p1b1`` or ``p1b1``. A machine may be given by its name up to a hyphen, ``b200`` for
+    ``b200-sxm``, if that is unique; ``RTX 4090`` and ``rtx-4090`` are one name. `kind`: content of the file, if
+    its name contains it: ``lecture`` is ``lecture.suite.yaml`` for a suite.
     """
     endings = _ENDINGS.get(folder, _YAML)
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"
