@@ -90,3 +90,13 @@ def test_a_module_in_memory_is_as_its_workload() -> None:
 def test_what_cannot_be_is_told(model: object, more: dict[str, object], why: str) -> None:
     with pytest.raises(FomkitError, match=why):
         fomkit.estimate(model, "v100", **more)  # type: ignore[arg-type]
+
+
+def test_a_wrong_input_is_one_message(capfd: pytest.CaptureFixture[str]) -> None:
+    """PyTorch's log has the whole traceback of an error that its fake tensors raise."""
+    net = torch.nn.Linear(10, 10)
+    with pytest.raises(FomkitError, match="same reduction dim"):
+        fomkit.estimate(net, "v100", inputs=torch.zeros(4, 11))
+    with pytest.raises(FomkitError, match=r"For one of these sizes: torch\.zeros\(4, 10\)"):
+        fomkit.estimate(net, "v100", inputs=(4, 10))
+    assert capfd.readouterr().err == ""

@@ -308,7 +308,10 @@ def inputs_and_sizes(
     values = workload.inputs if real else map_tensors(without_data, workload.inputs)
     tensors = tensors_of(values)
     if not tensors:
-        raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
+        sizes = isinstance(values, tuple | list) and all(type(one) is int for one in values)
+        do = f" For one of these sizes: torch.zeros{tuple(values)}." if sizes and values else ""
+        what = f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.{do}"
+        raise FomkitError(where, what)
     own = given or (tensors[0].shape[0] if tensors[0].dim() else 1)
     return _from_tensors(values, own, where, real=real), chosen_sizes({"batch": own}, wanted, where)
 

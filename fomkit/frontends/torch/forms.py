@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -166,7 +167,11 @@ def _run_without_data() -> Iterator[None]:
 def shape_only(route: Route) -> Iterator[None]:
     """Create tensors as the route says inside the block, and restore PyTorch's global settings at its end."""
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
+    log = logging.getLogger(
+        "torch._subclasses.fake_tensor"
+    )  # it prints the traceback of an error that is raised too
     with ExitStack() as stack:
+        log.disabled = True
         # Real constants count like any tensor. Creating FakeTensorMode, even unused, takes seconds: it loads the
         # compiler.
         fake = route == "fake"
@@ -180,6 +185,7 @@ def shape_only(route: Route) -> Iterator[None]:
         try:
             yield
         finally:
+            log.disabled = False
             torch.set_default_dtype(dtype)
             torch.random.set_rng_state(seed_state)
 
