@@ -23,7 +23,7 @@ from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.prediction.exact import named_ops, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
-from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances
+from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances, posterior
 from fomkit.prediction.interpolate import Fit
 from fomkit.prediction.tiles import Chip, fit_form, tiled
 
@@ -297,10 +297,10 @@ def predict_folds(
         )
         fits[number] = fit
         family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
-        log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
+        log_s[out] = interpolate.predict_log_time(family, tried.take(out), kind)
         features = interpolate.features_of(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
-        parts.append((out, correction))
+        parts.append((out, posterior(family.fitted, features[out])))
     # Errors of the same round do not count: they are of the same shape group, and a query is of another.
     apart[rounds[:, None] == rounds[None, :]] = np.inf
     log_error = log_s - np.log(tried.number("_time_s"))

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from fomkit.ops.columns import (
     NONE_LEAST,
     Columns,
     Words,
+    alike,
     combinations,
     derive,
     numbered,
@@ -135,6 +136,13 @@ class Rows:
         every, number = self._columns.same_texts(columns)
         numbers_of, distinct = numbered(number[self._of_table], len(every))
         return [every[one] for one in distinct], numbers_of
+
+    def of_one_size(self, sizes: Iterable[str]) -> tuple[Places, Places]:
+        """Return one row for all with the same op of the table and sizes, and each row's place among these."""
+        if self.many == 1:
+            return (every := np.arange(len(self))), every
+        own = (self.number(name) for name in sizes if name in self._given or name in self._read)
+        return alike([self._places // self.many, *own])
 
     def take(self, which: Places | Flags) -> Rows:
         """Select some of the rows, by position or by a flag for each."""

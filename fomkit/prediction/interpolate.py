@@ -222,13 +222,12 @@ def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
     return found
 
 
-def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
-    """Predict ln(time) of rows; also return the correction that it includes, with its variance."""
-    query = features_of(family.fit, rows, kind, len(family.training))
-    correction = monotone.once(query, partial(gp.posterior, family.fitted))
-    rows = as_rows(rows)
-    log_s = log_mean(family.fit, rows, VIEWS[kind].terms(rows)) + correction.mean
-    return _straight(family, rows, kind, log_s), correction
+def predict_log_time(family: Family, rows: Rows, kind: str) -> Matrix:
+    """Predict ln(time) of rows; those of one op and size, which parts of many batches are, are corrected once."""
+    once, of = rows.of_one_size(KINDS[kind].dimensions)
+    query = features_of(family.fit, rows.take(once), kind, len(family.training))
+    mean = log_mean(family.fit, rows, VIEWS[kind].terms(rows))
+    return _straight(family, rows, kind, mean + monotone.correction_of(family.fitted, query)[of])
 
 
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
@@ -308,7 +307,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     spread, anywhere = _deviation(found, typical, share_of_own=bool(len(fit.spread))), found.distance
     log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
     unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
-    log_s, as_part = no_longer_than_parts(rows, log_s, unlike, lambda one: predict_log_time(family, one, kind)[0])
+    log_s, as_part = no_longer_than_parts(rows, log_s, unlike, lambda one: predict_log_time(family, one, kind))
     far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 

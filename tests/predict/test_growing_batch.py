@@ -24,7 +24,7 @@ from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import gp, interpolate, monotone, prior
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Rows, as_rows
+from fomkit.prediction.estimates import Columns, Rows, as_rows, repeated
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
@@ -78,20 +78,23 @@ def test_where_something_similar_is_timed_a_smaller_batch_tells_nothing() -> Non
     assert [*map(monotone.as_at, batches)] == ["", ", as at batch 16", ", as at batch 16", ", as at batch 1"]
 
 
-def test_equal_rows_are_predicted_once() -> None:
-    lengths = []
+def test_parts_of_one_size_are_predicted_once() -> None:
+    batches = np.array([[4.0, 4.0, 2.0, 4.0], [4.0, 1.0, 1.0, 1.0]])
+    rows = repeated(Columns(pd.DataFrame({"batch": [1.0, 1.0], "flop": 1.0})), 4, batch=batches)
+    once, of = rows.of_one_size(["batch", "height"])
+    assert once.tolist() == [0, 2, 4, 5]
+    assert of.tolist() == [0, 0, 1, 0, 2, 3, 3, 3]
+    one = as_rows(pd.DataFrame({"batch": [4.0, 4.0]}))  # rows of a table are ops of their own
+    assert one.of_one_size(["batch"])[0].tolist() == [0, 1]
 
-    def run(query: gp.Matrix) -> gp.Posterior:
-        lengths.append(len(query))
-        return gp.Posterior(query.sum(1), query[:, 0], np.arange(len(query)), query[:, 1])
 
-    few = np.array([[1.0, 2.0], [0.5, 7.0], [3.0, 4.0]])
-    query = few[[0, 1, 2, 1, 1, 0, 2, 0]]
-    found = monotone.once(query, run)
-    assert found.mean.tolist() == query.sum(1).tolist()
-    assert found.distance.tolist() == query[:, 1].tolist()
-    monotone.once(few, run)
-    assert lengths == [3, 3]
+@pytest.mark.parametrize("count", [20, 600])
+def test_a_mean_alone_is_that_with_a_variance(count: int) -> None:
+    random = np.random.default_rng(count)
+    features, target = random.normal(size=(count, 2)), random.normal(size=count)
+    fitted = gp.precompute(features, target, np.zeros(count), gp.Hyper(np.ones(2), 1.0, 0.1))
+    query = random.normal(size=(7, 2))
+    assert monotone.correction_of(fitted, query) == pytest.approx(gp.posterior(fitted, query).mean, rel=1e-12)
 
 
 def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
