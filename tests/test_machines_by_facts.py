@@ -155,7 +155,7 @@ def test_boards_rank_as_they_are_known() -> None:
 
 @pytest.mark.parametrize(("mode", "measured_ms"), [("train", 430.43), ("infer", 134.11)])
 def test_an_mi100_multiplies_fp32_on_its_matrix_engine(mode: str, measured_ms: float) -> None:
-    """Passes that NeuSight measured (validation/neusight/e2e.csv); the vector unit would take 1.7 times as long."""
+    """Passes that NeuSight measured (validation/neusight/e2e.csv); the vector unit would take 1.7 times."""
     found = fomkit.estimate("bert-large", "mi100", precision="fp32", batch=8, mode=mode)
     assert found.step.value == pytest.approx(measured_ms / 1e3, rel=0.15)
 
