@@ -92,20 +92,22 @@ def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
 def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do the same as `settle_engines`, on plain columns."""
     rows = row_major(rows)
-    known: set[tuple[str, ...]] = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
-    known |= estimates.cached(
+    timed: set[tuple[str, ...]] = estimates.cached(
         machine.timings, None, "engines", lambda: {*estimates.same_texts(machine.timings, "dtype", "engine")[0]}
     )
+    known = timed | {(peak.dtype, peak.engine) for peak in machine.device.peaks}
     triples, numbers_of = estimates.same_texts(rows, "kind", "dtype", "engine")
     settled, notes = [], dict[int, str]()
     for number, (kind, *wanted) in enumerate(triples):
         pair = (wanted[0], wanted[1])
-        found = pair
-        if kind in PRODUCT_KINDS and pair not in known:
+        found, lacks = pair, f"no peak or timing for {pair[0]} on the {pair[1]} engine"
+        untimed = kind == "gemm" and pair == ("fp32", "vector") and pair not in timed
+        if kind in PRODUCT_KINDS and (untimed or pair not in known):
             found = next((other for other in _alternatives(*pair) if other in known), pair)
         settled.append(found)
         if found != pair:
-            note = f"no peak or timing for {pair[0]} on the {pair[1]} engine; using {found[0]} on {found[1]}"
+            why = "libraries multiply fp32 on a matrix engine that can" if pair in known else lacks
+            note = f"{why}; using {found[0]} on {found[1]}"
             notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), note)
     if not notes:
         return rows, notes
@@ -116,9 +118,10 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
 def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
     """Assign each arithmetic row to an engine that the machine has for its number format.
 
-    A machine has an engine if a peak or a timing states it. Products are turned row-major, like the machine's
-    timings (`row_major`). Returns the rows, with dtype and engine replaced where the machine only has an
-    alternative, and a note on each replacement, by index.
+    A machine has an engine if a peak or a timing states it. Matrix products in fp32 that nobody timed on the
+    vector unit run on a matrix engine with a peak in fp32: AMD's libraries use theirs, NVIDIA has none. Products
+    are turned row-major, like the machine's timings (`row_major`). Returns the rows, with dtype and engine of
+    those that another engine runs replaced, and a note on each replacement, by index.
     """
     rows = row_major(rows)
     settled, notes = settle(estimates.as_rows(rows), machine)

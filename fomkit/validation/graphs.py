@@ -262,9 +262,6 @@ def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_L
     `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `CALL_COLUMNS`.
     """
     rows = ops.reset_index(drop=True)
-    if machine.device.peak("fp32", "matrix") is not None:
-        # AMD's libraries run fp32 products on the matrix units; NVIDIA's have none for fp32.
-        rows = rows.assign(engine=rows["engine"].mask(rows["kind"] == "gemm", "matrix"))
     timed = predict_ops(rows.drop(columns=CALL_COLUMNS), with_fits(machine), interval=level).ops
     return timed.assign(**{name: rows[name].to_numpy() for name in CALL_COLUMNS})
 

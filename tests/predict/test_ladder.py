@@ -21,7 +21,8 @@ from fomkit.plan.options import check_options
 from fomkit.prediction import prior
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Timed, as_rows
-from fomkit.prediction.exact import row_major
+from fomkit.prediction.exact import row_major, settle_engines
+from fomkit.profiles.machines import load_machine
 
 NAMES = [column.name for column in TIMES]
 ROUND = device(fact(5e-6), fact(1e12), fp32_vector=1e13)
@@ -141,6 +142,20 @@ def test_a_row_runs_on_the_engine_that_the_machine_has(p100):
         "no peak or timing for tf32 on the matrix engine; using fp32 on vector; "
     )
     assert timed["engine"].tolist() == ["matrix", "matrix"]
+
+
+def test_products_in_fp32_run_on_a_matrix_engine_that_multiplies_them():
+    """AMD's libraries do so. What somebody timed on the vector unit remains there, and NVIDIA's engines cannot."""
+    from dataclasses import replace
+
+    asked, mi100 = table(gemm(1024, 700, 512)), load_machine("mi100")
+    settled, notes = settle_engines(asked, mi100)
+    assert settled["engine"].tolist() == ["matrix"]
+    assert notes == {0: "libraries multiply fp32 on a matrix engine that can; using fp32 on matrix"}
+    own = replace(mi100, timings=timings(timed_gemm(1000, 1000, 1000, 1e-4)))
+    for one in (own, load_machine("rtx-3090")):
+        settled, notes = settle_engines(asked, one)
+        assert (settled["engine"].tolist(), notes) == (["vector"], {})
 
 
 def test_a_time_below_the_floor_says_why():
