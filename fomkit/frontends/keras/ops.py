@@ -27,8 +27,11 @@ from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
-_SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
-"""Ops that pass a gradient on unchanged, or add it to others."""
+_SAME_VALUES = (
+    "Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add", "ConcatV2",
+    "Pack", "Pad", "Slice", "Split", "SplitV", "StridedSlice", "StridedSliceGrad",
+)  # fmt: skip
+"""Ops that pass a gradient on unchanged, in part, joined with others, or added to them."""
 
 
 def forward_type(op: Operation, graph: Graph) -> str:
