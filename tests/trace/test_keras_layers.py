@@ -48,6 +48,23 @@ def test_einsum_is_a_product_of_the_letters_sizes(
     assert flop(numbers(profile).query("op == 'Einsum'"), "backward") == row_flop(rows.iloc[0])
 
 
+def test_a_recurrent_layers_weight_that_is_used_in_parts_has_its_gradient(keras: Any) -> None:
+    """With dropout of the state, Keras splits the weights by gate, so that their gradient is joined from four products."""
+    words = keras.Input((9, 7))
+    profile = profiled(keras, words, keras.layers.LSTM(6, recurrent_dropout=0.1)(words))
+    rows = numbers(profile).query("kind == 'rnn'").set_index("pass_name")
+    assert rows["input_size"].to_dict() == {"forward": 7, "backward_input": 0, "backward_weight": 7}
+    parts = numbers(profile, "parts").query("kind == 'gemm'")
+    assert flop(parts, "backward_weight") == flop(parts, "forward")
+
+
+def test_a_target_has_the_shape_of_the_graph_where_a_layer_states_less(keras: Any) -> None:
+    words = keras.Input((5, 7))
+    profile = profiled(keras, words, keras.layers.EinsumDense("abc,cd->abd", output_shape=(None, 3))(words))
+    assert not profile.unsupported
+    assert numbers(profile).query("op == 'SquaredDifference' or op == 'Sub'")["numel"].tolist() == [BATCH * 5 * 3]
+
+
 def test_fused_normalisation_is_a_row_forward_and_back(keras: Any) -> None:
     class Fused(keras.layers.Layer):
         def build(self, shape: Any) -> None:

@@ -277,6 +277,37 @@ def test_a_function_of_the_graph_is_traced_for_the_batch_at_hand(keras: Any) -> 
     assert products["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
 
 
+def test_a_step_is_traced_once_for_each_size(keras: Any) -> None:
+    calls = []
+
+    class Noted(keras.layers.Layer):
+        def call(self, values: Any) -> Any:
+            calls.append(values.shape[0])
+            return values
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+    model = small(keras, [keras.layers.Dense(5), Noted()])
+    calls.clear()
+    profile_workload(Workload(model, None, batch_size=4))
+    assert calls == [4, 8, 12]
+
+
+def test_gradients_of_many_readers_are_one_sum_at_every_batch(keras: Any) -> None:
+    """TensorFlow adds five of them early if these are larger than 128 MiB, here from batch 8 on."""
+    numbers_in = keras.Input((3,))
+    hidden = keras.ops.repeat(keras.layers.Dense(1)(numbers_in), 1_500_000, axis=1)
+    read = [keras.ops.mean(one(hidden), 1) for one in (keras.ops.relu, keras.ops.tanh, keras.ops.exp)]
+    more = [keras.ops.mean(one(hidden), 1) for one in (keras.ops.abs, keras.ops.sin, keras.ops.cos)]
+    model = keras.Model(numbers_in, sum(read + more))
+    model.compile("sgd", "mse")
+    profile = profile_workload(Workload(model, None, batch_size=4))
+    sums = profile.ops.query("op == 'AddN' and inputs == 6")
+    assert sums["numel"].tolist() == ["1500000*batch"]
+    assert not [note for note in profile.notes if "batch 4 only" in note]
+
+
 def test_an_error_of_keras_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
     """Keras states the wrong width of a gated activation until it runs."""
     layers = [keras.layers.Dense(16), keras.layers.Activation("glu"), keras.layers.Dense(3)]

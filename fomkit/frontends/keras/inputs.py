@@ -41,12 +41,32 @@ def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
     return (x[0] if taken == 1 else x), (None if not y else y[0] if len(y) == 1 else y)
 
 
+def _output_specs(model: Any, x: Any) -> Any:
+    """Return the specifications of a model's output; a layer may state less of its shape than the graph knows."""
+    stated = model.compute_output_spec(x)
+    if keras.backend.backend() != "tensorflow" or all(None not in one.shape for one in keras.tree.flatten(stated)):
+        return stated
+    import tensorflow as tf
+
+    traced = tf.function(model, autograph=False).get_concrete_function(tensor_specs(x))
+    return keras.tree.map_structure(
+        lambda one: keras.KerasTensor(one.shape, one.dtype.name), traced.structured_outputs
+    )
+
+
+def tensor_specs(values: Any) -> Any:
+    """Return specifications as TensorFlow's."""
+    import tensorflow as tf
+
+    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), values)
+
+
 def _targets(model: Any, x: Any) -> Any:
     """Make targets that suit the compiled losses: class numbers for sparse ones, else the shape of the output."""
     loss = model._compile_loss._user_loss if model._compile_loss is not None else None
     if loss is None:
         return None
-    outputs = model.compute_output_spec(x)
+    outputs = _output_specs(model, x)
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
     names = (getattr(one, "name", None) or getattr(one, "__name__", None) or one or "" for one in given)
@@ -215,6 +235,23 @@ def exact_shapes() -> AbstractContextManager[None]:
     from tensorflow.core.function.polymorphism.type_dispatch import TypeDispatchTable
 
     return watched(TypeDispatchTable, dispatch=lambda _, table, asked: asked if asked in table.targets else None)
+
+
+@contextmanager
+def sums_at_once() -> Iterator[None]:
+    """Add all gradients of a tensor by one op inside the block.
+
+    TensorFlow adds some of them early if they exceed 128 MiB together, so the ops would change with the batch.
+    """
+    from tensorflow.python import pywrap_tfe
+    from tensorflow.python.eager import backprop
+
+    own = backprop._default_vspace
+    pywrap_tfe.TFE_Py_RegisterVSpace(own._replace(num_elements_fn=lambda _: 0))
+    try:
+        yield
+    finally:
+        pywrap_tfe.TFE_Py_RegisterVSpace(own)
 
 
 @contextmanager

@@ -20,7 +20,15 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, watched
+from fomkit.frontends.drafting import (
+    Request,
+    SizedStep,
+    Traced,
+    make_draft,
+    no_collection,
+    run_file_request,
+    watched,
+)
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import (
     ApplyArgs,
@@ -30,6 +38,8 @@ from fomkit.frontends.keras.inputs import (
     has_own_train_step,
     inputs_and_sizes,
     split_values,
+    sums_at_once,
+    tensor_specs,
     watch_update,
 )
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
@@ -165,9 +175,7 @@ class WholeStep:
 
 def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
     """Return the arguments of a step as TensorFlow specifications."""
-    import tensorflow as tf
-
-    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
+    return tensor_specs(prepared.inputs(sizes))
 
 
 def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
@@ -181,13 +189,13 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
         # A function that makes variables is traced twice; the last graph counts.
         seen.gradients.clear()
         seen.variables.clear()
-        return step(data)
+        with exact_shapes():  # of the functions inside; the trace of this one is looked up again
+            return step(data)
 
     with (
         watch_update(prepared.optimizer, seen, run=update),
         watch_scopes(scopes, row_of_layer),
         watch_attention(scopes.row),
-        exact_shapes(),
     ):
         traced = tf.function(run, jit_compile=False, autograph=False)
         function = traced.get_concrete_function(specs_of(prepared, sizes))
@@ -198,6 +206,8 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     return WholeStep(function, walked, seen, layers.rows(prepared.model))
 
 
+@no_collection()
+@sums_at_once()
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""
     import tensorflow as tf
