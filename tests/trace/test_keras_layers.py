@@ -49,7 +49,7 @@ def test_einsum_is_a_product_of_the_letters_sizes(
 
 
 def test_a_recurrent_layers_weight_that_is_used_in_parts_has_its_gradient(keras: Any) -> None:
-    """With dropout of the state, Keras splits the weights by gate, so that their gradient is joined from four products."""
+    """With dropout of the state, Keras splits the weights by gate: their gradient is joined from four products."""
     words = keras.Input((9, 7))
     profile = profiled(keras, words, keras.layers.LSTM(6, recurrent_dropout=0.1)(words))
     rows = numbers(profile).query("kind == 'rnn'").set_index("pass_name")
@@ -63,6 +63,28 @@ def test_a_target_has_the_shape_of_the_graph_where_a_layer_states_less(keras: An
     profile = profiled(keras, words, keras.layers.EinsumDense("abc,cd->abd", output_shape=(None, 3))(words))
     assert not profile.unsupported
     assert numbers(profile).query("op == 'SquaredDifference' or op == 'Sub'")["numel"].tolist() == [BATCH * 5 * 3]
+
+
+def test_gradients_that_are_sums_of_lists_have_their_memory(keras: Any) -> None:
+    import tensorflow as tf
+
+    scan = keras.layers.Lambda(lambda rows: tf.scan(lambda one, other: tf.tanh(one) + other, rows))
+    words = keras.Input((5,))
+    profile = profiled(keras, words, scan(keras.layers.Dense(6)(words)))
+    assert "AddN" in set(profile.ops.query("pass_name == 'backward'")["op"])
+    assert profile.order is not None
+
+
+def test_a_kernel_of_unknown_shape_is_listed(keras: Any) -> None:
+    import tensorflow as tf
+
+    def blurred(pictures: Any) -> Any:
+        kernel = tf.tile(tf.ones((3, 3, 1, 1)), [1, 1, tf.shape_n([pictures])[0][-1], 1])
+        return tf.nn.depthwise_conv2d(pictures, kernel, [1, 1, 1, 1], "SAME")
+
+    pictures = keras.Input((8, 8, 3))
+    profile = profiled(keras, pictures, keras.layers.Lambda(blurred)(keras.layers.Conv2D(2, 1)(pictures)))
+    assert "DepthwiseConv2dNative of a shape that depends on data" in profile.unsupported
 
 
 def test_fused_normalisation_is_a_row_forward_and_back(keras: Any) -> None:

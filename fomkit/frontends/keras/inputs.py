@@ -48,7 +48,8 @@ def _output_specs(model: Any, x: Any) -> Any:
         return stated
     import tensorflow as tf
 
-    traced = tf.function(model, autograph=False).get_concrete_function(tensor_specs(x))
+    with exact_shapes():
+        traced = tf.function(model, autograph=False).get_concrete_function(tensor_specs(x))
     return keras.tree.map_structure(
         lambda one: keras.KerasTensor(one.shape, one.dtype.name), traced.structured_outputs
     )

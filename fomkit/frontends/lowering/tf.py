@@ -245,8 +245,8 @@ RULES: Mapping[str, Rule | None] = {
         ImageProjectiveTransformV2 ImageProjectiveTransformV3 ScaleAndTranslate ScaleAndTranslateGrad"""),
     # data moved unchanged
     **each(calls.copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
-        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad PadV2
-        Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
+        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MatrixSetDiagV3 MirrorPad MirrorPadGrad Pack
+        Pad PadV2 Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
         StridedSlice StridedSliceGrad Tile Transpose Unpack TensorListStack TensorListFromTensor
         TensorListConcatV2 TensorListSplit"""),
     **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle
