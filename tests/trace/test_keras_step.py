@@ -407,6 +407,25 @@ def test_a_wrong_file_is_told_in_one_message(file_of: Callable[[str], Path], tex
     assert told in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [(lambda: 3, "inputs takes no argument"), (lambda batch: [1.0] * batch, "'inputs' holds a float")],
+)
+def test_inputs_that_are_no_tensors_are_told(keras: Any, inputs: Any, told: str) -> None:
+    with pytest.raises(FomkitError, match=told):
+        profile_workload(Workload(small(keras, [keras.layers.Dense(5)]), inputs, batch_size=4))
+
+
+def test_a_dataset_is_a_batch_with_weights_of_its_samples(keras: Any) -> None:
+    import tensorflow as tf
+
+    tensors = tf.zeros((8, 12)), tf.zeros((8, 5)), tf.ones(8)
+    inputs = tf.data.Dataset.from_tensor_slices(tensors).batch(4)
+    profile = profile_workload(Workload(small(keras, [keras.layers.Dense(5)]), inputs, batch_size=4))
+    weighted = profile.ops.query("op == 'Mul' and pass_name == 'forward' and numel == 'batch'")
+    assert weighted["read_byte"].tolist() == ["8*batch"]
+
+
 def test_the_framework_is_found_by_what_a_file_and_its_neighbours_import(file_of: Callable[..., Path]) -> None:
     from fomkit.frontends.model_file import framework_of_file
 

@@ -17,27 +17,31 @@ from fomkit.frontends.drafting import watched
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 
 
-def _spec(leaf: Any) -> Any:
-    if isinstance(leaf, keras.KerasTensor):
-        return keras.KerasTensor(leaf.shape, leaf.dtype)
-    if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:
-        return keras.KerasTensor(leaf.shape, keras.config.floatx())
-    return keras.KerasTensor(tuple(np.shape(leaf)), keras.backend.standardize_dtype(leaf.dtype))
+def specs(values: Any, where: str = "profile") -> Any:
+    """Return the shapes and number formats of tensors, in their lists and dicts, or of a dataset's batch."""
+
+    def spec(leaf: Any) -> Any:
+        if not hasattr(leaf, "dtype"):
+            raise FomkitError(
+                where, f"'inputs' holds a {type(leaf).__name__}. Arrays or tensors were expected. For example: "
+                       "inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
+        is_double = isinstance(leaf, np.ndarray) and leaf.dtype == np.float64
+        dtype = keras.config.floatx() if is_double else keras.backend.standardize_dtype(leaf.dtype)
+        return keras.KerasTensor(tuple(leaf.shape), dtype)
+
+    return keras.tree.map_structure(spec, getattr(values, "element_spec", values))
 
 
-def specs(values: Any) -> Any:
-    """Return the shapes and number formats of tensors, in their lists and dicts."""
-    return keras.tree.map_structure(_spec, values)
-
-
-def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
-    """Split inputs of the model from targets of the loss: the rest of a tuple, as in ``fit``."""
+def split_inputs(model: Any, values: Any) -> tuple[Any, ...]:
+    """Split a batch as ``fit`` does: inputs of the model, targets of the loss, and weights of samples if any."""
     if not isinstance(values, tuple | list) or len(values) < 2:
         return (values[0] if isinstance(values, tuple) and values else values), None
     if isinstance(values[0], tuple | list | Mapping):
-        return values[0], values[1]
+        return tuple(values[:3])
     taken = len(model.inputs) if getattr(model, "inputs", None) else len(values) - 1
     x, y = list(values[:taken]), list(values[taken:])
+    if taken == 1 and len(y) == 2 and len(getattr(model, "outputs", None) or ()) == 1:
+        return x[0], *y
     return (x[0] if taken == 1 else x), (None if not y else y[0] if len(y) == 1 else y)
 
 
@@ -123,7 +127,7 @@ def inputs_and_sizes(
         make, sizes = given, named_sizes(given, where)
         own = workload.batch_size or sizes.get("batch")
     else:
-        values, sizes = specs(_own_inputs(model, where) if given is None else given), {}
+        values, sizes = specs(_own_inputs(model, where) if given is None else given, where), {}
         first = keras.tree.flatten(values)[0].shape
         own = workload.batch_size or (first[0] if len(first) else 1)
         fixed = first[0] if len(first) else None
@@ -133,12 +137,12 @@ def inputs_and_sizes(
         raise FomkitError(where, what)
 
     def at(at_sizes: Sizes) -> Any:
-        found = specs(call_inputs(make, at_sizes)) if make else batched(values, fixed, at_sizes["batch"])
+        found = specs(call_inputs(make, at_sizes), where) if make else batched(values, fixed, at_sizes["batch"])
         if whole and isinstance(found, tuple) and len(found) > 1:
             return found
-        x, y = split_inputs(model, found)
+        x, y, *weights = split_inputs(model, found)
         y = _targets(model, x) if y is None and model.compiled else y
-        return keras.utils.pack_x_y_sample_weight(x, y)
+        return keras.utils.pack_x_y_sample_weight(x, y, *weights)
 
     return at, chosen_sizes({"batch": batch} | sizes | {"batch": batch}, wanted, where)
 
