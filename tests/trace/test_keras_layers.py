@@ -87,6 +87,29 @@ def test_a_kernel_of_unknown_shape_is_listed(keras: Any) -> None:
     assert "DepthwiseConv2dNative of a shape that depends on data" in profile.unsupported
 
 
+def test_a_slice_reads_what_it_takes(keras: Any) -> None:
+    words = keras.Input((100, 16))
+    profile = profiled(keras, words, keras.layers.Dense(16)(words)[:, 0])
+    (row,) = numbers(profile).query("op == 'StridedSlice' and pass_name == 'forward'").to_dict("records")
+    assert row["numel"] == BATCH * 16
+    assert row["read_byte"] == row["write_byte"] + 3 * 2 * 4  # begin, end and stride of two axes
+
+
+def test_an_update_in_place_reads_and_writes_its_variable(keras: Any) -> None:
+    words = keras.Input((12,))
+    model = keras.Model(words, keras.layers.Dense(5, use_bias=False)(words))
+    model.compile(keras.optimizers.SGD(0.1, clipnorm=1.0), "mse")
+    rows = profile_workload(Workload(model, None, batch_size=BATCH)).ops.query("op == 'AssignSubVariableOp'")
+    assert rows[["numel", "read_byte", "write_byte"]].to_numpy().tolist() == [[60, 2 * 4 * 60, 4 * 60]]
+
+
+def test_the_gradient_of_a_lookup_is_no_product_of_its_table(keras: Any) -> None:
+    words = keras.Input((7,), dtype="int32")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(50, 6)(words))
+    rows = profiled(keras, words, keras.layers.Dense(3)(hidden)).ops.query("kind == 'gemm'")
+    assert rows["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
+
+
 def test_fused_normalisation_is_a_row_forward_and_back(keras: Any) -> None:
     class Fused(keras.layers.Layer):
         def build(self, shape: Any) -> None:

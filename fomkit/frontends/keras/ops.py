@@ -57,9 +57,20 @@ def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
     return list(chain.from_iterable(parts))
 
 
+def _dense_parts(gradient: Any) -> list[Tensor]:
+    """Return a gradient; of a sparse one those of the whole table, which TensorFlow joins to those of rows."""
+    import tensorflow as tf
+
+    if not isinstance(gradient, tf.IndexedSlices):
+        return [gradient]
+    values, rows = gradient.values.op, gradient.indices.op
+    pairs = zip(values.inputs, rows.inputs, strict=False) if values.type == rows.type == "ConcatV2" else ()
+    return [part for part, places in pairs if places.op.type == "Range"]
+
+
 def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
     """Return the matrix products that make gradients of variables, through sums of them, loops and calls."""
-    waiting: list[tuple[Tensor, Place]] = [(one, Place(graph)) for one in tensors_of(gradients)]
+    waiting: list[tuple[Tensor, Place]] = [(part, Place(graph)) for one in gradients for part in _dense_parts(one)]
     found: set[Operation] = set()
     seen: set[tuple[int, int]] = set()
     while waiting:
