@@ -73,6 +73,9 @@ def test_gradients_that_are_sums_of_lists_have_their_memory(keras: Any) -> None:
     profile = profiled(keras, words, scan(keras.layers.Dense(6)(words)))
     assert "AddN" in set(profile.ops.query("pass_name == 'backward'")["op"])
     assert profile.order is not None
+    stacks = numbers(profile).query("op == 'TensorListStack' and numel > 1")
+    assert len(stacks)
+    assert (stacks["read_byte"] >= stacks["write_byte"]).all()
 
 
 def test_a_kernel_of_unknown_shape_is_listed(keras: Any) -> None:

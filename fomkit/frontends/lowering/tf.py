@@ -215,6 +215,12 @@ def picked(call: Call) -> list[Work]:
     return calls.part_work("copy", call, call.read[0], call.results[0].numel, dtype=call.dtype)
 
 
+def joined(call: Call) -> list[Work]:
+    """Price the tensors of a list that become one: the list has no bytes here, so what is written was read."""
+    found = traffic(calls.most_elements(call.written), (*call.read, *call.written), call.written)
+    return [Work("copy", found, call.dtype)]
+
+
 def into_variable(name: str, kind: str) -> Rule:
     """Make the rule of an op that adds values to a variable, whose changed elements are read and written, too."""
 
@@ -263,13 +269,12 @@ RULES: Mapping[str, Rule | None] = {
     **each(calls.upsample, """CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ResizeArea
         ImageProjectiveTransformV2 ImageProjectiveTransformV3 ScaleAndTranslate ScaleAndTranslateGrad"""),
     # data moved unchanged
-    **each(picked, "Slice StridedSlice"),
+    **each(picked, "MatrixDiagPartV3 Slice StridedSlice"), **each(joined, "TensorListStack TensorListConcatV2"),
     **each(calls.copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
-        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MatrixSetDiagV3 MirrorPad MirrorPadGrad Pack
-        Pad PadV2 Reverse ReverseV2 Roll SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
-        StridedSliceGrad Tile Transpose Unpack TensorListStack TensorListFromTensor
-        TensorListConcatV2 TensorListSplit"""),
-    **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle
+        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixSetDiagV3 MirrorPad MirrorPadGrad Pack Pad PadV2
+        RandomShuffle Reverse ReverseV2 Roll SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
+        StridedSliceGrad Tile Transpose Unpack TensorListFromTensor TensorListSplit"""),
+    **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma
         RandomStandardNormal RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal
         StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
         StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),
