@@ -214,8 +214,8 @@ class Prepared:
 
     @property
     def has_own_step(self) -> bool:
-        """Whether the model's own training step runs."""
-        return self.loss is None and bool(self.model.compiled)
+        """Whether a training step of the program or of the model runs."""
+        return self.loss is None and (self.step is not None or bool(self.model.compiled))
 
 
 def split_values(data: Values) -> tuple[Values, Values]:

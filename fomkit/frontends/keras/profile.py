@@ -110,10 +110,10 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
     optimizer = prepared.optimizer
     if prepared.mode == "infer":
         return Update()
-    if optimizer is None:
-        return Update(notes=["no optimizer is given: the update is not counted"])
     if prepared.has_own_step and not updated:
         return Update(notes=["the optimizers that the training step calls itself are counted op by op"])
+    if optimizer is None:
+        return Update(notes=["no optimizer is given: the update is not counted"])
     if rule := rule_of(optimizer):
         notes = [_SCALED] if scales_loss(optimizer) else []
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
