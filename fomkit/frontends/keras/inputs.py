@@ -54,9 +54,8 @@ def _output_specs(model: Any, x: Any) -> Any:
 
     with exact_shapes():
         traced = tf.function(model, autograph=False).get_concrete_function(tensor_specs(x))
-    return keras.tree.map_structure(
-        lambda one: keras.KerasTensor(one.shape, one.dtype.name), traced.structured_outputs
-    )
+    made = traced.structured_outputs
+    return keras.tree.map_structure(lambda one: keras.KerasTensor(one.shape, one.dtype.name), made)
 
 
 def tensor_specs(values: Any) -> Any:

@@ -59,9 +59,7 @@ def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
 
 def _dense_parts(gradient: Any) -> list[Tensor]:
     """Return a gradient; of a sparse one those of the whole table, which TensorFlow joins to those of rows."""
-    import tensorflow as tf
-
-    if not isinstance(gradient, tf.IndexedSlices):
+    if not hasattr(gradient, "indices"):
         return [gradient]
     values, rows = gradient.values.op, gradient.indices.op
     pairs = zip(values.inputs, rows.inputs, strict=False) if values.type == rows.type == "ConcatV2" else ()

@@ -20,15 +20,7 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.drafting import (
-    Request,
-    SizedStep,
-    Traced,
-    make_draft,
-    no_collection,
-    run_file_request,
-    watched,
-)
+from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import (
     ApplyArgs,
@@ -206,7 +198,7 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     return WholeStep(function, walked, seen, layers.rows(prepared.model))
 
 
-@no_collection()
+@drafting.no_collection()
 @sums_at_once()
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""

@@ -221,12 +221,12 @@ def joined(call: Call) -> list[Work]:
     return [Work("copy", found, call.dtype)]
 
 
-def into_variable(name: str, kind: str) -> Rule:
+def into_variable(kind: str, name: str, *, has_rows: bool) -> Rule:
     """Make the rule of an op that adds values to a variable, whose changed elements are read and written, too."""
 
     def rule(call: Call) -> list[Work]:
         values = call.array(name)
-        row = values.shape[-1] if values.shape and kind == "embedding" else 0
+        row = values.shape[-1] if values.shape and has_rows else 0
         found = traffic(values.numel, call.read, [values], row=row, extra_byte=values.byte)
         return [Work(kind, {**found, "inputs": len(call.read) + 1}, values.dtype)]
 
@@ -250,8 +250,9 @@ RULES: Mapping[str, Rule | None] = {
     **each(gather_from("resource"), "ResourceGather ResourceGatherNd"),
     **each(add_by_index, """UnsortedSegmentSum SegmentSum SegmentSumV2 ScatterNd TensorScatterAdd
         TensorScatterUpdate"""),
-    **each(into_variable("updates", "embedding"), "ResourceScatterAdd ResourceScatterSub ResourceScatterUpdate"),
-    **each(into_variable("value", "pointwise"), "AssignAddVariableOp AssignSubVariableOp"),
+    **each(into_variable("embedding", "updates", has_rows=True), """ResourceScatterAdd ResourceScatterSub
+        ResourceScatterUpdate"""),
+    **each(into_variable("pointwise", "value", has_rows=False), "AssignAddVariableOp AssignSubVariableOp"),
     **each(sum_of_rows, """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad
         InTopKV2"""),
     # element by element, gradients included

@@ -158,9 +158,8 @@ def _prepared(training: Training, batch: int) -> Prepared:
     while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
         parts = parts[:-1]  # targets and weights that a batch does not have
     given = specs(parts if own is None else own.tensors(parts))
-    optimizer, step = (model.optimizer, None) if own is None else (None, own.on(training.batch))
-    if own is not None and len(own.optimizers) == 1:
-        optimizer = own.optimizers[0]
+    optimizers, step = ([model.optimizer], None) if own is None else (own.optimizers, own.on(training.batch))
+    optimizer = optimizers[0] if len(optimizers) == 1 else None
     return Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, optimizer, "train", step)
 
 
