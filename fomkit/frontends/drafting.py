@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,18 @@ def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[
         return called
 
     return replaced(owner, **{name: handed(getattr(owner, name), other) for name, other in others.items()})
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Disable garbage collection, which would free tensors at times that depend on earlier runs."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def watch_made(kind: Any, note: Callable[[Any, str], object]) -> AbstractContextManager[None]:

@@ -249,6 +249,8 @@ def named_sizes(make: Any, where: str) -> dict[str, int]:
         parameters = inspect.signature(make).parameters.values()
     except ValueError:  # a builtin without a signature
         return {}
+    if not parameters:
+        raise FomkitError(where, "inputs takes no argument. A function of the batch was expected: inputs(batch).")
     sizes = {}
     for place, parameter in enumerate(parameters):
         if isinstance(parameter.default, bool) or not isinstance(parameter.default, int):

@@ -48,6 +48,71 @@ def test_einsum_is_a_product_of_the_letters_sizes(
     assert flop(numbers(profile).query("op == 'Einsum'"), "backward") == row_flop(rows.iloc[0])
 
 
+def test_a_recurrent_layers_weight_that_is_used_in_parts_has_its_gradient(keras: Any) -> None:
+    """With dropout of the state, Keras splits the weights by gate: their gradient is joined from four products."""
+    words = keras.Input((9, 7))
+    profile = profiled(keras, words, keras.layers.LSTM(6, recurrent_dropout=0.1)(words))
+    rows = numbers(profile).query("kind == 'rnn'").set_index("pass_name")
+    assert rows["input_size"].to_dict() == {"forward": 7, "backward_input": 0, "backward_weight": 7}
+    parts = numbers(profile, "parts").query("kind == 'gemm'")
+    assert flop(parts, "backward_weight") == flop(parts, "forward")
+
+
+def test_a_target_has_the_shape_of_the_graph_where_a_layer_states_less(keras: Any) -> None:
+    words = keras.Input((5, 7))
+    profile = profiled(keras, words, keras.layers.EinsumDense("abc,cd->abd", output_shape=(None, 3))(words))
+    assert not profile.unsupported
+    assert numbers(profile).query("op == 'SquaredDifference' or op == 'Sub'")["numel"].tolist() == [BATCH * 5 * 3]
+
+
+def test_gradients_that_are_sums_of_lists_have_their_memory(keras: Any) -> None:
+    import tensorflow as tf
+
+    scan = keras.layers.Lambda(lambda rows: tf.scan(lambda one, other: tf.tanh(one) + other, rows))
+    words = keras.Input((5,))
+    profile = profiled(keras, words, scan(keras.layers.Dense(6)(words)))
+    assert "AddN" in set(profile.ops.query("pass_name == 'backward'")["op"])
+    assert profile.order is not None
+    stacks = numbers(profile).query("op == 'TensorListStack' and numel > 1")
+    assert len(stacks)
+    assert (stacks["read_byte"] >= stacks["write_byte"]).all()
+
+
+def test_a_kernel_of_unknown_shape_is_listed(keras: Any) -> None:
+    import tensorflow as tf
+
+    def blurred(pictures: Any) -> Any:
+        kernel = tf.tile(tf.ones((3, 3, 1, 1)), [1, 1, tf.shape_n([pictures])[0][-1], 1])
+        return tf.nn.depthwise_conv2d(pictures, kernel, [1, 1, 1, 1], "SAME")
+
+    pictures = keras.Input((8, 8, 3))
+    profile = profiled(keras, pictures, keras.layers.Lambda(blurred)(keras.layers.Conv2D(2, 1)(pictures)))
+    assert "DepthwiseConv2dNative of a shape that depends on data" in profile.unsupported
+
+
+def test_a_slice_reads_what_it_takes(keras: Any) -> None:
+    words = keras.Input((100, 16))
+    profile = profiled(keras, words, keras.layers.Dense(16)(words)[:, 0])
+    (row,) = numbers(profile).query("op == 'StridedSlice' and pass_name == 'forward'").to_dict("records")
+    assert row["numel"] == BATCH * 16
+    assert row["read_byte"] == row["write_byte"] + 3 * 2 * 4  # begin, end and stride of two axes
+
+
+def test_an_update_in_place_reads_and_writes_its_variable(keras: Any) -> None:
+    words = keras.Input((12,))
+    model = keras.Model(words, keras.layers.Dense(5, use_bias=False)(words))
+    model.compile(keras.optimizers.SGD(0.1, clipnorm=1.0), "mse")
+    rows = profile_workload(Workload(model, None, batch_size=BATCH)).ops.query("op == 'AssignSubVariableOp'")
+    assert rows[["numel", "read_byte", "write_byte"]].to_numpy().tolist() == [[60, 2 * 4 * 60, 4 * 60]]
+
+
+def test_the_gradient_of_a_lookup_is_no_product_of_its_table(keras: Any) -> None:
+    words = keras.Input((7,), dtype="int32")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(50, 6)(words))
+    rows = profiled(keras, words, keras.layers.Dense(3)(hidden)).ops.query("kind == 'gemm'")
+    assert rows["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
+
+
 def test_fused_normalisation_is_a_row_forward_and_back(keras: Any) -> None:
     class Fused(keras.layers.Layer):
         def build(self, shape: Any) -> None:

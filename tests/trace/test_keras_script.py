@@ -208,6 +208,21 @@ def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile
         run(f"other = keras.Variable(1.0)\n{more}")
 
 
+def test_a_step_by_two_optimizers_trains_the_models_of_both(run: Callable[..., ModelProfile]) -> None:
+    made = "judge, second = keras.Sequential([keras.Input((3,)), layers.Dense(2)]), keras.optimizers.SGD()\n"
+    text = TAPE.replace("model(values, training=training)", "judge(model(values, training=training))")
+    old, new = "    gradients = tape", "    gradients, others = tape"
+    text = text.replace(old, new).replace("(loss, model.trainable", "(loss, [model.trainable")
+    text = text.replace("variables)\n    opt", "variables, judge.trainable_variables])\n    opt")
+    profile = run(
+        made + text.replace("    return", "    second.apply(others, judge.trainable_variables)\n    return")
+    )
+    assert profile.parameters_total == (8 * 16 + 16 + 16 * 3 + 3) + (3 * 2 + 2)
+    assert told(profile, "the optimizers that the training step calls itself are counted op by op")
+    assert flop(numbers(profile), "forward") == 2 * 25 * (8 * 16 + 16 * 3 + 3 * 2)
+    assert profile.ops.query("op == 'AssignSubVariableOp'")["count"].sum() == 4 + 2
+
+
 def test_several_steps_to_one_execution(run: Callable[..., ModelProfile]) -> None:
     profile = run("model = network('adam', steps_per_execution=2)\nmodel.fit(x, y, batch_size=20, verbose=0)")
     assert numbers(profile).query("kind == 'gemm'")["count"].sum() == 5

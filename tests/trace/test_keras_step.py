@@ -277,6 +277,37 @@ def test_a_function_of_the_graph_is_traced_for_the_batch_at_hand(keras: Any) -> 
     assert products["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
 
 
+def test_a_step_is_traced_once_for_each_size(keras: Any) -> None:
+    calls = []
+
+    class Noted(keras.layers.Layer):
+        def call(self, values: Any) -> Any:
+            calls.append(values.shape[0])
+            return values
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+    model = small(keras, [keras.layers.Dense(5), Noted()])
+    calls.clear()
+    profile_workload(Workload(model, None, batch_size=4))
+    assert calls == [4, 8, 12]
+
+
+def test_gradients_of_many_readers_are_one_sum_at_every_batch(keras: Any) -> None:
+    """TensorFlow adds five of them early if these are larger than 128 MiB, here from batch 8 on."""
+    numbers_in = keras.Input((3,))
+    hidden = keras.ops.repeat(keras.layers.Dense(1)(numbers_in), 1_500_000, axis=1)
+    read = [keras.ops.mean(one(hidden), 1) for one in (keras.ops.relu, keras.ops.tanh, keras.ops.exp)]
+    more = [keras.ops.mean(one(hidden), 1) for one in (keras.ops.abs, keras.ops.sin, keras.ops.cos)]
+    model = keras.Model(numbers_in, sum(read + more))
+    model.compile("sgd", "mse")
+    profile = profile_workload(Workload(model, None, batch_size=4))
+    sums = profile.ops.query("op == 'AddN' and inputs == 6")
+    assert sums["numel"].tolist() == ["1500000*batch"]
+    assert not [note for note in profile.notes if "batch 4 only" in note]
+
+
 def test_an_error_of_keras_is_not_taken_for_one_of_fomkit(keras: Any) -> None:
     """Keras states the wrong width of a gated activation until it runs."""
     layers = [keras.layers.Dense(16), keras.layers.Activation("glu"), keras.layers.Dense(3)]
@@ -374,6 +405,25 @@ def test_a_wrong_file_is_told_in_one_message(file_of: Callable[[str], Path], tex
     with pytest.raises(FomkitError) as error:
         profile_file(file_of(text))
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [(lambda: 3, "inputs takes no argument"), (lambda batch: [1.0] * batch, "'inputs' holds a float")],
+)
+def test_inputs_that_are_no_tensors_are_told(keras: Any, inputs: Any, told: str) -> None:
+    with pytest.raises(FomkitError, match=told):
+        profile_workload(Workload(small(keras, [keras.layers.Dense(5)]), inputs, batch_size=4))
+
+
+def test_a_dataset_is_a_batch_with_weights_of_its_samples(keras: Any) -> None:
+    import tensorflow as tf
+
+    tensors = tf.zeros((8, 12)), tf.zeros((8, 5)), tf.ones(8)
+    inputs = tf.data.Dataset.from_tensor_slices(tensors).batch(4)
+    profile = profile_workload(Workload(small(keras, [keras.layers.Dense(5)]), inputs, batch_size=4))
+    weighted = profile.ops.query("op == 'Mul' and pass_name == 'forward' and numel == 'batch'")
+    assert weighted["read_byte"].tolist() == ["8*batch"]
 
 
 def test_the_framework_is_found_by_what_a_file_and_its_neighbours_import(file_of: Callable[..., Path]) -> None:

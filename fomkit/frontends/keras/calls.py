@@ -199,10 +199,14 @@ _SIDES = "_fomkit_sides"
 """Attribute of a graph with the sides that were chosen, by their conditions."""
 
 
+def _multiplies(op: Operation) -> bool:
+    return op.type in PRODUCTS or "Conv" in op.type
+
+
 def _work_of(side: Place, wanted: Iterable[int]) -> tuple[int, int]:
     """Return how many products or convolutions, and how many ops, a side runs."""
     ran = list(walk(side, wanted))
-    products = sum(one.count for one in ran if one.op.type in PRODUCTS or "Conv" in one.op.type)
+    products = sum(one.count for one in ran if _multiplies(one.op))
     return products, sum(one.count for one in ran)
 
 
@@ -313,11 +317,12 @@ def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, 
     """Describe an op of a graph without the framework.
 
     `folded`: ops whose results are computed once; inputs from them of unknown length, such as lists of axes, are
-    ignored and cost nothing; `of_transposed`: whether the op is a gradient of a transposed convolution. Raises
-    ShapeUnknown if a shape depends on data.
+    ignored and cost nothing, unless they are factors; `of_transposed`: whether the op is a gradient of a
+    transposed convolution. Raises ShapeUnknown if a shape depends on data.
     """
     op, place = ran.op, ran.place
-    ignored = [not _is_known(tensor) and (tensor.op in folded or is_scratch(tensor)) for tensor in op.inputs]
+    may_fold = () if _multiplies(op) else folded
+    ignored = [not _is_known(tensor) and (tensor.op in may_fold or is_scratch(tensor)) for tensor in op.inputs]
     given = zip(op.inputs, ignored, strict=True)
     arguments = _inputs(op, [None if is_ignored else as_array(tensor, place) for tensor, is_ignored in given])
     for attribute in op.op_def.attr:

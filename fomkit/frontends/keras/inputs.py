@@ -17,28 +17,52 @@ from fomkit.frontends.drafting import watched
 from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 
 
-def _spec(leaf: Any) -> Any:
-    if isinstance(leaf, keras.KerasTensor):
-        return keras.KerasTensor(leaf.shape, leaf.dtype)
-    if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:
-        return keras.KerasTensor(leaf.shape, keras.config.floatx())
-    return keras.KerasTensor(tuple(np.shape(leaf)), keras.backend.standardize_dtype(leaf.dtype))
+def specs(values: Any, where: str = "profile") -> Any:
+    """Return the shapes and number formats of tensors, in their lists and dicts, or of a dataset's batch."""
+
+    def spec(leaf: Any) -> Any:
+        if not hasattr(leaf, "dtype"):
+            raise FomkitError(
+                where, f"'inputs' holds a {type(leaf).__name__}. Arrays or tensors were expected. For example: "
+                       "inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
+        is_double = isinstance(leaf, np.ndarray) and leaf.dtype == np.float64
+        dtype = keras.config.floatx() if is_double else keras.backend.standardize_dtype(leaf.dtype)
+        return keras.KerasTensor(tuple(leaf.shape), dtype)
+
+    return keras.tree.map_structure(spec, getattr(values, "element_spec", values))
 
 
-def specs(values: Any) -> Any:
-    """Return the shapes and number formats of tensors, in their lists and dicts."""
-    return keras.tree.map_structure(_spec, values)
-
-
-def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
-    """Split inputs of the model from targets of the loss: the rest of a tuple, as in ``fit``."""
+def split_inputs(model: Any, values: Any) -> tuple[Any, ...]:
+    """Split a batch as ``fit`` does: inputs of the model, targets of the loss, and weights of samples if any."""
     if not isinstance(values, tuple | list) or len(values) < 2:
         return (values[0] if isinstance(values, tuple) and values else values), None
     if isinstance(values[0], tuple | list | Mapping):
-        return values[0], values[1]
+        return tuple(values[:3])
     taken = len(model.inputs) if getattr(model, "inputs", None) else len(values) - 1
     x, y = list(values[:taken]), list(values[taken:])
+    if taken == 1 and len(y) == 2 and len(getattr(model, "outputs", None) or ()) == 1:
+        return x[0], *y
     return (x[0] if taken == 1 else x), (None if not y else y[0] if len(y) == 1 else y)
+
+
+def _output_specs(model: Any, x: Any) -> Any:
+    """Return the specifications of a model's output; a layer may state less of its shape than the graph knows."""
+    stated = model.compute_output_spec(x)
+    if keras.backend.backend() != "tensorflow" or all(None not in one.shape for one in keras.tree.flatten(stated)):
+        return stated
+    import tensorflow as tf
+
+    with exact_shapes():
+        traced = tf.function(model, autograph=False).get_concrete_function(tensor_specs(x))
+    made = traced.structured_outputs
+    return keras.tree.map_structure(lambda one: keras.KerasTensor(one.shape, one.dtype.name), made)
+
+
+def tensor_specs(values: Any) -> Any:
+    """Return specifications as TensorFlow's."""
+    import tensorflow as tf
+
+    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), values)
 
 
 def _targets(model: Any, x: Any) -> Any:
@@ -46,7 +70,7 @@ def _targets(model: Any, x: Any) -> Any:
     loss = model._compile_loss._user_loss if model._compile_loss is not None else None
     if loss is None:
         return None
-    outputs = model.compute_output_spec(x)
+    outputs = _output_specs(model, x)
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
     names = (getattr(one, "name", None) or getattr(one, "__name__", None) or one or "" for one in given)
@@ -102,7 +126,7 @@ def inputs_and_sizes(
         make, sizes = given, named_sizes(given, where)
         own = workload.batch_size or sizes.get("batch")
     else:
-        values, sizes = specs(_own_inputs(model, where) if given is None else given), {}
+        values, sizes = specs(_own_inputs(model, where) if given is None else given, where), {}
         first = keras.tree.flatten(values)[0].shape
         own = workload.batch_size or (first[0] if len(first) else 1)
         fixed = first[0] if len(first) else None
@@ -112,12 +136,12 @@ def inputs_and_sizes(
         raise FomkitError(where, what)
 
     def at(at_sizes: Sizes) -> Any:
-        found = specs(call_inputs(make, at_sizes)) if make else batched(values, fixed, at_sizes["batch"])
+        found = specs(call_inputs(make, at_sizes), where) if make else batched(values, fixed, at_sizes["batch"])
         if whole and isinstance(found, tuple) and len(found) > 1:
             return found
-        x, y = split_inputs(model, found)
+        x, y, *weights = split_inputs(model, found)
         y = _targets(model, x) if y is None and model.compiled else y
-        return keras.utils.pack_x_y_sample_weight(x, y)
+        return keras.utils.pack_x_y_sample_weight(x, y, *weights)
 
     return at, chosen_sizes({"batch": batch} | sizes | {"batch": batch}, wanted, where)
 
@@ -189,8 +213,8 @@ class Prepared:
 
     @property
     def has_own_step(self) -> bool:
-        """Whether the model's own training step runs."""
-        return self.loss is None and bool(self.model.compiled)
+        """Whether a training step of the program or of the model runs."""
+        return self.loss is None and (self.step is not None or bool(self.model.compiled))
 
 
 def split_values(data: Values) -> tuple[Values, Values]:
@@ -215,6 +239,23 @@ def exact_shapes() -> AbstractContextManager[None]:
     from tensorflow.core.function.polymorphism.type_dispatch import TypeDispatchTable
 
     return watched(TypeDispatchTable, dispatch=lambda _, table, asked: asked if asked in table.targets else None)
+
+
+@contextmanager
+def sums_at_once() -> Iterator[None]:
+    """Add all gradients of a tensor by one op inside the block.
+
+    TensorFlow adds some of them early if they exceed 128 MiB together, so the ops would change with the batch.
+    """
+    from tensorflow.python import pywrap_tfe
+    from tensorflow.python.eager import backprop
+
+    own = backprop._default_vspace
+    pywrap_tfe.TFE_Py_RegisterVSpace(own._replace(num_elements_fn=lambda _: 0))
+    try:
+        yield
+    finally:
+        pywrap_tfe.TFE_Py_RegisterVSpace(own)
 
 
 @contextmanager

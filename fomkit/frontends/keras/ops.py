@@ -27,8 +27,11 @@ from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
-_SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
-"""Ops that pass a gradient on unchanged, or add it to others."""
+_SAME_VALUES = (
+    "Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add", "ConcatV2",
+    "Pack", "Pad", "Slice", "Split", "SplitV", "StridedSlice", "StridedSliceGrad",
+)  # fmt: skip
+"""Ops that pass a gradient on unchanged, in part, joined with others, or added to them."""
 
 
 def forward_type(op: Operation, graph: Graph) -> str:
@@ -54,9 +57,18 @@ def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
     return list(chain.from_iterable(parts))
 
 
+def _dense_parts(gradient: Any) -> list[Tensor]:
+    """Return a gradient; of a sparse one those of the whole table, which TensorFlow joins to those of rows."""
+    if not hasattr(gradient, "indices"):
+        return [gradient]
+    values, rows = gradient.values.op, gradient.indices.op
+    pairs = zip(values.inputs, rows.inputs, strict=False) if values.type == rows.type == "ConcatV2" else ()
+    return [part for part, places in pairs if places.op.type == "Range"]
+
+
 def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
     """Return the matrix products that make gradients of variables, through sums of them, loops and calls."""
-    waiting: list[tuple[Tensor, Place]] = [(one, Place(graph)) for one in tensors_of(gradients)]
+    waiting: list[tuple[Tensor, Place]] = [(part, Place(graph)) for one in gradients for part in _dense_parts(one)]
     found: set[Operation] = set()
     seen: set[tuple[int, int]] = set()
     while waiting:

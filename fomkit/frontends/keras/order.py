@@ -149,7 +149,7 @@ def _assign_memory(executed: Sequence[_Executed], memory: _Memory, results: Cont
 def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iterator[Piece]:
     """Yield bytes, last id and role (if a gradient) of each piece of memory that an executed op makes."""
     lists = [at for at, tensor in enumerate(one.op.outputs) if tensor.dtype.name == "variant"]
-    yield one.kept_byte, max((memory.read_by[one.op, at] for at in lists), default=one.last), ""
+    yield one.kept_byte, max((memory.read_by[memory.home[one.op, at]] for at in lists), default=one.last), ""
     for at in range(len(one.op.outputs)):
         made, byte = (one.op, at), memory.byte(one.op, at)
         if made not in copies:

@@ -30,6 +30,8 @@ from fomkit.frontends.keras.inputs import (
     has_own_train_step,
     inputs_and_sizes,
     split_values,
+    sums_at_once,
+    tensor_specs,
     watch_update,
 )
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
@@ -100,10 +102,10 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
     optimizer = prepared.optimizer
     if prepared.mode == "infer":
         return Update()
-    if optimizer is None:
-        return Update(notes=["no optimizer is given: the update is not counted"])
     if prepared.has_own_step and not updated:
         return Update(notes=["the optimizers that the training step calls itself are counted op by op"])
+    if optimizer is None:
+        return Update(notes=["no optimizer is given: the update is not counted"])
     if rule := rule_of(optimizer):
         notes = [_SCALED] if scales_loss(optimizer) else []
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
@@ -165,9 +167,7 @@ class WholeStep:
 
 def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
     """Return the arguments of a step as TensorFlow specifications."""
-    import tensorflow as tf
-
-    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
+    return tensor_specs(prepared.inputs(sizes))
 
 
 def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
@@ -181,13 +181,13 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
         # A function that makes variables is traced twice; the last graph counts.
         seen.gradients.clear()
         seen.variables.clear()
-        return step(data)
+        with exact_shapes():  # of the functions inside; the trace of this one is looked up again
+            return step(data)
 
     with (
         watch_update(prepared.optimizer, seen, run=update),
         watch_scopes(scopes, row_of_layer),
         watch_attention(scopes.row),
-        exact_shapes(),
     ):
         traced = tf.function(run, jit_compile=False, autograph=False)
         function = traced.get_concrete_function(specs_of(prepared, sizes))
@@ -198,6 +198,8 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     return WholeStep(function, walked, seen, layers.rows(prepared.model))
 
 
+@drafting.no_collection()
+@sums_at_once()
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""
     import tensorflow as tf

@@ -10,6 +10,7 @@ import keras
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from fomkit.frontends.drafting import no_collection
 from fomkit.frontends.keras.inputs import ApplyArgs, Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, placed_layers, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
@@ -19,7 +20,7 @@ from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.order import Line, arrays_of, function_word, made_byte, state_lines, update_line
-from fomkit.frontends.torch.profile import no_collection, plain_kernels, watch_backward
+from fomkit.frontends.torch.profile import plain_kernels, watch_backward
 from fomkit.frontends.torch.recorder import Recorder
 
 

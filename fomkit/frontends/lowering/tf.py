@@ -210,6 +210,29 @@ def add_by_index(call: Call) -> list[Work]:
     return row_work("embedding", call, values, values.shape[-1] if values.shape else 1)
 
 
+def picked(call: Call) -> list[Work]:
+    """Price data that is cut out of a tensor: only the selected elements are read."""
+    return calls.part_work("copy", call, call.read[0], call.results[0].numel, dtype=call.dtype)
+
+
+def joined(call: Call) -> list[Work]:
+    """Price the tensors of a list that become one: the list has no bytes here, so what is written was read."""
+    found = traffic(calls.most_elements(call.written), (*call.read, *call.written), call.written)
+    return [Work("copy", found, call.dtype)]
+
+
+def into_variable(kind: str, name: str, *, has_rows: bool) -> Rule:
+    """Make the rule of an op that adds values to a variable, whose changed elements are read and written, too."""
+
+    def rule(call: Call) -> list[Work]:
+        values = call.array(name)
+        row = values.shape[-1] if values.shape and has_rows else 0
+        found = traffic(values.numel, call.read, [values], row=row, extra_byte=values.byte)
+        return [Work(kind, {**found, "inputs": len(call.read) + 1}, values.dtype)]
+
+    return rule
+
+
 PRODUCTS = frozenset(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"])
 """Matrix products, whose gradients are products too."""
 
@@ -225,8 +248,11 @@ RULES: Mapping[str, Rule | None] = {
         AvgPool3D AvgPoolGrad AvgPool3DGrad"""),
     **each(gather_from("params"), "GatherV2 Gather GatherNd"),
     **each(gather_from("resource"), "ResourceGather ResourceGatherNd"),
-    **each(add_by_index, """UnsortedSegmentSum SegmentSum SegmentSumV2 ResourceScatterAdd ResourceScatterSub
-        ResourceScatterUpdate ScatterNd TensorScatterAdd TensorScatterUpdate"""),
+    **each(add_by_index, """UnsortedSegmentSum SegmentSum SegmentSumV2 ScatterNd TensorScatterAdd
+        TensorScatterUpdate"""),
+    **each(into_variable("embedding", "updates", has_rows=True), """ResourceScatterAdd ResourceScatterSub
+        ResourceScatterUpdate"""),
+    **each(into_variable("pointwise", "value", has_rows=False), "AssignAddVariableOp AssignSubVariableOp"),
     **each(sum_of_rows, """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad
         InTopKV2"""),
     # element by element, gradients included
@@ -238,18 +264,18 @@ RULES: Mapping[str, Rule | None] = {
         Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid
         SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square
         SquaredDifference Sub Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
-        AssignAddVariableOp AssignSubVariableOp ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
+        ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
         ResizeNearestNeighborGrad ResizeBicubic ResizeBicubicGrad"""),
     # interpolation
     **each(calls.upsample, """CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ResizeArea
         ImageProjectiveTransformV2 ImageProjectiveTransformV3 ScaleAndTranslate ScaleAndTranslateGrad"""),
     # data moved unchanged
+    **each(picked, "MatrixDiagPartV3 Slice StridedSlice"), **each(joined, "TensorListStack TensorListConcatV2"),
     **each(calls.copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
-        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad PadV2
-        Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
-        StridedSlice StridedSliceGrad Tile Transpose Unpack TensorListStack TensorListFromTensor
-        TensorListConcatV2 TensorListSplit"""),
-    **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle
+        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixSetDiagV3 MirrorPad MirrorPadGrad Pack Pad PadV2
+        RandomShuffle Reverse ReverseV2 Roll SpaceToBatchND SpaceToDepth SparseToDense Split SplitV
+        StridedSliceGrad Tile Transpose Unpack TensorListFromTensor TensorListSplit"""),
+    **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma
         RandomStandardNormal RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal
         StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
         StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),

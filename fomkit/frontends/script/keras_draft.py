@@ -158,7 +158,8 @@ def _prepared(training: Training, batch: int) -> Prepared:
     while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
         parts = parts[:-1]  # targets and weights that a batch does not have
     given = specs(parts if own is None else own.tensors(parts))
-    optimizer, step = (model.optimizer, None) if own is None else (own.optimizer, own.on(training.batch))
+    optimizers, step = ([model.optimizer], None) if own is None else (own.optimizers, own.on(training.batch))
+    optimizer = optimizers[0] if len(optimizers) == 1 else None
     return Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, optimizer, "train", step)
 
 
@@ -191,7 +192,8 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
             "the model as a model file.",
         )
     if batch is None:
-        raise FomkitError(where, f"{training.way} at {training.place} trains on a batch without a first axis.")
+        what = f"{training.way} at {training.place} trains on a batch without a first axis"
+        raise FomkitError(where, f"{what}. Let it take one batch as an argument.")
     unknown = Epoch(None, "keep", "of unknown length")
     epoch = unknown if training.iterator is None else epoch_of(training.iterator, batch)
     validation = validation_of(training.arguments, epoch.samples, batch) if training.way == FIT else None

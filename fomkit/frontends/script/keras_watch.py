@@ -37,10 +37,10 @@ FIT, BATCHES = "Model.fit", "train_on_batch"
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A TensorFlow function that a program calls in its own loop and that updates weights."""
+    """A TensorFlow function that a program calls in its own loop and that updates weights by some optimizers."""
 
     function: Any
-    optimizer: Any
+    optimizers: list[Any]
 
     def tensors(self, arguments: Any) -> list[Any]:
         """Return the tensors and arrays among its arguments."""
@@ -60,11 +60,20 @@ class OwnStep:
 
     @property
     def model(self) -> Any:
-        """The smallest model that has all weights the optimizer updates; None if there is none."""
-        updated = {id(one) for one in self.optimizer._trainable_variables}
+        """The smallest model with all weights that are updated, or one of several, one per optimizer, or None."""
+        updated = [{id(one) for one in optimizer._trainable_variables} for optimizer in self.optimizers]
         models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
-        whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
-        return min(whole, key=lambda one: len(one.weights), default=None)
+        weights = {id(one): {id(weight) for weight in one.trainable_variables} for one in models}
+
+        def smallest(some: set[int]) -> Any:
+            whole = (one for one in models if some <= weights[id(one)])
+            return min(whole, key=lambda one: len(one.weights), default=None)
+
+        found, parts = smallest(set().union(*updated)), [smallest(some) for some in updated]
+        if found is None and all(part is not None for part in parts):
+            found = keras.Model()
+            found.parts = parts
+        return found
 
 
 @dataclass
@@ -131,7 +140,7 @@ class FitWatch:
         self._running: list[Training] = []
         self._in_step = False
         self._updates = 0
-        self._optimizer: Any = None
+        self._optimizers: list[Any] = []
         self._own: dict[int, Training] = {}
 
     @property
@@ -222,7 +231,8 @@ class FitWatch:
 
     def _apply(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         self._updates += not self._in_step
-        self._optimizer = optimizer
+        if not hasattr(optimizer, "inner_optimizer") and optimizer not in self._optimizers:
+            self._optimizers.append(optimizer)
         return run(optimizer, *args, **kwargs)
 
     def _function(self, run: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -233,10 +243,10 @@ class FitWatch:
             return run(function, *args, **kwargs)
         if self.is_over:
             os._exit(0)  # a program that does not stop
-        before = self._updates
+        before, self._optimizers = self._updates, []
         result = run(function, *args, **kwargs)
         if self._updates > before and id(function) not in self._own:
-            own = OwnStep(function, self._optimizer)
+            own = OwnStep(function, self._optimizers)
             self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
         if id(function) in self._own:
             self._stepped([(args, kwargs)], self._own[id(function)])

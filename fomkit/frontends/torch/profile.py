@@ -6,7 +6,6 @@ The workload comes from a user's file, in a child process, or was made in this p
 
 from __future__ import annotations
 
-import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,6 +25,7 @@ from fomkit.frontends.drafting import (
     Request,
     Traced,
     make_draft,
+    no_collection,
     run_file_request,
     trace_sizes,
     traced_with,
@@ -143,18 +143,6 @@ def plain_kernels(mode: str) -> Iterator[None]:
     finally:
         for name, value in before.items():
             getattr(torch._C, f"_set_{name}")(value)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Disable garbage collection, which would free tensors at times that depend on earlier runs."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) -> None:
