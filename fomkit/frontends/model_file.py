@@ -67,7 +67,7 @@ def _files_of(folder: Path, name: str) -> list[Path]:
     return [module] if module.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
 
 
-def _trees(path: Path) -> Iterator[ast.AST]:
+def trees_of(path: Path) -> Iterator[ast.AST]:
     """Yield the parsed source of a file and of the files beside it that it imports, packages with all files."""
     waiting, seen = [path], {path}
     while waiting and len(seen) < _MOST_FILES:
@@ -119,7 +119,7 @@ def framework_of_file(path: Path) -> Framework:
 
     A PyTorch program may import TensorFlow too, for its logs.
     """
-    trees = list(_trees(path))
+    trees = list(trees_of(path))
     names = {name for tree in trees for name in imported(tree)}
     if not names & KERAS and ("tensorflow" not in names or "torch" in names):
         return "torch"
