@@ -16,7 +16,7 @@ from fomkit.files.op_csv import format_as_given, read_numbered_table
 from fomkit.plan.options import Options, check_counts, check_options, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import checked, command, parts
-from fomkit.verbs.profiles import as_machine, as_model, in_mode
+from fomkit.verbs.profiles import as_machine, as_model, in_mode, run_with
 from fomkit.verbs.profiling import Fusion, Mode
 
 # Modules that calculate are imported inside the functions, so that --help starts fast.
@@ -122,8 +122,8 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
 @command(
     "estimating",
     arguments={"models": "MODEL"},
-    spelled={"measurements": ("--from",), "last_batch": ("--last-batch",)},
-    metavar={"measurements": "CSV", "nodes": "N|fill", "unit": "TEXT"},
+    spelled={"measurements": ("--from",), "last_batch": ("--last-batch",), "arguments": ("--argument",)},
+    metavar={"measurements": "CSV", "nodes": "N|fill", "unit": "TEXT", "arguments": "TEXT"},
     shows={"explain": ("--explain", "Print the lecture's twelve steps with their arithmetic.")},
     judges_fit=True,
     before=_check_page,
@@ -138,6 +138,7 @@ def estimate_all(
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
     epochs: int | None = None, samples: int | None = None, unit: str = "", fusion: Fusion | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> Comparison:  # fmt: skip
     """Estimate the time of training steps and runs, and the units of work per day, of models on machines.
 
@@ -166,6 +167,8 @@ def estimate_all(
         (decode); default: the profile's. Another mode needs its own profile, the model's file or its config.json.
     fusion : str, optional
         Ops run as one kernel: none (eager), chains (compiled), as libraries do (vendor); default: the profile's.
+    arguments : sequence of str, optional
+        An argument of the training program that is the only model; or give all of them after '--'.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
@@ -188,6 +191,7 @@ def estimate_all(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     check_counts(epochs=epochs, samples=samples)
+    models = models if arguments is None else [run_with(arguments, models)]
     return _compare_all(models, machines, baseline, measurements, options, (nodes, layout, links, node_devices),
                         (mode, fusion, batch, sizes), (epochs, samples, unit))  # fmt: skip
 

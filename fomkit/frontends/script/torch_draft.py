@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
 from importlib.abc import MetaPathFinder
@@ -91,7 +91,7 @@ class StayOnCpu(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run a call with the CPU as its device."""
-        if func is torch.Tensor.cuda:
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         named = dict(kwargs or {})
         if "device" in named:
@@ -116,7 +116,7 @@ def without_cuda() -> Iterator[None]:
     with ExitStack() as stack:
         # PyTorch's compiler requires each of its functions to be a separate object.
         stack.enter_context(replaced(torch.cuda, set_device=lambda *_: None, synchronize=lambda *_: None))
-        stack.enter_context(replaced(torch.cuda, current_device=lambda: 0, device_count=lambda: 1))
+        stack.enter_context(watched(torch, set_default_device=lambda choose, place: choose(_on_cpu(place))))
         stack.enter_context(watched(DistributedDataParallel, __init__=wrapped))
         stack.enter_context(watched(torch.nn.Module, to=moved))
         stack.enter_context(StayOnCpu())
@@ -207,7 +207,8 @@ def one_process(path: Path) -> Iterator[None]:
         os.environ.update(_ALONE)
     sys.meta_path.insert(0, _TrainersHere())
     if not torch.distributed.is_available():
-        yield
+        with nullcontext() if torch.cuda.is_available() else without_cuda():
+            yield
         return
 
     def alone(begin: Any, *_args: Any, **kwargs: Any) -> Any:
@@ -218,8 +219,10 @@ def one_process(path: Path) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
-        if asks and not torch.cuda.is_available():
+        if not torch.cuda.is_available():
             stack.enter_context(without_cuda())
+        if asks and not torch.cuda.is_available():
+            stack.enter_context(replaced(torch.cuda, current_device=lambda: 0, device_count=lambda: 1))
         yield
 
 
