@@ -324,7 +324,7 @@ def _cell_name(name: str) -> str:
     return "notebook" if number is None else f"In [{number}]"
 
 
-def _library_file(name: str) -> str:
+def library_file(name: str) -> str:
     """Return the path of an installed file from its package on; "" for a package that contains no model."""
     parts = Path(name).parts
     at = max((place for place, part in enumerate(parts) if part in _INSTALLED), default=None)
@@ -412,5 +412,5 @@ class CodeLines:
             return _Source("user", path.relative_to(around).as_posix())
         if Path(file) in _RUNNERS:
             return _Source("end", "")
-        name = _library_file(file)
+        name = library_file(file)
         return _Source("library" if name else "framework", name)

@@ -31,7 +31,8 @@ from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.run_length import Fetched, LoaderFacts, RunLength, loader_facts
+from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.run_length import Fetched, LoaderFacts, loader_facts
 from fomkit.frontends.script.torch_recorder import shapes_in
 from fomkit.frontends.script.torch_steps import Capture, StepWatch, named_by_batch
 from fomkit.frontends.sizes import NoExpression

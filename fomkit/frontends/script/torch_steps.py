@@ -23,7 +23,8 @@ from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
-from fomkit.frontends.script.run_length import Fetched, RunLength, loader_facts, run_length, watch_loaders
+from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.run_length import Fetched, loader_facts, run_length, watch_loaders
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, shapes_in
 from fomkit.frontends.sizes import NoExpression, name_sizes
 from fomkit.frontends.step import Step
