@@ -42,9 +42,10 @@ class LoaderFacts:
 def loader_facts(loader: Any) -> LoaderFacts:
     """Read batch size, samples per epoch and treatment of the last batch."""
     by_batch = getattr(loader, "batch_sampler", None)
-    batch = loader.batch_size or getattr(by_batch, "batch_size", None)
+    own = getattr(loader, "batch_size", None)
+    batch = own or getattr(by_batch, "batch_size", None) or getattr(loader, "bs", None)  # bs: of fastai's loader
     streams = isinstance(loader.dataset, data.IterableDataset)
-    samples = length_of(loader.dataset if streams or loader.batch_size is None else loader.sampler)
+    samples = length_of(loader.dataset if streams or own is None else loader.sampler)
     drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
     return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
 
@@ -75,7 +76,8 @@ def watch_loaders(
             return start(loader)
 
     def made(make: Any, batches: Any, loader: Any) -> None:
-        loaders[batches] = loader  # also of loaders that keep their iterator, and of those of other classes
+        # Also of loaders that keep their iterator, and of fastai's, which iterate over a stand-in.
+        loaders[batches] = getattr(loader, "d", loader)
         make(batches, loader)
 
     def fetched(fetch: Any, batches: Any) -> Any:

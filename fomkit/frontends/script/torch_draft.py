@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch.distributed import fsdp
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as hooks
 from torch.overrides import TorchFunctionMode
 
 from fomkit.core.model import DOUBTFUL, OF_ONE
@@ -166,6 +167,22 @@ def _hugging_face_here(kind: Any, note: Callable[[str], object]) -> None:
     kind.__post_init__ = checked
 
 
+def _announced(kind: Any, _note: Callable[[str], object]) -> None:
+    """Make optimizers of a class that is not derived from PyTorch's announce their steps as those do."""
+    step = kind.step
+
+    @wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for hook in [*hooks._global_optimizer_pre_hooks.values()]:
+            hook(self, (self, *args), kwargs)
+        found = step(self, *args, **kwargs)
+        for after in [*hooks._global_optimizer_post_hooks.values()]:
+            after(self, (self, *args), kwargs)
+        return found
+
+    kind.step = stepped
+
+
 _TRAINERS: Mapping[str, tuple[str, Callable[[Any, Callable[[str], object]], None]]] = {
     **dict.fromkeys(("transformers", "transformers.training_args"), ("TrainingArguments", _hugging_face_here)),
     **dict.fromkeys(
@@ -173,8 +190,9 @@ _TRAINERS: Mapping[str, tuple[str, Callable[[Any, Callable[[str], object]], None
         ("Trainer", _lightning_here),
     ),
     **dict.fromkeys(("lightning.fabric.fabric", "lightning_fabric.fabric"), ("Fabric", _lightning_here)),
+    "fastai.optimizer": ("Optimizer", _announced),
 }
-"""By module: the class that configures the devices of a training, and the function that changes it."""
+"""By module: the class that configures the devices of a training, or updates; and the function that changes it."""
 _SHARED: list[str] = []
 """Ways of sharing parameters that trainers were configured with; they are ignored."""
 
