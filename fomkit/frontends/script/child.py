@@ -40,10 +40,12 @@ class Watch(Protocol[T]):
     `rounds`: steps seen.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
     `limits`: what a program cannot do here that has no values to compute with, a sentence; "" for nothing.
+    `on_limits`: called with `limits` once the program has no values.
     `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
+    on_limits: Callable[[str], object]
     rounds: int
     is_over: bool
     captured: T | None
@@ -177,6 +179,7 @@ def run_script(framework: FrameworkCapture[T]) -> None:
     request, answer = read_request()
     sys.dont_write_bytecode = True
     watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
+    watch.on_limits = lambda text: answer.write({"limits": text})  # in case that it exceeds a limit
     result = _result(request, watch, framework)
     if not watch.is_over:
         for stream in (sys.stdout, sys.stderr):

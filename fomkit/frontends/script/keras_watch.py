@@ -124,6 +124,7 @@ class FitWatch:
 
     def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture], None]) -> None:
         self.rounds, self.limits = 0, ""
+        self.on_limits: Callable[[str], object] = lambda _: None
         self.captured: Capture | None = None
         self.is_over = False
         self._is_user_file, self._on_capture = is_user_file, on_capture

@@ -107,11 +107,13 @@ class LargeModel(TorchFunctionMode):
     A program is large once its live modules hold more than `MOST_WITH_VALUES`; it stays large.
 
     `took`: how many parameters got no values, in all models; 0 if the program computes with all values.
+    `on_taken`: called once a model's parameters got none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_taken: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.took = self._registered = 0
+        self._on_taken = on_taken
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._is_large = False
         self._make: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -203,6 +205,7 @@ class LargeModel(TorchFunctionMode):
             for one in owned.values():
                 swap(one, self._make(one))
         self.took += count
+        self._on_taken()
 
 
 @contextmanager

@@ -217,7 +217,8 @@ class StepWatch:
         self._ended: list[torch.optim.Optimizer] = []
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._large = LargeModel()
+        self.on_limits: Callable[[str], object] = lambda _: None
+        self._large = LargeModel(lambda: self.is_over or self.on_limits(self.limits))
         self._calls = OuterCalls(self._large.take_values, self._begins, self._relayed(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
