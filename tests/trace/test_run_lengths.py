@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,10 +35,7 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
     site.write_text(library)
     path.write_text(text)
     exec(compile(library, str(site), "exec"), names)
-    # In a thread, so that the loops of the test's own libraries are not around it.
-    thread = Thread(target=exec, args=(compile(text, str(path), "exec"), names))
-    thread.start()
-    thread.join()
+    exec(compile(text, str(path), "exec"), names)
     return found[0]
 
 

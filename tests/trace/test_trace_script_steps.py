@@ -104,6 +104,28 @@ for epoch in range(epochs):
     assert told(profile, "partial: every step came with") == (samples == 12)
 
 
+@pytest.mark.parametrize("collected", [0, 5])
+def test_calls_that_collect_samples_are_told_and_not_counted(
+    run: Callable[..., ModelProfile], collected: int
+) -> None:
+    profile = run(f"""
+teacher = nn.Linear(8, 3)
+for update in range(50):
+    with torch.no_grad():
+        for _ in range({collected}):
+            model(torch.randn(12, 8))
+    for place in range(4):
+        x, y = torch.randn(12, 8), torch.randint(3, (12,))
+        with torch.no_grad():
+            teacher(x)
+{TRAIN}
+""")
+    assert [row for row in products(profile) if row != ("forward", 12.0, 3.0, 8.0, 1.0)] == ONE_STEP
+    assert told(profile, "called its models 5 times without gradients") == bool(collected)
+    assert told(profile, "without gradients") == bool(collected)
+    assert (profile.run.epochs, profile.data.train_samples) == (1, 200 * 12)
+
+
 def test_two_optimizers_are_one_round(run: Callable[..., ModelProfile]) -> None:
     profile = run("""
 generator, judge = nn.Linear(4, 8), nn.Linear(8, 1)

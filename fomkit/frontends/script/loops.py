@@ -182,12 +182,15 @@ def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], l
     `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
     `loader`: source of the training data; None if there is none.
     """
-    loops: list[_Loop] = []
     frames: list[FrameType] = []
+    inner: list[FrameType] = []
     while frame is not None:
-        if is_user_file(frame.f_code.co_filename) or library_file(frame.f_code.co_filename):
-            loops, frames = _loops_around(frame) + loops, [frame, *frames]
+        is_own = is_user_file(frame.f_code.co_filename)
+        if is_own or library_file(frame.f_code.co_filename):
+            inner = [frame, *inner]
+        frames = inner if is_own else frames  # without what runs the program
         frame = frame.f_back
+    loops = [loop for frame in frames for loop in _loops_around(frame)]
     for place, loop in enumerate(loops):
         iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):

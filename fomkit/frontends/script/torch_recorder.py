@@ -270,6 +270,7 @@ class Recording:
     `is_clean`: whether the step is undisturbed: no epoch ended in it, no evaluation ran, its batch was full.
     `has_begun`: whether anything of the training step itself has run.
     `backwards`, `closures`: backward passes, and calls of a function passed to the optimizer's step.
+    `without`: outermost calls of models without gradients.
     `batches`: what the program fetched from its loaders.
     `called_with`: shapes of the tensors in the first call of a model, by position or by name.
     `called_lengths`: the first axis of the arguments of models, call by call.
@@ -289,7 +290,7 @@ class Recording:
 
     def _begin(self) -> None:
         self.has_begun = False
-        self.backwards = self.closures = 0
+        self.backwards = self.closures = self.without = 0
         self.batches: list[Fetched] = []
         self.called_with: list[tuple[int, ...]] = []
         self.called_lengths: list[int] = []
@@ -328,6 +329,7 @@ class Recording:
             self.forget()
         self._recorder.layers = self._logs.get(id(model))
         self._recorder.between = FORWARD
+        self.without += not torch.is_grad_enabled()
         if torch.is_grad_enabled():
             self.has_begun = True
         elif not model.training and any(id(parameter) in self._trained for parameter in model.parameters()):

@@ -224,6 +224,7 @@ class StepWatch:
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
         self._works: list[tuple[bool, float]] = []
+        self._without = 0
 
     @property
     def seen(self) -> str:
@@ -279,6 +280,7 @@ class StepWatch:
 
     def _begins(self, model: torch.nn.Module) -> None:
         self._ends_late()
+        self._without += not torch.is_grad_enabled()
         if self._now:
             self._now.model_begins(model)
 
@@ -408,13 +410,21 @@ class StepWatch:
         stepped = enumerate(self._stepped.items(), start=1)
         names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
+        beside = self._without - recording.without * self.rounds
         loader = recording.batches[0].loader if recording.batches else None
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=run_length(sys._getframe(), self._is_user_file, loader),
-            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes],
+            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
         )  # fmt: skip
+
+
+def _beside(calls: int) -> list[str]:
+    """Return a note on calls of models without gradients beside the steps, such as those that collect samples."""
+    times = f"{calls} time{'s' * (calls > 1)} without gradients"
+    what = "between its first steps or before them, to evaluate or to collect samples; this is not counted"
+    return [f"the program called its models {times} {what}"] * (calls > 0)
 
 
 def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:
