@@ -272,7 +272,8 @@ for step in range(100):
     assert set(numbers(profile, "parts")["kind"]) >= {"gemm", "pointwise"}
     assert profile.batch == 6
     assert told(profile, "first axis of the model's input")
-    assert told(profile, "the number of epochs is unknown: no loop over a DataLoader was found")
+    assert told(profile, "100 steps of the optimizer, the rounds of the loops at train.py:")
+    assert (profile.run.epochs, profile.data.train_samples) == (1, 600)
 
 
 def test_checkpointing_and_frozen_teachers(run: Callable[..., ModelProfile]) -> None:
