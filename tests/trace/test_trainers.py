@@ -319,6 +319,8 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("import torch\nmodel = 1\nloss.backward()", False),
         ("import keras\nmodel = keras.Sequential()\nmodel.fit(1)", True),
         ("import keras\nmodel = keras.Sequential()\nif __name__ == '__main__':\n    model.fit(1)", False),
+        ("import keras\nmodel = 1\ndef step():\n    model.fit(1)\ndef main():\n    step()\nmain()", True),
+        ("import keras\nmodel = 1\ndef step():\n    model.fit(1)\ndef main():\n    step()", False),
         ("import keras\ndef main():\n    keras.Sequential().fit(1)\nmain()", True),
         ("import tensorflow as tf\noptimizer.apply_gradients(1)", True),
         ("from sklearn import svm\nsvm.SVC().fit(1)", False),

@@ -162,6 +162,8 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     try:
         with framework.around(path), watch.watch():
             run_program(path, request["arguments"])
+    except StopProgram:  # a step was captured, or none is expected any more
+        error = None
     except BaseException as raised:  # the program may raise anything, even SystemExit; the parent reports it
         error = raised
     if watch.captured is None:

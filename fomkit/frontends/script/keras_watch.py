@@ -18,7 +18,8 @@ import keras
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
-from fomkit.frontends.script.child import WANTED_ROUND
+from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
+from fomkit.frontends.script.loops import DataLoop, data_loop
 
 
 def first_axis(values: Any) -> int | None:
@@ -33,14 +34,21 @@ def first_axis(values: Any) -> int | None:
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
+MOST_OWN = 50
+"""Updates in a loop of the program's own after which no other training is expected."""
 
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A TensorFlow function that a program calls in its own loop and that updates weights."""
+    """A TensorFlow function that a program calls in its own loop and that updates weights, by some optimizers."""
 
     function: Any
-    optimizer: Any
+    optimizers: tuple[Any, ...]
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer that updates last, which is priced by its rule; the others are counted op by op."""
+        return self.optimizers[-1]
 
     def tensors(self, arguments: Any) -> list[Any]:
         """Return the tensors and arrays among its arguments."""
@@ -60,11 +68,21 @@ class OwnStep:
 
     @property
     def model(self) -> Any:
-        """The smallest model that has all weights the optimizer updates; None if there is none."""
-        updated = {id(one) for one in self.optimizer._trainable_variables}
+        """The smallest model that has all weights the optimizers update, else those of each; None for none."""
         models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
-        whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
-        return min(whole, key=lambda one: len(one.weights), default=None)
+
+        def smallest(*optimizers: Any) -> Any:
+            updated = {id(one) for optimizer in optimizers for one in optimizer._trainable_variables}
+            whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
+            return min(whole, key=lambda one: len(one.weights), default=None)
+
+        found = smallest(*self.optimizers)
+        parts = [] if found is not None else [smallest(one) for one in self.optimizers]
+        if len(parts) < 2 or None in parts:
+            return found
+        together = type(" and ".join(type(one).__name__ for one in parts), (keras.Model,), {})()
+        together.parts = parts
+        return together
 
 
 @dataclass
@@ -76,6 +94,7 @@ class Training:
     `arguments`: of ``fit``, by name, with defaults.
     `iterator`: what ``fit`` made of its data.
     `own`: the program's own step, if it is not a method of the model.
+    `loop`: the program's own loop over a dataset around the first step; None if there is none.
     `steps`: number of steps seen.
     `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     """
@@ -87,6 +106,7 @@ class Training:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     iterator: Any = None
     own: OwnStep | None = None
+    loop: DataLoop | None = None
     steps: int = 0
     batch: Any = None
 
@@ -132,7 +152,7 @@ class FitWatch:
         self._running: list[Training] = []
         self._in_step = False
         self._updates = 0
-        self._optimizer: Any = None
+        self._optimizers: dict[int, Any] = {}
         self._own: dict[int, Training] = {}
 
     @property
@@ -223,7 +243,9 @@ class FitWatch:
 
     def _apply(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         self._updates += not self._in_step
-        self._optimizer = optimizer
+        self._optimizers[id(optimizer)] = optimizer
+        if self._updates > MOST_OWN and not self._trainings:
+            raise StopProgram  # its steps are no functions, which would show when it is over
         return run(optimizer, *args, **kwargs)
 
     def _function(self, run: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -235,10 +257,12 @@ class FitWatch:
         if self.is_over:
             os._exit(0)  # a program that does not stop
         before = self._updates
+        self._optimizers.clear()
         result = run(function, *args, **kwargs)
         if self._updates > before and id(function) not in self._own:
-            own = OwnStep(function, self._optimizer)
-            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
+            own = OwnStep(function, tuple(self._optimizers.values()))
+            loop = data_loop(sys._getframe(), self._is_user_file, lambda one: isinstance(one, tf.data.Dataset))
+            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=loop)
         if id(function) in self._own:
             self._stepped([(args, kwargs)], self._own[id(function)])
         return result

@@ -173,15 +173,10 @@ def _first_value(counter: ast.expr, path: str) -> int | None:
     return first if raised and type(first) is int else None
 
 
-def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
-    """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
-
-    Loops of libraries count as those of the program do, except those of PyTorch. Where no loop iterates over a
-    loader, the rounds of all loops are the steps, if all are known.
-
-    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none.
-    """
+def _loops_of_program(
+    frame: FrameType | None, is_user_file: Callable[[str], bool]
+) -> tuple[list[_Loop], list[FrameType]]:
+    """Return the loops around a frame and the frames of the program and its libraries, the outermost first."""
     frames: list[FrameType] = []
     inner: list[FrameType] = []
     while frame is not None:
@@ -191,6 +186,39 @@ def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], l
         frames = inner if is_own else frames  # without what runs the program
         frame = frame.f_back
     loops = [loop for frame in frames for loop in _loops_around(frame)]
+    return loops, frames
+
+
+@dataclass(frozen=True)
+class DataLoop:
+    """A loop over some data, and the number of epochs by the loop around it."""
+
+    data: Any
+    length: RunLength
+
+
+def data_loop(
+    frame: FrameType | None, is_user_file: Callable[[str], bool], is_data: Callable[[Any], bool]
+) -> DataLoop | None:
+    """Find the outermost loop around a frame over data of the wanted kind."""
+    loops, _ = _loops_of_program(frame, is_user_file)
+    for place, loop in enumerate(loops):
+        for node in _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ():
+            if is_data(value := _evaluated_or_none(node, loop.frame)):
+                return DataLoop(value, _epochs_outside(loops[:place], loop))
+    return None
+
+
+def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+    """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
+
+    Loops of libraries count as those of the program do, except those of PyTorch. Where no loop iterates over a
+    loader, the rounds of all loops are the steps, if all are known.
+
+    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
+    `loader`: source of the training data; None if there is none.
+    """
+    loops, frames = _loops_of_program(frame, is_user_file)
     for place, loop in enumerate(loops):
         iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):

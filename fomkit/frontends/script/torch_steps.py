@@ -22,7 +22,7 @@ from torch.optim import optimizer as hooks
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
-from fomkit.frontends.script.child import WANTED_ROUND
+from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
 from fomkit.frontends.script.loops import RunLength
 from fomkit.frontends.script.run_length import Fetched, loader_facts, run_length, watch_loaders
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, shapes_in
@@ -163,6 +163,8 @@ FURTHER_ROUNDS = 4
 """Most further steps to wait for an undisturbed one: in the middle of an epoch, with a full batch."""
 _RECENT = 8
 """Batches that are remembered, to find the one that a step used."""
+MOST_BACKWARDS = 1000
+"""Backward passes without a step of an optimizer after which none is expected any more."""
 MAX_IDLE_STEPS = 50
 """Steps after which an optimizer that has not stepped is ignored."""
 
@@ -268,6 +270,8 @@ class StepWatch:
     @contextmanager
     def _backward(self, outputs: Any, fills: bool) -> Iterator[None]:
         self.backwards += 1
+        if self.backwards > MOST_BACKWARDS and not self._stepped:
+            raise StopProgram
         self._passes += 1
         try:
             with self._now.backward(outputs, fills) if self._now else nullcontext():
