@@ -88,6 +88,10 @@ def test_gradient_accumulation_is_one_step(root: Path) -> None:
         ("print('nothing')", "ended without a step of an optimizer"),
         ("import torch\nx = torch.ones(3, requires_grad=True)\nx.sum().backward()", "with 1 backward passes"),
         (
+            "import torch\nx = torch.ones(3, requires_grad=True)\nwhile True:\n    x.sum().backward()",
+            "ended without a step of an optimizer in this process, with 1001 backward passes",
+        ),
+        (
             "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
             "parser.parse_args()",
             r":4: ends by sys.exit\(2\) before its first training step.*arguments are required: --data",
@@ -100,7 +104,19 @@ def test_gradient_accumulation_is_one_step(root: Path) -> None:
         (TRAINING.format(steps=1), "took one training step and ended"),
         ("input('Name? ')", ":1: raises EOFError"),
     ],
-    ids=["empty", "own update", "argparse", "sys.exit", "raises", "cuda", "syntax", "os._exit", "one", "asks"],
+    ids=[
+        "empty",
+        "own update",
+        "own update for ever",
+        "argparse",
+        "sys.exit",
+        "raises",
+        "cuda",
+        "syntax",
+        "os._exit",
+        "one",
+        "asks",
+    ],
 )
 def test_one_clear_error(file_of: Write, text: str, told: str) -> None:
     path = file_of(text, "train.py")
