@@ -235,8 +235,12 @@ def one_process(path: Path) -> Iterator[None]:
         kept = {name: value for name, value in kwargs.items() if name == "timeout"}
         return begin("gloo", **kept)  # there is no accelerator here, whatever backend was requested
 
+    def here(_spawn: Any, run: Any, args: Sequence[Any] = (), *_more: Any, **_named: Any) -> None:
+        run(0, *args)
+
     with ExitStack() as stack:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
+        stack.enter_context(watched(torch.multiprocessing, spawn=here))
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
         if not torch.cuda.is_available():
             stack.enter_context(without_cuda())
