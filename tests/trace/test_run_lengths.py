@@ -13,9 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 from fomkit.frontends.script.loops import RunLength  # noqa: E402
-from fomkit.frontends.script.run_length import loader_facts, run_length, watch_loaders  # noqa: E402
-from fomkit.frontends.script.torch_draft import _TRAINERS, one_process  # noqa: E402
-from fomkit.frontends.script.torch_steps import Capture, StepWatch  # noqa: E402
+from fomkit.frontends.script.run_length import run_length, watch_loaders  # noqa: E402
+from fomkit.frontends.script.torch_draft import one_process  # noqa: E402
 
 
 def length_in(text: str, folder: Path, library: str = "") -> RunLength:
@@ -163,50 +162,3 @@ def test_a_program_that_names_its_gpu_stays_on_the_cpu(tmp_path: Path, monkeypat
         torch.cuda.synchronize()
         assert net(rows).device.type == torch.zeros(2).device.type == "cpu"
         torch.set_default_device(None)
-
-
-class _FastLoader:
-    """As fastai's: no DataLoader, it iterates over a stand-in of itself whose name for it is ``d``."""
-
-    def __init__(self, loader: Any, samples: int) -> None:
-        self.dataset, self.bs, self.drop_last, self._loader = range(samples), 8, True, loader
-
-    def __iter__(self) -> Any:
-        stand_in = self._loader
-        stand_in.d = self
-        yield from torch.utils.data.dataloader._SingleProcessDataLoaderIter(stand_in)
-
-
-class _Sgd:
-    """An optimizer of a library's own class."""
-
-    def __init__(self, parameters: Any) -> None:
-        self.param_groups = [{"params": list(parameters)}]
-
-    def step(self) -> None:
-        with torch.no_grad():
-            for one in self.param_groups[0]["params"]:
-                one.sub_(one.grad * 0.1)
-                one.grad = None
-
-
-def test_an_optimizer_and_a_loader_of_a_librarys_own_classes_are_seen() -> None:
-    kind = type("Sgd", (_Sgd,), {})
-    assert _TRAINERS["fastai.optimizer"][0] == "Optimizer"
-    _TRAINERS["fastai.optimizer"][1](kind, print)
-    taken: list[Capture] = []
-    watch = StepWatch(lambda _: False, lambda capture, _: taken.append(capture))
-    with watch.watch():
-        net = torch.nn.Linear(4, 3)
-        optimizer = kind(net.parameters())
-        rows = _FastLoader(torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=8), 60)
-        for batch in rows:
-            net(batch).sum().backward()
-            optimizer.step()
-            if taken:
-                break
-    found = taken[0]
-    updates = [op for op in found.step.ops if op.pass_name == "update"]
-    assert {op.op for op in updates} == {"aten::mul", "aten::sub_"}
-    facts = loader_facts(found.seen.batches[0].loader)
-    assert (facts.batch, facts.samples, facts.last_batch) == (8, 60, "drop")
