@@ -145,8 +145,7 @@ def estimate_all(
     Parameters
     ----------
     models : sequence of name, path or profile, optional
-        Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. Default:
-        all profiles in ./model_profiles, or the shipped ones where there is no such folder.
+        Profiles by name or path, folders of them, code or ONNX files; default: ./model_profiles, else the shipped.
     machines : sequence of name, path or profile
     baseline : name, path or profile, optional
         Machine to compare the targets with; adds ratios and a figure of merit (FOM).
@@ -175,8 +174,7 @@ def estimate_all(
     Returns
     -------
     Comparison
-        ``estimates`` are ordered by machine, then by model; ``merits`` has one figure of merit for each machine,
-        where there is a baseline and every profile states its run; ``summary()`` returns the text.
+        ``estimates`` by machine, then model; ``merits`` by machine if each model's run is known; ``summary()``.
 
     Raises
     ------
@@ -190,22 +188,22 @@ def estimate_all(
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    check_counts(epochs=epochs, samples=samples)
-    models = models if arguments is None else [run_with(arguments, models)]
     return _compare_all(models, machines, baseline, measurements, options, (nodes, layout, links, node_devices),
-                        (mode, fusion, batch, sizes), (epochs, samples, unit))  # fmt: skip
+                        (mode, fusion, batch, sizes), (epochs, samples, unit), arguments)  # fmt: skip
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
     spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
-    of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str],
+    of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str], arguments: Sequence[str] | None,
 ) -> Comparison:  # fmt: skip
     """Estimate all models on all machines; `of_step`: arguments of `in_mode`; `of_run`: of `stated_run`."""
     from fomkit.plan.run import stated_run
     from fomkit.verbs.compare import compare, spread_as
 
+    check_counts(epochs=of_run[0], samples=of_run[1])
+    models = models if arguments is None else [run_with(arguments, models)]
     if not machines:
         raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
