@@ -189,7 +189,8 @@ def is_program(path: Path) -> bool:
     makes = any(name.endswith(_MAKES_TRAINER) for name in named)
     if libraries & _TRAINERS and (makes or calls & _TRAINS):
         return True
-    if "torch" in libraries and (named & _MAKES_PROCESSES or calls >= _LOOP):
+    trains = calls >= _LOOP or ("backward" in calls and "model" not in own)
+    if "torch" in libraries and (named & _MAKES_PROCESSES or trains):
         return True
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
     runs = [node for node in tree.body if "model" not in own or not isinstance(node, _NOT_YET)]

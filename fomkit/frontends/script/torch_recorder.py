@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
@@ -220,8 +221,8 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
             note(f"autocast for {device_type}: casts are those of a CPU, which casts fewer ops up than a GPU does")
         elif enabled:
             note(
-                f"autocast for {device_type} has no effect without such a device: the step has the number formats "
-                "without autocast; --precision of an estimate changes them"
+                f"{DOUBTFUL}: autocast for {device_type} has no effect without such a device: the step has the "
+                "number formats without autocast, unless --precision of an estimate changes them, for example to mixed"
             )
 
     with replaced(kind, __init__=made):

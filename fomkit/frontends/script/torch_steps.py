@@ -19,6 +19,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
+from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
@@ -425,10 +426,10 @@ class StepWatch:
 
 
 def _beside(calls: int) -> list[str]:
-    """Return a note on calls of models without gradients beside the steps, such as those that collect samples."""
-    times = f"{calls} time{'s' * (calls > 1)} without gradients"
-    what = "between its first steps or before them, to evaluate or to collect samples; this is not counted"
-    return [f"the program called its models {times} {what}"] * (calls > 0)
+    """Return a note on calls of models without gradients beside the steps; a few are usual, such as a check."""
+    what = "without gradients between its first steps or before them, to evaluate or to collect samples"
+    note = f"{DOUBTFUL}: the program called its models {calls} times {what}; this is not counted"
+    return [note] * (calls > WANTED_ROUND)
 
 
 def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:
