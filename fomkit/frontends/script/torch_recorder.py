@@ -222,7 +222,7 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
         elif enabled:
             note(
                 f"{DOUBTFUL}: autocast for {device_type} has no effect without such a device: the step has the "
-                "number formats without autocast, unless --precision of an estimate changes them, for example to mixed"
+                "number formats without autocast, unless --precision of an estimate changes them, as mixed does"
             )
 
     with replaced(kind, __init__=made):
