@@ -181,7 +181,8 @@ def is_program(path: Path) -> bool:
     own = {name for node in tree.body for name in _bound(node)}
     if own & _MODEL_FILE:
         return False
-    trees = list(trees_of(path))
+    # The names of another file may be those of a model file.
+    trees = [tree] if "*" in own else list(trees_of(path))
     nodes = [node for one in trees for node in ast.walk(one)]
     named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
     named |= {node.name.rpartition(".")[2] for node in nodes if isinstance(node, ast.alias)}

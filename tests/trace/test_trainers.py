@@ -314,6 +314,7 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("from fastai.vision.all import *\nLearner().fit_one_cycle(1)", True),
         ("from stable_baselines3 import PPO\nPPO().learn(total_timesteps=1)", True),
         ("from engine import train_one_epoch\ntrain_one_epoch()", True),
+        ("from engine import *\ntrain_one_epoch()", False),
         ("from stable_baselines3 import PPO\nmodel = PPO()", False),
         ("import torch\ninputs = 1\ndef main():\n    loss.backward()\n    optimizer.step()", False),
         ("import torch\nmodel = 1\nloss.backward()", False),
