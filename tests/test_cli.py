@@ -7,10 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from terminal import in_this_process
+
+from fomkit.profiles import locate
 
 
 def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -237,3 +240,34 @@ def test_messages_may_have_nowhere_to_go(root: Path) -> None:
     done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
     assert not done.returncode
     assert done.stdout.startswith("p1b3 on v100: ")
+
+
+def test_what_follows_two_dashes_are_arguments_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fomkit.core.model import ModelProfile
+    from fomkit.profiles.models import load_model
+    from fomkit.verbs import profiles
+
+    ran = []
+
+    def run(path: Path, script: bool = False, arguments: tuple[str, ...] | None = None) -> ModelProfile:
+        ran.append((path.name, script, arguments))
+        return load_model("alexnet")
+
+    monkeypatch.setattr(profiles, "profile", run)
+    monkeypatch.setattr(profiles, "_readable_files", lambda _: [])
+    monkeypatch.setenv("FOMKIT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "train.py").write_text("import torch")
+    words = ("estimate", "train.py", "-t", "v100", "--batch", "4")
+    given = ("--", "--batch", "8", "", "--")
+    time.sleep(2 * locate._SETTLED_NS / 1e9)  # younger files are not cached
+    for rest in (given, given, (), ("--", "--batch", "9")):
+        assert "alexnet" in succeed(*words, *rest, cwd=tmp_path)
+    other = ("--batch", "9")
+    assert ran == [("train.py", True, given[1:]), ("train.py", False, None), ("train.py", True, other)]
+    for wrong in (("resnet50",), ("train.py", "resnet50"), ()):
+        said = fail("estimate", *wrong, "-t", "v100", "--", "--lr", "1", cwd=tmp_path)
+        assert (
+            "estimate: '--lr 1' after '--' are for a training program. Give one Python file before '--'." in said
+        )

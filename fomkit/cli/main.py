@@ -236,7 +236,10 @@ class CheckedCommand:
         return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line."""
+        """Parse the command line; what follows '--' are arguments of a program if the verb has this option."""
+        if "--" in args and any("--argument" in one.opts for one in self.get_params(ctx)):
+            at = args.index("--")
+            args = [*args[:at], *(f"--argument={one}" for one in args[at + 1 :])]
         with parser_errors_rewritten(self, ctx):
             found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
             return found

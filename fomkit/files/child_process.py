@@ -263,7 +263,7 @@ def run_child(
     `request`: plain values for the program; `where`: the user's file, for error messages; `time_limit_s`,
     `memory_limit_byte`: limits of wall time [s] and resident memory [byte]; `program`: what runs in the child.
     Returns the child's result with ``printed``, the end of its output. Raises FomkitError when the child ends
-    without a result.
+    without a result, or with ``limits`` alone, a sentence on what may be the cause.
     """
     # The user's code may change or delete the folder's files, so the log is read through its descriptor.
     with (
@@ -293,8 +293,10 @@ def run_child(
             _end(child)
         # A result that was written before the child exceeded a limit is valid.
         result = _read_result(result_path, nonce)
-        if result is None:
-            raise overstepped or _without_result(child.returncode, where, program, log)
+        if result is None or "limits" in result:
+            ended = overstepped or _without_result(child.returncode, where, program, log)
+            what, *printed = ended.what.partition("\n")
+            raise FomkitError(ended.where, "".join([what, str((result or {}).get("limits", "")), *printed]))
         return {**result, "printed": _tail(log)}
 
 

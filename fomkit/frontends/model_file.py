@@ -69,7 +69,7 @@ def _files_of(folder: Path, name: str) -> list[Path]:
     return [module] if module.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
 
 
-def _trees(path: Path) -> Iterator[ast.AST]:
+def trees_of(path: Path) -> Iterator[ast.AST]:
     """Yield the parsed source of a file and of the files beside it that it imports, packages with all files."""
     waiting, seen = [path], {path}
     while waiting and len(seen) < _MOST_FILES:
@@ -121,7 +121,7 @@ def framework_of_file(path: Path) -> Framework:
 
     A PyTorch program may import TensorFlow too, for its logs.
     """
-    trees = list(_trees(path))
+    trees = list(trees_of(path))
     names = {name for tree in trees for name in imported(tree)}
     if not names & KERAS and ("tensorflow" not in names or "torch" in names):
         return "torch"
@@ -326,7 +326,7 @@ def _cell_name(name: str) -> str:
     return "notebook" if number is None else f"In [{number}]"
 
 
-def _library_file(name: str) -> str:
+def library_file(name: str) -> str:
     """Return the path of an installed file from its package on; "" for a package that contains no model."""
     parts = Path(name).parts
     at = max((place for place, part in enumerate(parts) if part in _INSTALLED), default=None)
@@ -415,5 +415,5 @@ class CodeLines:
             return _Source("user", path.relative_to(around).as_posix())
         if Path(file) in _RUNNERS:
             return _Source("end", "")
-        name = _library_file(file)
+        name = library_file(file)
         return _Source("library" if name else "framework", name)

@@ -24,6 +24,7 @@ from fomkit.frontends.model_file import (
     framework_of_model,
     imported,
     source_tree,
+    trees_of,
 )
 from fomkit.frontends.step import Draft, Route, profile_by_routes
 
@@ -145,9 +146,17 @@ def _draft_in(result: Mapping[str, Any]) -> Draft:
     return Draft(**result["draft"])
 
 
-_TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "accelerate", "trl"})
-"""Packages that contain a training loop or take part in one."""
+_TRAINERS = frozenset(
+    """
+    transformers lightning pytorch_lightning accelerate trl sentence_transformers setfit deepspeed composer fastai
+    ignite skorch catalyst mmengine speechbrain ultralytics pytorch_tabnet darts gluonts neuralforecast
+    pytorch_forecasting stable_baselines3 torchrl
+    """.split()  # noqa: SIM905 - as a list it fills a page
+)
+"""Packages that contain a training loop in PyTorch or take part in one."""
 _MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
+_TRAINS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "learn", "run", "initialize"})
+"""Methods by which these packages train."""
 _MAKES_PROCESSES = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
 )
@@ -162,9 +171,9 @@ _MODEL_FILE = frozenset({"workload", "inputs"})
 def is_program(path: Path) -> bool:
     """Return whether a file is a program that trains, and not one that defines a model for fomkit.
 
-    Such a program names a trainer (`transformers.Trainer` or a class with this ending, Lightning's, accelerate's)
-    or a PyTorch class or function for distributed training, or it calls what a training loop calls; and it has no
-    ``inputs`` or ``workload`` at top level.
+    Such a program uses a trainer (`transformers.Trainer` or a class with this ending, Lightning's, fastai's)
+    or a PyTorch class or function for distributed training, or it calls what a training loop calls, also in a file
+    beside it; and it has no ``inputs`` or ``workload`` at top level.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
@@ -172,16 +181,29 @@ def is_program(path: Path) -> bool:
     own = {name for node in tree.body for name in _bound(node)}
     if own & _MODEL_FILE:
         return False
-    named = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)}
-    named |= {node.name.rpartition(".")[2] for node in ast.walk(tree) if isinstance(node, ast.alias)}
-    libraries = imported(tree)
-    if libraries & _TRAINERS and any(name.endswith(_MAKES_TRAINER) for name in named):
+    # The names of another file may be those of a model file.
+    trees = [tree] if "*" in own else list(trees_of(path))
+    nodes = [node for one in trees for node in ast.walk(one)]
+    named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
+    named |= {node.name.rpartition(".")[2] for node in nodes if isinstance(node, ast.alias)}
+    libraries, calls = {name for one in trees for name in imported(one)}, _called(*trees)
+    makes = any(name.endswith(_MAKES_TRAINER) for name in named)
+    if libraries & _TRAINERS and (makes or calls & _TRAINS):
         return True
-    if "torch" in libraries and (named & _MAKES_PROCESSES or _called(tree) >= _LOOP):
+    trains = calls >= _LOOP or ("backward" in calls and "model" not in own)
+    if "torch" in libraries and (named & _MAKES_PROCESSES or trains):
         return True
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
     runs = [node for node in tree.body if "model" not in own or not isinstance(node, _NOT_YET)]
-    return bool(libraries & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for one in runs:  # which grows by the functions that are called
+        called = {
+            node.func.id
+            for node in ast.walk(one)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        runs += [functions.pop(name) for name in sorted(called & functions.keys())]
+    return bool(imported(tree) & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
 
 
 def _bound(node: ast.stmt) -> list[str]:

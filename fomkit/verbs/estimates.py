@@ -16,7 +16,7 @@ from fomkit.files.op_csv import format_as_given, read_numbered_table
 from fomkit.plan.options import Options, check_counts, check_options, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import checked, command, parts
-from fomkit.verbs.profiles import as_machine, as_model, in_mode
+from fomkit.verbs.profiles import as_machine, as_model, in_mode, run_with
 from fomkit.verbs.profiling import Fusion, Mode
 
 # Modules that calculate are imported inside the functions, so that --help starts fast.
@@ -122,8 +122,8 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
 @command(
     "estimating",
     arguments={"models": "MODEL"},
-    spelled={"measurements": ("--from",), "last_batch": ("--last-batch",)},
-    metavar={"measurements": "CSV", "nodes": "N|fill", "unit": "TEXT"},
+    spelled={"measurements": ("--from",), "last_batch": ("--last-batch",), "arguments": ("--argument",)},
+    metavar={"measurements": "CSV", "nodes": "N|fill", "unit": "TEXT", "arguments": "TEXT"},
     shows={"explain": ("--explain", "Print the lecture's twelve steps with their arithmetic.")},
     judges_fit=True,
     before=_check_page,
@@ -138,14 +138,14 @@ def estimate_all(
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
     epochs: int | None = None, samples: int | None = None, unit: str = "", fusion: Fusion | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> Comparison:  # fmt: skip
     """Estimate the time of training steps and runs, and the units of work per day, of models on machines.
 
     Parameters
     ----------
     models : sequence of name, path or profile, optional
-        Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. Default:
-        all profiles in ./model_profiles, or the shipped ones where there is no such folder.
+        Profiles by name or path, folders of them, code or ONNX files; default: ./model_profiles, else the shipped.
     machines : sequence of name, path or profile
     baseline : name, path or profile, optional
         Machine to compare the targets with; adds ratios and a figure of merit (FOM).
@@ -166,14 +166,15 @@ def estimate_all(
         (decode); default: the profile's. Another mode needs its own profile, the model's file or its config.json.
     fusion : str, optional
         Ops run as one kernel: none (eager), chains (compiled), as libraries do (vendor); default: the profile's.
+    arguments : sequence of str, optional
+        An argument of the training program that is the only model; or give all of them after '--'.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
     Returns
     -------
     Comparison
-        ``estimates`` are ordered by machine, then by model; ``merits`` has one figure of merit for each machine,
-        where there is a baseline and every profile states its run; ``summary()`` returns the text.
+        ``estimates`` by machine, then model; ``merits`` by machine if each model's run is known; ``summary()``.
 
     Raises
     ------
@@ -187,21 +188,22 @@ def estimate_all(
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    check_counts(epochs=epochs, samples=samples)
     return _compare_all(models, machines, baseline, measurements, options, (nodes, layout, links, node_devices),
-                        (mode, fusion, batch, sizes), (epochs, samples, unit))  # fmt: skip
+                        (mode, fusion, batch, sizes), (epochs, samples, unit), arguments)  # fmt: skip
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
     spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
-    of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str],
+    of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str], arguments: Sequence[str] | None,
 ) -> Comparison:  # fmt: skip
     """Estimate all models on all machines; `of_step`: arguments of `in_mode`; `of_run`: of `stated_run`."""
     from fomkit.plan.run import stated_run
     from fomkit.verbs.compare import compare, spread_as
 
+    check_counts(epochs=of_run[0], samples=of_run[1])
+    models = models if arguments is None else [run_with(arguments, models)]
     if not machines:
         raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -194,11 +194,31 @@ def _key_of_code(path: Path) -> str:
     return hashlib.sha256(f"{path.stem} {names} {files} {installed} {env}".encode()).hexdigest() if files else ""
 
 
-def traced(path: Path) -> ModelProfile:
-    """Profile a file, or return the profile of the same content from the user's cache."""
+def traced(path: Path, arguments: Sequence[str] | None = None) -> ModelProfile:
+    """Profile a file, or return the profile of the same content from the user's cache.
+
+    `arguments`: of a training program; None for any other file, and for a program that is run without.
+    """
+    run: dict[str, Any] = {} if arguments is None else {"script": True, "arguments": arguments}
     if not path.is_file():
-        return profile(path)
-    return user_cached("traced", _key_of_code(path), partial(profile, path), partial(_key_of_code, path))
+        return profile(path, **run)
+
+    def key() -> str:
+        found = _key_of_code(path)
+        return found and found + hashlib.sha256(repr(arguments).encode()).hexdigest() * bool(run)
+
+    return user_cached("traced", key(), partial(profile, path, **run), key)
+
+
+def run_with(arguments: Sequence[str], models: Sequence[Any] | None) -> ModelProfile:
+    """Return the profile of the one model that is given, a training program, run with arguments of its own."""
+    one = models[0] if models and len(models) == 1 else None
+    if not isinstance(one, str | Path) or Path(one).suffix != ".py":
+        what = (
+            f"{' '.join(arguments)!r:.80} after '--' are for a training program. Give one Python file before '--'."
+        )
+        raise FomkitError("estimate", what)
+    return replace(traced(Path(one), tuple(arguments)), asked_as=str(one))
 
 
 @checked

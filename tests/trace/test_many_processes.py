@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
+
+from fomkit.frontends.script.torch_draft import one_process  # noqa: E402
+
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without torch.distributed")
 
 PROGRAM = """
@@ -98,6 +102,18 @@ def test_one_of_many_processes_gives_the_step_of_one_device(way: str, tmp_path: 
     alone = profile_script(program(tmp_path))
     assert products(found) == products(alone)
     assert not any("processes" in note for note in alone.notes)
+
+
+def test_the_first_of_spawned_processes_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # no other change is wanted here
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path])
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    seen: list[tuple[int, str]] = []
+    path = program(tmp_path)
+    with one_process(path):
+        torch.multiprocessing.spawn(lambda rank, word: seen.append((rank, word)), args=("given",), nprocs=4)
+        torch.multiprocessing.spawn(lambda rank: seen.append((rank, "")), nprocs=2, join=True)
+    assert seen == [(0, "given"), (0, "")]
 
 
 def test_a_program_of_many_processes_is_spread_over_nodes_in_one_command(tmp_path: Path) -> None:

@@ -70,6 +70,15 @@ def test_what_a_large_model_cannot_do_is_said(tmp_path: Path) -> None:
     assert "Its 104,143,010 parameters have no values here, since more than 100,000,000" in str(caught.value)
 
 
+def test_a_loop_that_values_end_is_named_at_the_limit_of_time(tmp_path: Path) -> None:
+    more = "\n    while model(data)[0, 0] > 0: data = torch.zeros(1, wide)"
+    with pytest.raises(FomkitError) as caught:
+        profile_script(program(tmp_path, more=more), time_limit_s=8.0)
+    message = str(caught.value)
+    assert "did not finish within 8 s" in message
+    assert "nor choose rows or end a loop by values of a result.\nThe end of what it printed:\n0: 1.000" in message
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> tuple[LargeModel, torch.nn.Linear, list[torch.Tensor]]:
     monkeypatch.setattr(torch_recorder, "MOST_WITH_VALUES", 10)
@@ -98,6 +107,9 @@ def test_numbers_that_are_read_are_one(taken: tuple[LargeModel, torch.nn.Linear,
     assert torch.isfinite(found).all()
     assert not torch.isnan(loss)
     assert not torch.isnan(found).any()
+    assert torch.allclose(found, found + 1)
+    assert torch.equal(found, found + 1)
+    assert not torch.equal(found, found[:2])
     assert found[torch.tensor([True, False, True, False])].shape == (2, 3)
 
 

@@ -88,19 +88,35 @@ def test_gradient_accumulation_is_one_step(root: Path) -> None:
         ("print('nothing')", "ended without a step of an optimizer"),
         ("import torch\nx = torch.ones(3, requires_grad=True)\nx.sum().backward()", "with 1 backward passes"),
         (
+            "import torch\nx = torch.ones(3, requires_grad=True)\nwhile True:\n    x.sum().backward()",
+            "ended without a step of an optimizer in this process, with 1001 backward passes",
+        ),
+        (
             "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
             "parser.parse_args()",
             r":4: ends by sys.exit\(2\) before its first training step.*arguments are required: --data",
         ),
         ("import sys\nsys.exit(0)", r":2: ends by sys.exit\(0\) before its first training step"),
         ("\nx = 1 / 0", r":2: raises ZeroDivisionError: division by zero, before its first training step"),
-        ("import torch\ntorch.ones(1).cuda()", r":2: raises .*It is run on the CPU"),
+        ("import torch\ntorch.cuda.get_device_name()", r":2: raises .*It is run on the CPU"),
         ("x = (", r":1: is not valid Python \(.*\)\. Correct it\.$"),
         ("import os\nos._exit(0)", r"exit code 0 \(os._exit, perhaps\).*Let it train in this process"),
         (TRAINING.format(steps=1), "took one training step and ended"),
         ("input('Name? ')", ":1: raises EOFError"),
     ],
-    ids=["empty", "own update", "argparse", "sys.exit", "raises", "cuda", "syntax", "os._exit", "one", "asks"],
+    ids=[
+        "empty",
+        "own update",
+        "own update for ever",
+        "argparse",
+        "sys.exit",
+        "raises",
+        "cuda",
+        "syntax",
+        "os._exit",
+        "one",
+        "asks",
+    ],
 )
 def test_one_clear_error(file_of: Write, text: str, told: str) -> None:
     path = file_of(text, "train.py")
@@ -130,7 +146,7 @@ def test_a_program_that_ends_early_gives_a_partial_profile(file_of: Write, rest:
     profile = profile_script(file_of(TRAINING.format(steps=2) + rest, "train.py"))
     assert profile.notes[0].startswith(told)
     assert profile.caveats == profile.notes[:1]
-    assert (profile.batch, profile.run.epochs, profile.data.train_samples) == (6, None, None)
+    assert (profile.batch, profile.run.epochs, profile.data.train_samples) == (6, 1, 12)
 
 
 def test_programs_are_stopped_in_order_and_for_good(file_of: Write, tmp_path: Path) -> None:

@@ -104,6 +104,28 @@ for epoch in range(epochs):
     assert told(profile, "partial: every step came with") == (samples == 12)
 
 
+@pytest.mark.parametrize("collected", [0, 5])
+def test_calls_that_collect_samples_are_told_and_not_counted(
+    run: Callable[..., ModelProfile], collected: int
+) -> None:
+    profile = run(f"""
+teacher = nn.Linear(8, 3)
+for update in range(50):
+    with torch.no_grad():
+        for _ in range({collected}):
+            model(torch.randn(12, 8))
+    for place in range(4):
+        x, y = torch.randn(12, 8), torch.randint(3, (12,))
+        with torch.no_grad():
+            teacher(x)
+{TRAIN}
+""")
+    assert [row for row in products(profile) if row != ("forward", 12.0, 3.0, 8.0, 1.0)] == ONE_STEP
+    assert told(profile, "doubtful: the program called its models 5 times without gradients") == bool(collected)
+    assert told(profile, "without gradients") == bool(collected)
+    assert (profile.run.epochs, profile.data.train_samples) == (1, 200 * 12)
+
+
 def test_two_optimizers_are_one_round(run: Callable[..., ModelProfile]) -> None:
     profile = run("""
 generator, judge = nn.Linear(4, 8), nn.Linear(8, 1)
@@ -222,7 +244,7 @@ for x, y in loader(480, 12):
 """)
     assert products(profile) == ONE_STEP
     assert set(profile.ops["dtype"]) >= {"fp32"}
-    assert told(profile, "autocast for cuda has no effect")
+    assert told(profile, "doubtful: autocast for cuda has no effect")
 
 
 def test_layers_that_are_one_row(run: Callable[..., ModelProfile]) -> None:
@@ -250,7 +272,8 @@ for step in range(100):
     assert set(numbers(profile, "parts")["kind"]) >= {"gemm", "pointwise"}
     assert profile.batch == 6
     assert told(profile, "first axis of the model's input")
-    assert told(profile, "the number of epochs is unknown: no loop over a DataLoader was found")
+    assert told(profile, "100 steps of the optimizer, the rounds of the loops at train.py:")
+    assert (profile.run.epochs, profile.data.train_samples) == (1, 600)
 
 
 def test_checkpointing_and_frozen_teachers(run: Callable[..., ModelProfile]) -> None:

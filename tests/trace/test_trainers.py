@@ -311,10 +311,18 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("class Trainer: pass\nTrainer()", False),
         ("import torch\nfor x in []:\n    loss.backward()\n    optimizer.step()", True),
         ("import torch\ndef main():\n    loss.backward()\n    optimizer.step()\nmain()", True),
+        ("from fastai.vision.all import *\nLearner().fit_one_cycle(1)", True),
+        ("from stable_baselines3 import PPO\nPPO().learn(total_timesteps=1)", True),
+        ("from engine import train_one_epoch\ntrain_one_epoch()", True),
+        ("from engine import *\ntrain_one_epoch()", False),
+        ("from stable_baselines3 import PPO\nmodel = PPO()", False),
         ("import torch\ninputs = 1\ndef main():\n    loss.backward()\n    optimizer.step()", False),
         ("import torch\nmodel = 1\nloss.backward()", False),
+        ("import torch\nw = torch.ones(3)\nw.sum().backward()\nw -= w.grad", True),
         ("import keras\nmodel = keras.Sequential()\nmodel.fit(1)", True),
         ("import keras\nmodel = keras.Sequential()\nif __name__ == '__main__':\n    model.fit(1)", False),
+        ("import keras\nmodel = 1\ndef step():\n    model.fit(1)\ndef main():\n    step()\nmain()", True),
+        ("import keras\nmodel = 1\ndef step():\n    model.fit(1)\ndef main():\n    step()", False),
         ("import keras\ndef main():\n    keras.Sequential().fit(1)\nmain()", True),
         ("import tensorflow as tf\noptimizer.apply_gradients(1)", True),
         ("from sklearn import svm\nsvm.SVC().fit(1)", False),
@@ -325,6 +333,7 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
 def test_a_program_is_told_from_a_model_file(tmp_path: Path, text: str, is_one: bool) -> None:
     path = tmp_path / "any.py"
     path.write_text(text)
+    (tmp_path / "engine.py").write_text("import torch\ndef own():\n    loss.backward()\n    optimizer.step()")
     assert is_program(path) is is_one
 
 

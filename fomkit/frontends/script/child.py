@@ -40,10 +40,12 @@ class Watch(Protocol[T]):
     `rounds`: steps seen.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
     `limits`: what a program cannot do here that has no values to compute with, a sentence; "" for nothing.
+    `on_limits`: called with `limits` once the program has no values.
     `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
+    on_limits: Callable[[str], object]
     rounds: int
     is_over: bool
     captured: T | None
@@ -160,6 +162,8 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     try:
         with framework.around(path), watch.watch():
             run_program(path, request["arguments"])
+    except StopProgram:  # a step was captured, or none is expected any more
+        error = None
     except BaseException as raised:  # the program may raise anything, even SystemExit; the parent reports it
         error = raised
     if watch.captured is None:
@@ -176,6 +180,7 @@ def run_script(framework: FrameworkCapture[T]) -> None:
     """Run one request from standard input, then end the process at once."""
     request, answer = read_request()
     watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
+    watch.on_limits = lambda text: answer.write({"limits": text})  # in case that it exceeds a limit
     result = _result(request, watch, framework)
     if not watch.is_over:
         for stream in (sys.stdout, sys.stderr):

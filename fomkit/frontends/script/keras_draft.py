@@ -112,6 +112,8 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
 
 def _epochs(training: Training) -> int | None:
     arguments = training.arguments
+    if training.loop is not None:
+        return training.loop.length.epochs
     return int(arguments["epochs"]) - int(arguments["initial_epoch"] or 0) if training.way == FIT else None
 
 
@@ -128,11 +130,19 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
     yield f"batch {batch:,}, the largest that was seen; an epoch {epoch.origin}"
-    if (epochs := _epochs(training)) is not None:
+    if training.way == FIT and (epochs := _epochs(training)) is not None:
         yield f"{epochs} epoch{'s' * (epochs != 1)}, as passed to fit"
         yield from _fit_notes(training.arguments)
+    elif training.loop is not None:
+        length = training.loop.length
+        rounds = "an unknown number of epochs" if length.epochs is None else f"{length.epochs} epochs"
+        yield f"{rounds}, {length.origin}"
+        yield from length.remarks
     else:
         yield f"samples and epochs are unknown: {training.way} is called in a loop of the program's own"
+    if training.own is not None and len(training.own.optimizers) > 1:
+        count = len(training.own.optimizers)
+        yield f"one step updates by {count} optimizers; all but the last are counted op by op"
     steps = training.model.steps_per_execution
     if steps > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
@@ -158,8 +168,7 @@ def _prepared(training: Training, batch: int) -> Prepared:
     while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
         parts = parts[:-1]  # targets and weights that a batch does not have
     given = specs(parts if own is None else own.tensors(parts))
-    optimizers, step = ([model.optimizer], None) if own is None else (own.optimizers, own.on(training.batch))
-    optimizer = optimizers[0] if len(optimizers) == 1 else None
+    optimizer, step = (model.optimizer, None) if own is None else (own.optimizer, own.on(training.batch))
     return Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, optimizer, "train", step)
 
 
@@ -196,6 +205,7 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
         raise FomkitError(where, f"{what}. Let it take one batch as an argument.")
     unknown = Epoch(None, "keep", "of unknown length")
     epoch = unknown if training.iterator is None else epoch_of(training.iterator, batch)
+    epoch = epoch if training.loop is None else _dataset_epoch(training.loop.data, batch)
     validation = validation_of(training.arguments, epoch.samples, batch) if training.way == FIT else None
     workload = Workload(
         model, None, batch_size=batch, train_samples=epoch.samples, validation_samples=validation,

@@ -18,7 +18,8 @@ import keras
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
-from fomkit.frontends.script.child import WANTED_ROUND
+from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
+from fomkit.frontends.script.loops import DataLoop, data_loop
 
 
 def first_axis(values: Any) -> int | None:
@@ -33,14 +34,21 @@ def first_axis(values: Any) -> int | None:
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
+MOST_OWN = 50
+"""Updates in a loop of the program's own after which no other training is expected."""
 
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A TensorFlow function that a program calls in its own loop and that updates weights by some optimizers."""
+    """A TensorFlow function that a program calls in its own loop and that updates weights, by some optimizers."""
 
     function: Any
-    optimizers: list[Any]
+    optimizers: tuple[Any, ...]
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer that updates last, which is priced by its rule; the others are counted op by op."""
+        return self.optimizers[-1]
 
     def tensors(self, arguments: Any) -> list[Any]:
         """Return the tensors and arrays among its arguments."""
@@ -60,20 +68,21 @@ class OwnStep:
 
     @property
     def model(self) -> Any:
-        """The smallest model with all weights that are updated, or one of several, one per optimizer, or None."""
-        updated = [{id(one) for one in optimizer._trainable_variables} for optimizer in self.optimizers]
+        """The smallest model that has all weights the optimizers update, else those of each; None for none."""
         models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
-        weights = {id(one): {id(weight) for weight in one.trainable_variables} for one in models}
 
-        def smallest(some: set[int]) -> Any:
-            whole = (one for one in models if some <= weights[id(one)])
+        def smallest(*optimizers: Any) -> Any:
+            updated = {id(one) for optimizer in optimizers for one in optimizer._trainable_variables}
+            whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
             return min(whole, key=lambda one: len(one.weights), default=None)
 
-        found, parts = smallest(set().union(*updated)), [smallest(some) for some in updated]
-        if found is None and all(part is not None for part in parts):
-            found = keras.Model()
-            found.parts = parts
-        return found
+        found = smallest(*self.optimizers)
+        parts = [] if found is not None else [smallest(one) for one in self.optimizers]
+        if len(parts) < 2 or None in parts:
+            return found
+        together = type(" and ".join(type(one).__name__ for one in parts), (keras.Model,), {})()
+        together.parts = parts
+        return together
 
 
 @dataclass
@@ -85,6 +94,7 @@ class Training:
     `arguments`: of ``fit``, by name, with defaults.
     `iterator`: what ``fit`` made of its data.
     `own`: the program's own step, if it is not a method of the model.
+    `loop`: the program's own loop over a dataset around the first step; None if there is none.
     `steps`: number of steps seen.
     `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     """
@@ -96,6 +106,7 @@ class Training:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     iterator: Any = None
     own: OwnStep | None = None
+    loop: DataLoop | None = None
     steps: int = 0
     batch: Any = None
 
@@ -133,6 +144,7 @@ class FitWatch:
 
     def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture], None]) -> None:
         self.rounds, self.limits = 0, ""
+        self.on_limits: Callable[[str], object] = lambda _: None
         self.captured: Capture | None = None
         self.is_over = False
         self._is_user_file, self._on_capture = is_user_file, on_capture
@@ -140,7 +152,7 @@ class FitWatch:
         self._running: list[Training] = []
         self._in_step = False
         self._updates = 0
-        self._optimizers: list[Any] = []
+        self._optimizers: dict[int, Any] = {}
         self._own: dict[int, Training] = {}
 
     @property
@@ -231,8 +243,10 @@ class FitWatch:
 
     def _apply(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         self._updates += not self._in_step
-        if not hasattr(optimizer, "inner_optimizer") and optimizer not in self._optimizers:
-            self._optimizers.append(optimizer)
+        if not hasattr(optimizer, "inner_optimizer"):  # which scales the loss for another
+            self._optimizers[id(optimizer)] = optimizer
+        if self._updates > MOST_OWN and not self._trainings:
+            raise StopProgram  # its steps are no functions, which would show when it is over
         return run(optimizer, *args, **kwargs)
 
     def _function(self, run: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -243,11 +257,13 @@ class FitWatch:
             return run(function, *args, **kwargs)
         if self.is_over:
             os._exit(0)  # a program that does not stop
-        before, self._optimizers = self._updates, []
+        before = self._updates
+        self._optimizers.clear()
         result = run(function, *args, **kwargs)
         if self._updates > before and id(function) not in self._own:
-            own = OwnStep(function, self._optimizers)
-            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
+            own = OwnStep(function, tuple(self._optimizers.values()))
+            loop = data_loop(sys._getframe(), self._is_user_file, lambda one: isinstance(one, tf.data.Dataset))
+            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=loop)
         if id(function) in self._own:
             self._stepped([(args, kwargs)], self._own[id(function)])
         return result

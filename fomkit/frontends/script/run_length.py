@@ -6,14 +6,10 @@ found in the frames of the call, so that no library is imported for it.
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,16 +19,7 @@ from torch.utils.data import dataloader
 
 from fomkit.core.model import LastBatch
 from fomkit.frontends.drafting import watched
-from fomkit.frontends.model_file import source_tree
-
-_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
-_WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
-"""Calls that yield the items of their first argument one by one."""
-_RANGES = frozenset({"range", "trange"})
-_INSIDE = ("iterable", "base_dataloader", "_dataloader")
-"""Attributes by which progress bars, and loaders of accelerate and Lightning Fabric, hold their source."""
+from fomkit.frontends.script.loops import RunLength, run_by_loops
 
 
 def length_of(values: Any) -> int | None:
@@ -55,9 +42,10 @@ class LoaderFacts:
 def loader_facts(loader: Any) -> LoaderFacts:
     """Read batch size, samples per epoch and treatment of the last batch."""
     by_batch = getattr(loader, "batch_sampler", None)
-    batch = loader.batch_size or getattr(by_batch, "batch_size", None)
+    own = getattr(loader, "batch_size", None)
+    batch = own or getattr(by_batch, "batch_size", None) or getattr(loader, "bs", None)  # bs: of fastai's loader
     streams = isinstance(loader.dataset, data.IterableDataset)
-    samples = length_of(loader.dataset if streams or loader.batch_size is None else loader.sampler)
+    samples = length_of(loader.dataset if streams or own is None else loader.sampler)
     drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
     return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
 
@@ -85,9 +73,12 @@ def watch_loaders(
     def started(start: Any, loader: Any) -> Any:
         on_start()
         with quietly():
-            batches = start(loader)
-        loaders[batches] = loader
-        return batches
+            return start(loader)
+
+    def made(make: Any, batches: Any, loader: Any) -> None:
+        # Also of loaders that keep their iterator, and of fastai's, which iterate over a stand-in.
+        loaders[batches] = getattr(loader, "d", loader)
+        make(batches, loader)
 
     def fetched(fetch: Any, batches: Any) -> Any:
         with quietly():
@@ -99,144 +90,9 @@ def watch_loaders(
             full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
             return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
 
-    with watched(data.DataLoader, __iter__=started), watched(dataloader._BaseDataLoaderIter, __next__=fetched):
+    batches = dataloader._BaseDataLoaderIter
+    with watched(data.DataLoader, __iter__=started), watched(batches, __init__=made, __next__=fetched):
         yield
-
-
-class Unknown(Exception):  # noqa: N818 - a verdict, not a fault
-    """The source does not determine the value."""
-
-
-@dataclass(frozen=True)
-class RunLength:
-    """How long a program trains; None where it is unknown.
-
-    `epochs`, `origin`: their number, and how it is known or why it is not.
-    `train_samples`, `validation_samples`: of one epoch, if a trainer states them; otherwise the loader's are used.
-    `steps`: of the optimizer in the whole run, if the run is limited by steps, not by epochs.
-    `accumulates`: backward passes per step of the optimizer, as set in the trainer.
-    `remarks`: further notes from the trainer.
-    """
-
-    epochs: int | None
-    origin: str
-    train_samples: int | None = None
-    validation_samples: int | None = None
-    steps: int | None = None
-    accumulates: int | None = None
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Loop:
-    node: ast.For | ast.While
-    frame: FrameType
-
-    @property
-    def place(self) -> str:
-        return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
-
-
-@cache
-def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
-    tree = source_tree(Path(path))
-    return tuple(node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.For | ast.While))
-
-
-def _loops_around(frame: FrameType) -> list[_Loop]:
-    """Return the loops of a frame's own function whose body runs now, the outermost first."""
-    line, code = frame.f_lineno, frame.f_code
-    if line is None:
-        return []
-    own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
-    found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
-    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
-
-
-def _evaluated(node: ast.expr, frame: FrameType) -> Any:
-    """Evaluate a plain expression in a frame: names, attributes, items and arithmetic; only ``int`` is called."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        for names in (frame.f_locals, frame.f_globals):
-            if node.id in names:
-                return names[node.id]
-    if isinstance(node, ast.Attribute):
-        return getattr(_evaluated(node.value, frame), node.attr)
-    if isinstance(node, ast.Subscript):
-        return _evaluated(node.value, frame)[_evaluated(node.slice, frame)]
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_evaluated(node.left, frame), _evaluated(node.right, frame))
-    if isinstance(node, ast.Call) and _called_name(node) == "int" and len(node.args) == 1:
-        return int(_evaluated(node.args[0], frame))
-    raise Unknown
-
-
-def _evaluated_or_none(node: ast.expr, frame: FrameType) -> Any:
-    try:
-        return _evaluated(node, frame)
-    except Exception:  # the user's objects may raise anything
-        return None
-
-
-def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
-    """Return whether an expression is the loader, or an object that wraps it, or makes a loader of its class."""
-    if isinstance(node, ast.Call) and _evaluated_or_none(node.func, frame) is type(loader):
-        return True
-    value = _evaluated_or_none(node, frame)
-    return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
-
-
-def _called_name(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-
-
-def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expression that a loop iterates over, then, if it is a known wrapper, what is inside."""
-    yield node
-    if isinstance(node, ast.Call) and _called_name(node) in _WRAPPERS:
-        for argument in node.args:
-            yield from _unwrapped(argument)
-
-
-def _rounds(loop: _Loop) -> int | None:
-    """Return the number of rounds of a ``for … in range(…)``."""
-    if not isinstance(loop.node, ast.For):
-        return None
-    for node in _unwrapped(loop.node.iter):
-        if isinstance(node, ast.Call) and _called_name(node) in _RANGES and 1 <= len(node.args) <= 3:
-            bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
-            return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
-    return None
-
-
-def _by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
-    """Find the epochs: the rounds of the ``range`` loop directly outside the loop over the training data.
-
-    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none.
-    """
-    if loader is None:
-        return RunLength(None, "no loop over a DataLoader was found")
-    loops: list[_Loop] = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            loops = _loops_around(frame) + loops
-        frame = frame.f_back
-    for place, loop in enumerate(loops):
-        iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
-        if any(_is_loader(node, loop.frame, loader) for node in iterated):
-            return _epochs_outside(loops[:place], loop)
-    return RunLength(None, "the loop over the DataLoader cannot be analysed")
-
-
-def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
-    if not loops:
-        return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
-    rounds = _rounds(loops[-1])
-    if rounds is None:
-        return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
-    return RunLength(rounds or None, f"from the loop at {loops[-1].place}")
 
 
 def _whole_count(value: Any) -> int | None:
@@ -308,18 +164,47 @@ def _validated_by_lightning(trainer: Any) -> tuple[int | None, list[str]]:
     return samples or None, []
 
 
-_TRAINERS: Mapping[str, Callable[[Any, Any], RunLength]] = {
-    "transformers": _hugging_face, "lightning": _lightning, "pytorch_lightning": _lightning,
+def _ignite(engine: Any, loader: Any) -> RunLength:
+    """Read ignite's Engine, whose state holds its epochs or iterations, and the batches of an epoch."""
+    state = engine.state
+    epochs, steps = _whole_count(state.max_epochs), _whole_count(getattr(state, "max_iters", None))
+    return RunLength(
+        epochs, f"{'max_epochs' if epochs else 'max_iters'} of ignite's Engine",
+        _limited_samples(_whole_count(state.epoch_length), loader), steps=None if epochs else steps,
+    )  # fmt: skip
+
+
+def _composer(trainer: Any, _loader: Any) -> RunLength:
+    """Read composer's Trainer, whose duration is a number of epochs, batches or other units."""
+    length = trainer.state.max_duration
+    count = {length.unit.value: _whole_count(length.value)}
+    return RunLength(count.get("ep"), "max_duration of composer's Trainer", steps=count.get("ba"))
+
+
+def _ultralytics(trainer: Any, _loader: Any) -> RunLength:
+    """Read ultralytics' trainers; their first steps accumulate fewer batches than the later ones."""
+    validated = length_of(trainer.test_loader.dataset) if trainer.args.val else 0
+    return RunLength(
+        _whole_count(trainer.epochs), "epochs of ultralytics' trainer", validation_samples=validated,
+        accumulates=max(round(trainer.args.nbs / trainer.batch_size), 1),
+        remarks=("early stopping may end the run before its last epoch",) * bool(trainer.args.patience),
+    )  # fmt: skip
+
+
+_TRAINERS: Mapping[str, tuple[str, Callable[[Any, Any], RunLength]]] = {
+    "transformers": ("Trainer", _hugging_face), "lightning": ("Trainer", _lightning),
+    "pytorch_lightning": ("Trainer", _lightning), "composer": ("Trainer", _composer),
+    "ignite": ("Engine", _ignite), "ultralytics": ("BaseTrainer", _ultralytics),
 }  # fmt: skip
-"""By the package that defines the class ``Trainer``; programs may train by a subclass of it."""
+"""By package: its class that trains, and the function that reads it; programs may train by a subclass."""
 
 
 def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]] | None:
     """Return the trainer whose method a frame runs, and the function that reads it."""
     owner = frame.f_locals.get("self")
     for kind in type(owner).__mro__:
-        reader = _TRAINERS.get(kind.__module__.partition(".")[0])
-        if reader is not None and kind.__name__ == "Trainer":
+        name, reader = _TRAINERS.get(kind.__module__.partition(".")[0], ("", None))
+        if reader is not None and kind.__name__ == name:
             return owner, reader
     return None
 
@@ -340,4 +225,4 @@ def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loa
                 name = type(trainer).__name__
                 return RunLength(None, f"{name} has another form than in known versions ({type(error).__name__})")
         outer = outer.f_back
-    return _by_loops(frame, is_user_file, loader)
+    return run_by_loops(frame, is_user_file, loader)

@@ -11,14 +11,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import wraps
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -31,9 +27,11 @@ from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.run_length import Fetched, LoaderFacts, RunLength, loader_facts
+from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.run_length import Fetched, LoaderFacts, loader_facts
 from fomkit.frontends.script.torch_recorder import shapes_in
 from fomkit.frontends.script.torch_steps import Capture, StepWatch, named_by_batch
+from fomkit.frontends.script.trainers_here import SHARED, Engine, TrainersHere
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
 from fomkit.frontends.step_spread import difference_notes, doubt_of_axis
@@ -91,7 +89,7 @@ class StayOnCpu(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run a call with the CPU as its device."""
-        if func is torch.Tensor.cuda:
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         named = dict(kwargs or {})
         if "device" in named:
@@ -116,87 +114,11 @@ def without_cuda() -> Iterator[None]:
     with ExitStack() as stack:
         # PyTorch's compiler requires each of its functions to be a separate object.
         stack.enter_context(replaced(torch.cuda, set_device=lambda *_: None, synchronize=lambda *_: None))
-        stack.enter_context(replaced(torch.cuda, current_device=lambda: 0, device_count=lambda: 1))
+        stack.enter_context(watched(torch, set_default_device=lambda choose, place: choose(_on_cpu(place))))
         stack.enter_context(watched(DistributedDataParallel, __init__=wrapped))
         stack.enter_context(watched(torch.nn.Module, to=moved))
         stack.enter_context(StayOnCpu())
         yield
-
-
-_SHARES = re.compile(r"fsdp|deepspeed|model_?parallel", re.IGNORECASE)
-"""Names of strategies by which processes share a model's parameters."""
-_SPREADS = frozenset({"ddp_spawn", "ddp_fork", "ddp_notebook"})
-"""Strategies that start processes of their own."""
-
-
-def _lightning_here(kind: Any, note: Callable[[str], object]) -> None:
-    """Make Lightning's Trainer or Fabric use one device, the CPU if there is no accelerator."""
-    make = kind.__init__
-
-    @wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        strategy = kwargs.get("strategy", "auto")
-        name = strategy if isinstance(strategy, str) else type(strategy).__name__
-        if shares := bool(_SHARES.search(name)):
-            note(name)
-        if shares or name in _SPREADS:
-            kwargs["strategy"] = "auto" if shares else "ddp"
-        if not torch.cuda.is_available():
-            kwargs["accelerator"] = "cpu"
-        make(self, *args, **{**kwargs, "devices": 1, "num_nodes": 1})
-
-    kind.__init__ = made
-
-
-def _hugging_face_here(kind: Any, note: Callable[[str], object]) -> None:
-    """Make transformers' TrainingArguments use unshared parameters, and the CPU if there is no accelerator."""
-    check = kind.__post_init__
-
-    @wraps(check)
-    def checked(self: Any) -> None:
-        for name in ("fsdp", "deepspeed"):
-            if getattr(self, name, None):
-                note(name)
-                setattr(self, name, None)
-        if not torch.cuda.is_available():
-            self.use_cpu, self.tf32 = True, None
-        check(self)
-
-    kind.__post_init__ = checked
-
-
-_TRAINERS: Mapping[str, tuple[str, Callable[[Any, Callable[[str], object]], None]]] = {
-    **dict.fromkeys(("transformers", "transformers.training_args"), ("TrainingArguments", _hugging_face_here)),
-    **dict.fromkeys(
-        ("lightning", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),
-        ("Trainer", _lightning_here),
-    ),
-    **dict.fromkeys(("lightning.fabric.fabric", "lightning_fabric.fabric"), ("Fabric", _lightning_here)),
-}
-"""By module: the class that configures the devices of a training, and the function that changes it."""
-_SHARED: list[str] = []
-"""Ways of sharing parameters that trainers were configured with; they are ignored."""
-
-
-class _TrainersHere(MetaPathFinder):
-    """Changes the classes of trainers when their module is imported, so that no trainer is imported for it."""
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find a trainer's module, and arrange that its class is changed once the module has run."""
-        spec = PathFinder.find_spec(name, path, target) if name in _TRAINERS else None
-        if spec is None or spec.loader is None:
-            return None
-        run = spec.loader.exec_module
-
-        def executed(module: ModuleType) -> None:
-            run(module)
-            word, change = _TRAINERS[name]
-            kind = vars(module).get(word)
-            if getattr(kind, "__module__", "") == name:
-                change(kind, _SHARED.append)
-
-        spec.loader.exec_module = executed  # type: ignore[method-assign]
-        return spec
 
 
 @contextmanager
@@ -205,9 +127,10 @@ def one_process(path: Path) -> Iterator[None]:
     asks = bool(_ASKS.search(path.read_text(encoding="utf-8", errors="replace")))
     if asks or "WORLD_SIZE" in os.environ:
         os.environ.update(_ALONE)
-    sys.meta_path.insert(0, _TrainersHere())
+    sys.meta_path.insert(0, TrainersHere())
     if not torch.distributed.is_available():
-        yield
+        with nullcontext() if torch.cuda.is_available() else without_cuda():
+            yield
         return
 
     def alone(begin: Any, *_args: Any, **kwargs: Any) -> Any:
@@ -215,11 +138,17 @@ def one_process(path: Path) -> Iterator[None]:
         kept = {name: value for name, value in kwargs.items() if name == "timeout"}
         return begin("gloo", **kept)  # there is no accelerator here, whatever backend was requested
 
+    def here(_spawn: Any, run: Any, args: Sequence[Any] = (), *_more: Any, **_named: Any) -> None:
+        run(0, *args)
+
     with ExitStack() as stack:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
+        stack.enter_context(watched(torch.multiprocessing, spawn=here))
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
-        if asks and not torch.cuda.is_available():
+        if not torch.cuda.is_available():
             stack.enter_context(without_cuda())
+        if asks and not torch.cuda.is_available():
+            stack.enter_context(replaced(torch.cuda, current_device=lambda: 0, device_count=lambda: 1))
         yield
 
 
@@ -232,7 +161,7 @@ def class_name(model: torch.nn.Module) -> str:
     >>> class_name(Whole(torch.nn.Linear(2, 3)))
     'Linear'
     """
-    while isinstance(model, Whole | DistributedDataParallel):
+    while isinstance(model, Whole | DistributedDataParallel | Engine):
         model = model.module
     # FSDP gives a model that is sharded in place a new class, derived from the model's own.
     return next(kind.__name__ for kind in type(model).__mro__ if not issubclass(kind, _SHARDED))
@@ -241,7 +170,7 @@ def class_name(model: torch.nn.Module) -> str:
 def parallel_notes(models: Iterable[torch.nn.Module]) -> list[str]:
     """Return notes on how a program's devices share the training, and on options to estimate many devices."""
     parts = [part for model in models for part in model.modules()]
-    names = dict.fromkeys(["FSDP"] * any(isinstance(part, Whole | _SHARDED) for part in parts) + _SHARED)
+    names = dict.fromkeys(["FSDP"] * any(isinstance(part, Whole | _SHARDED) for part in parts) + SHARED)
     copied = any(isinstance(part, DistributedDataParallel) for part in parts)
     alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
     ways = {

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
@@ -107,11 +108,13 @@ class LargeModel(TorchFunctionMode):
     A program is large once its live modules hold more than `MOST_WITH_VALUES`; it stays large.
 
     `took`: how many parameters got no values, in all models; 0 if the program computes with all values.
+    `on_taken`: called once a model's parameters got none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_taken: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.took = self._registered = 0
+        self._on_taken = on_taken
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._is_large = False
         self._make: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -203,6 +206,7 @@ class LargeModel(TorchFunctionMode):
             for one in owned.values():
                 swap(one, self._make(one))
         self.took += count
+        self._on_taken()
 
 
 @contextmanager
@@ -217,8 +221,8 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
             note(f"autocast for {device_type}: casts are those of a CPU, which casts fewer ops up than a GPU does")
         elif enabled:
             note(
-                f"autocast for {device_type} has no effect without such a device: the step has the number formats "
-                "without autocast; --precision of an estimate changes them"
+                f"{DOUBTFUL}: autocast for {device_type} has no effect without such a device: the step has the "
+                "number formats without autocast, unless --precision of an estimate changes them, as mixed does"
             )
 
     with replaced(kind, __init__=made):
@@ -267,6 +271,7 @@ class Recording:
     `is_clean`: whether the step is undisturbed: no epoch ended in it, no evaluation ran, its batch was full.
     `has_begun`: whether anything of the training step itself has run.
     `backwards`, `closures`: backward passes, and calls of a function passed to the optimizer's step.
+    `without`: outermost calls of models without gradients.
     `batches`: what the program fetched from its loaders.
     `called_with`: shapes of the tensors in the first call of a model, by position or by name.
     `called_lengths`: the first axis of the arguments of models, call by call.
@@ -286,7 +291,7 @@ class Recording:
 
     def _begin(self) -> None:
         self.has_begun = False
-        self.backwards = self.closures = 0
+        self.backwards = self.closures = self.without = 0
         self.batches: list[Fetched] = []
         self.called_with: list[tuple[int, ...]] = []
         self.called_lengths: list[int] = []
@@ -325,6 +330,7 @@ class Recording:
             self.forget()
         self._recorder.layers = self._logs.get(id(model))
         self._recorder.between = FORWARD
+        self.without += not torch.is_grad_enabled()
         if torch.is_grad_enabled():
             self.has_begun = True
         elif not model.training and any(id(parameter) in self._trained for parameter in model.parameters()):

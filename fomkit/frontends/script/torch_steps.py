@@ -19,11 +19,13 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
+from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
-from fomkit.frontends.script.child import WANTED_ROUND
-from fomkit.frontends.script.run_length import Fetched, RunLength, loader_facts, run_length, watch_loaders
+from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
+from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.run_length import Fetched, loader_facts, run_length, watch_loaders
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, shapes_in
 from fomkit.frontends.sizes import NoExpression, name_sizes
 from fomkit.frontends.step import Step
@@ -38,14 +40,17 @@ _TRIES = 5
 def other_batches(batch: int) -> tuple[int, ...]:
     """Return the batches to train at besides the program's own; for large batches, smaller and so cheaper ones.
 
-    A batch of 1 is often a special case, so it is expressed from three others.
+    A batch of 1 is often a special case, so it is expressed from three others. To an even batch the others are
+    even too, since some programs take samples in pairs.
 
-    >>> other_batches(32), other_batches(4), other_batches(1)
-    ((17, 12), (8, 12), (2, 3, 5))
+    >>> other_batches(32), other_batches(9), other_batches(4), other_batches(1)
+    ((18, 12), (6, 5), (8, 12), (2, 3, 5))
     """
     if batch == 1:
         return 2, 3, 5
-    return (batch // 2 + 1, batch // 3 + 2) if batch >= 8 else (2 * batch, 3 * batch)
+    if batch < 8:
+        return 2 * batch, 3 * batch
+    return (batch // 2 + 2, batch // 3 + 2) if batch % 2 else (batch // 4 * 2 + 2, batch // 6 * 2 + 2)
 
 
 def with_samples(values: Any, before: int, now: int) -> Any:
@@ -159,6 +164,8 @@ FURTHER_ROUNDS = 4
 """Most further steps to wait for an undisturbed one: in the middle of an epoch, with a full batch."""
 _RECENT = 8
 """Batches that are remembered, to find the one that a step used."""
+MOST_BACKWARDS = 1000
+"""Backward passes without a step of an optimizer after which none is expected any more."""
 MAX_IDLE_STEPS = 50
 """Steps after which an optimizer that has not stepped is ignored."""
 
@@ -213,12 +220,14 @@ class StepWatch:
         self._ended: list[torch.optim.Optimizer] = []
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._large = LargeModel()
+        self.on_limits: Callable[[str], object] = lambda _: None
+        self._large = LargeModel(lambda: self.is_over or self.on_limits(self.limits))
         self._calls = OuterCalls(self._large.take_values, self._begins, self._relayed(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
         self._works: list[tuple[bool, float]] = []
+        self._without = 0
 
     @property
     def seen(self) -> str:
@@ -262,6 +271,8 @@ class StepWatch:
     @contextmanager
     def _backward(self, outputs: Any, fills: bool) -> Iterator[None]:
         self.backwards += 1
+        if self.backwards > MOST_BACKWARDS and not self._stepped:
+            raise StopProgram
         self._passes += 1
         try:
             with self._now.backward(outputs, fills) if self._now else nullcontext():
@@ -274,6 +285,7 @@ class StepWatch:
 
     def _begins(self, model: torch.nn.Module) -> None:
         self._ends_late()
+        self._without += not torch.is_grad_enabled()
         if self._now:
             self._now.model_begins(model)
 
@@ -403,13 +415,21 @@ class StepWatch:
         stepped = enumerate(self._stepped.items(), start=1)
         names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
+        beside = self._without - recording.without * self.rounds
         loader = recording.batches[0].loader if recording.batches else None
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=run_length(sys._getframe(), self._is_user_file, loader),
-            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes],
+            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
         )  # fmt: skip
+
+
+def _beside(calls: int) -> list[str]:
+    """Return a note on calls of models without gradients beside the steps; a few are usual, such as a check."""
+    what = "without gradients between its first steps or before them, to evaluate or to collect samples"
+    note = f"{DOUBTFUL}: the program called its models {calls} times {what}; this is not counted"
+    return [note] * (calls > WANTED_ROUND)
 
 
 def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:

@@ -259,6 +259,8 @@ class WithNumbers(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Run an op."""
         if func is torch.ops.aten._local_scalar_dense.default:
             return number_of(args[0]).item()
+        if func in (torch.ops.aten.allclose.default, torch.ops.aten.equal.default):  # as `all` of comparisons
+            return args[0].shape == args[1].shape or func is torch.ops.aten.allclose.default
         made: Any = super().__torch_dispatch__(func, types, _real_indices(func, args), kwargs)
         given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         is_single = bool(given) and all(one.numel() == 1 for one in given)

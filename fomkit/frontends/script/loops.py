@@ -1,0 +1,276 @@
+"""Find how long a running program trains from the loops around its steps: their source, and the values of now."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fomkit.frontends.model_file import library_file, source_tree
+
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+}  # fmt: skip
+_CALLS: Mapping[str, Callable[[Any], Any]] = {"int": int, "len": len, "ceil": math.ceil}
+"""Functions that are called to evaluate an expression, by name."""
+_WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
+"""Calls that yield the items of their first argument one by one."""
+_RANGES = frozenset({"range", "trange"})
+_INSIDE = ("iterable", "base_dataloader", "_dataloader")
+"""Attributes by which progress bars, and loaders of accelerate and Lightning Fabric, hold their source."""
+
+
+class Unknown(Exception):  # noqa: N818 - a verdict, not a fault
+    """The source does not determine the value."""
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How long a program trains; None where it is unknown.
+
+    `epochs`, `origin`: their number, and how it is known or why it is not.
+    `train_samples`, `validation_samples`: of one epoch, if a trainer states them; otherwise the loader's are used.
+    `steps`: of the optimizer in the whole run, if the run is limited by steps, not by epochs.
+    `accumulates`: backward passes per step of the optimizer, as set in the trainer.
+    `remarks`: further notes from the trainer.
+    """
+
+    epochs: int | None
+    origin: str
+    train_samples: int | None = None
+    validation_samples: int | None = None
+    steps: int | None = None
+    accumulates: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Loop:
+    node: ast.For | ast.While
+    frame: FrameType
+
+    @property
+    def place(self) -> str:
+        return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
+
+
+@cache
+def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
+    tree = source_tree(Path(path))
+    return tuple(node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.For | ast.While))
+
+
+def _loops_around(frame: FrameType) -> list[_Loop]:
+    """Return the loops of a frame's own function whose body runs now, the outermost first."""
+    line, code = frame.f_lineno, frame.f_code
+    if line is None:
+        return []
+    own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
+    found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
+    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
+
+
+def _evaluated(node: ast.expr, frame: FrameType) -> Any:
+    """Evaluate a plain expression in a frame: names, attributes, items, arithmetic, `_CALLS`."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        for names in (frame.f_locals, frame.f_globals):
+            if node.id in names:
+                return names[node.id]
+    if isinstance(node, ast.Attribute):
+        return getattr(_evaluated(node.value, frame), node.attr)
+    if isinstance(node, ast.Subscript):
+        return _evaluated(node.value, frame)[_evaluated(node.slice, frame)]
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_evaluated(node.left, frame), _evaluated(node.right, frame))
+    if isinstance(node, ast.Call) and _called_name(node) in _CALLS and len(node.args) == 1:
+        return _CALLS[_called_name(node)](_evaluated(node.args[0], frame))
+    raise Unknown
+
+
+def _evaluated_or_none(node: ast.expr, frame: FrameType) -> Any:
+    try:
+        return _evaluated(node, frame)
+    except Exception:  # the user's objects may raise anything
+        return None
+
+
+def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
+    """Return whether an expression is the loader, or an object that wraps it, or makes a loader of its class."""
+    if isinstance(node, ast.Call) and _evaluated_or_none(node.func, frame) is type(loader):
+        return True
+    value = _evaluated_or_none(node, frame)
+    return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
+
+
+def _called_name(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the expression that a loop iterates over, then, if it is a known wrapper, what is inside."""
+    yield node
+    if isinstance(node, ast.Call) and _called_name(node) in _WRAPPERS:
+        for argument in node.args:
+            yield from _unwrapped(argument)
+
+
+def _rounds(loop: _Loop) -> int | None:
+    """Return the rounds of a loop over a range, or of one that counts to a limit; None for any other."""
+    if isinstance(loop.node, ast.While):
+        return _rounds_to_limit(loop, loop.node)
+    for node in _unwrapped(loop.node.iter):
+        if isinstance(node, ast.Call) and _called_name(node) in _RANGES and 1 <= len(node.args) <= 3:
+            bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
+            return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
+        if isinstance(found := _evaluated_or_none(node, loop.frame), range):
+            return len(found)
+    return None
+
+
+_LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1}
+"""Comparisons of a counter with the last value, and whether this value has a round too."""
+
+
+def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
+    """Return the rounds of ``while n < last``, or of ``while True`` with ``if n >= last: break``."""
+    tests: list[ast.expr] = [node.test.values[0] if isinstance(node.test, ast.BoolOp) else node.test]
+    kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
+    if isinstance(node.test, ast.Constant):
+        kinds = (ast.GtE, ast.Gt)
+        tests = [one.test for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break)]
+    for test in tests:
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in kinds:
+            first = _first_value(test.left, loop.frame.f_code.co_filename)
+            last = _evaluated_or_none(test.comparators[0], loop.frame)
+            if first is not None and type(last) is int:
+                return max(last - first + _LIMITS[type(test.ops[0])], 0)
+    return None
+
+
+def _first_value(counter: ast.expr, path: str) -> int | None:
+    """Return the only constant that a file assigns to a counter that it raises by 1; None for none or several."""
+    name, found, raised = ast.unparse(counter), set(), False
+    tree = source_tree(Path(path))
+    for node in ast.walk(tree) if tree else ():
+        raised |= isinstance(node, ast.AugAssign) and ast.unparse(node) == f"{name} += 1"
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            parts: list[tuple[ast.expr, Any]] = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                parts = [*zip(target.elts, node.value.elts, strict=False)]
+            found |= {getattr(value, "value", None) for one, value in parts if ast.unparse(one) == name}
+    first = found.pop() if len(found) == 1 else None
+    return first if raised and type(first) is int else None
+
+
+def _loops_of_program(
+    frame: FrameType | None, is_user_file: Callable[[str], bool]
+) -> tuple[list[_Loop], list[FrameType]]:
+    """Return the loops around a frame and the frames of the program and its libraries, the outermost first."""
+    frames: list[FrameType] = []
+    inner: list[FrameType] = []
+    while frame is not None:
+        is_own = is_user_file(frame.f_code.co_filename)
+        if is_own or library_file(frame.f_code.co_filename):
+            inner = [frame, *inner]
+        frames = inner if is_own else frames  # without what runs the program
+        frame = frame.f_back
+    loops = [loop for frame in frames for loop in _loops_around(frame)]
+    return loops, frames
+
+
+@dataclass(frozen=True)
+class DataLoop:
+    """A loop over some data, and the number of epochs by the loop around it."""
+
+    data: Any
+    length: RunLength
+
+
+def data_loop(
+    frame: FrameType | None, is_user_file: Callable[[str], bool], is_data: Callable[[Any], bool]
+) -> DataLoop | None:
+    """Find the outermost loop around a frame over data of the wanted kind."""
+    loops, _ = _loops_of_program(frame, is_user_file)
+    for place, loop in enumerate(loops):
+        for node in _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ():
+            if is_data(value := _evaluated_or_none(node, loop.frame)):
+                return DataLoop(value, _epochs_outside(loops[:place], loop))
+    return None
+
+
+def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+    """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
+
+    Loops of libraries count as those of the program do, except those of PyTorch. Where no loop iterates over a
+    loader, the rounds of all loops are the steps, if all are known.
+
+    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
+    `loader`: source of the training data; None if there is none.
+    """
+    loops, frames = _loops_of_program(frame, is_user_file)
+    for place, loop in enumerate(loops):
+        iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
+            return _epochs_outside(loops[:place], loop)
+    rounds = [_rounds(loop) for loop in loops]
+    own = all(is_user_file(loop.frame.f_code.co_filename) for loop in loops)
+    if loops and own and all(rounds) and not _is_conditional(loops, frames):
+        where = " and ".join(loop.place for loop in loops)
+        steps = math.prod(one or 0 for one in rounds)
+        return RunLength(None, f"the rounds of the loops at {where}", steps=steps, remarks=_breaks(loops))
+    what = (
+        "no loop over a DataLoader was found"
+        if loader is None
+        else "the loop over the DataLoader cannot be analysed"
+    )
+    return RunLength(None, what)
+
+
+def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
+    """Return whether a condition inside the outermost loop decides that the line of one of the frames runs now."""
+    for frame in frames[frames.index(loops[0].frame) :]:
+        begin = loops[0].node.lineno if frame is loops[0].frame else frame.f_code.co_firstlineno
+        tree = source_tree(Path(frame.f_code.co_filename))
+        found = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.If))
+        if any(begin <= node.lineno <= frame.f_lineno <= (node.end_lineno or 0) for node in found):
+            return True
+    return False
+
+
+def _breaks(loops: list[_Loop]) -> tuple[str, ...]:
+    """Return a note for loops over a range or a loader that a ``break`` may end early."""
+    ends = (loop for loop in loops if isinstance(loop.node, ast.For))
+    early = {loop.place: 0 for loop in ends if any(isinstance(node, ast.Break) for node in ast.walk(loop.node))}
+    return (f"a break may end the loop at {' and '.join(early)} before its last round",) * bool(early)
+
+
+def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
+    """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out."""
+    loops = [loop for loop in loops if not _is_over_phases(loop.node)]
+    if not loops:
+        return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
+    rounds = _rounds(loops[-1])
+    if rounds is None:
+        return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
+    return RunLength(rounds or None, f"from the loop at {loops[-1].place}", remarks=_breaks([loops[-1], data]))
+
+
+def _is_over_phases(node: ast.For | ast.While) -> bool:
+    if not isinstance(node, ast.For):
+        return False
+    if isinstance(node.iter, ast.Call):
+        return _called_name(node.iter) in ("items", "keys")
+    return all(
+        isinstance(one, ast.Constant) and isinstance(one.value, str) for one in getattr(node.iter, "elts", [0])
+    )

@@ -1,0 +1,164 @@
+"""How long a program trains: from the loops around its steps, and from further trainers."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
+
+from fomkit.frontends.script.loops import RunLength  # noqa: E402
+from fomkit.frontends.script.run_length import run_length, watch_loaders  # noqa: E402
+from fomkit.frontends.script.torch_draft import one_process  # noqa: E402
+
+
+def length_in(text: str, folder: Path, library: str = "") -> RunLength:
+    """Run a program whose ``step()`` finds the length of its run, and return what the first step found.
+
+    `library`: text of a library that it may import as ``trainer``, in which ``loader`` is its argument.
+    """
+    found: list[RunLength] = []
+    loader = torch.utils.data.DataLoader(range(64), batch_size=8)
+
+    def step(given: Any = None) -> None:
+        found.append(run_length(sys._getframe(1), lambda name: name == str(path), given))
+
+    site = folder / "site-packages" / "trainer.py"
+    site.parent.mkdir()
+    path, names = folder / "train.py", {"step": step, "loader": loader}
+    site.write_text(library)
+    path.write_text(text)
+    exec(compile(library, str(site), "exec"), names)
+    exec(compile(text, str(path), "exec"), names)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("for n in range(700):\n    step()", 700),
+        ("rows = [0] * 95\nfor e in range(3):\n    for i in range(0, len(rows), 10):\n        step()", 30),
+        ("import math\nfor i in range(math.ceil(95 / 10)):\n    step()", 10),
+        ("def once(i):\n    step()\nfor i in range(9):\n    once(i)", 9),
+        ("n, last = 0, 40\nwhile n < last:\n    step()\n    n += 1", 40),
+        ("n = 1\nwhile n <= 40 and True:\n    step()\n    n += 1", 40),
+        ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
+        ("n = 0\nwhile True:\n    if n >= 50: break\n    step()\n    n += 1", 50),
+        ("n: int = 0\nlimit = 9.5\nwhile n < limit:\n    step()\n    n += 1", None),
+        ("n = 0\nwhile n < 40:\n    step()\n    n += 1\n    if n < 0:\n        n = 5", None),
+        ("for i in range(40):\n    if i % 4 == 0:\n        step()", None),
+        ("def once(i):\n    if i % 4 == 0:\n        step()\nfor i in range(40):\n    once(i)", None),
+        ("for i in [1, 2]:\n    for n in range(3):\n        step()", None),
+        ("step()", None),
+        ("for seed in range(5):\n    fit(loader)", None),
+    ],
+)
+def test_steps_are_the_rounds_of_all_loops(text: str, steps: int | None, tmp_path: Path) -> None:
+    hidden = "def fit(loader):\n    for it in zip(*[loader]):\n        step()"
+    found = length_in(text, tmp_path, hidden)
+    assert (found.epochs, found.steps) == (None, steps)
+    assert found.remarks == ()
+    assert steps or found.origin.endswith(("no loop over a DataLoader was found", "cannot be analysed"))
+
+
+DATA = "for batch in loader:\n{0}    step(loader)"
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs"),
+    [
+        ("for e in range(7):\n    " + DATA.format("    "), 7),
+        ("e = 0\nwhile e < 12:\n    " + DATA.format("    ") + "\n    e += 1", 12),
+        ("rounds = range(1, 6)\nfor e in rounds:\n    " + DATA.format("    "), 5),
+        ("for e in range(7):\n    for phase in ['train', 'val']:\n        " + DATA.format("        "), 7),
+        ("for e in range(7):\n    for name, one in {'a': loader}.items():\n        " + DATA.format("        "), 7),
+        ("for e in range(7):\n    for fold in [1, 2]:\n        " + DATA.format("        "), None),
+        ("fit(loader, 4)", 4),
+        ("for seed in range(5):\n    fit(loader, 4)", 4),
+    ],
+)
+def test_epochs_are_the_rounds_around_the_data_also_in_a_library(
+    text: str, epochs: int | None, tmp_path: Path
+) -> None:
+    library = "def fit(loader, epochs):\n    for e in range(epochs):\n        " + DATA.format("        ")
+    found = length_in(text, tmp_path, library)
+    assert (found.epochs, found.steps) == (epochs, None)
+
+
+def test_a_break_is_told(tmp_path: Path) -> None:
+    found = length_in("for n in range(9):\n    step()\n    if n > 3: break", tmp_path)
+    assert found.steps == 9
+    assert found.remarks == ("a break may end the loop at train.py:1 before its last round",)
+
+
+class _Base:
+    def run(self) -> RunLength:
+        return run_length(sys._getframe(), lambda _: True, self.loader)
+
+    loader = torch.utils.data.DataLoader(range(64), batch_size=8)
+
+
+TRAINERS = {
+    "ignite.engine": ("Engine", {"state": SimpleNamespace(max_epochs=10, max_iters=None, epoch_length=8)}),
+    "ignite.engine.of_steps": ("Engine", {"state": SimpleNamespace(
+        max_epochs=None, max_iters=90, epoch_length=3)}),
+    "composer.trainer": ("Trainer", {"state": SimpleNamespace(
+        max_duration=SimpleNamespace(value=5, unit=SimpleNamespace(value="ep")))}),
+    "composer.trainer.of_steps": ("Trainer", {"state": SimpleNamespace(
+        max_duration=SimpleNamespace(value=70, unit=SimpleNamespace(value="ba")))}),
+    "ultralytics.engine": ("BaseTrainer", {
+        "epochs": 3, "batch_size": 8, "args": SimpleNamespace(nbs=64, val=True, patience=100),
+        "test_loader": SimpleNamespace(dataset=range(20))}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("ignite.engine", (10, None, None, None)),
+        ("ignite.engine.of_steps", (None, 90, 24, None)),
+        ("composer.trainer", (5, None, None, None)),
+        ("composer.trainer.of_steps", (None, 70, None, None)),
+        ("ultralytics.engine", (3, None, None, 8)),
+    ],
+)
+def test_further_trainers_state_their_length(module: str, expected: tuple[int | None, ...]) -> None:
+    name, fields = TRAINERS[module]
+    own = type("Mine", (type(name, (_Base,), {"__module__": module}),), fields)
+    found = own().run()
+    assert (found.epochs, found.steps, found.train_samples, found.accumulates) == expected
+    assert found.validation_samples == (20 if module.startswith("ultra") else None)
+
+
+def test_a_loader_that_keeps_its_iterator_is_known() -> None:
+    class Endless(torch.utils.data.DataLoader):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            self.kept = getattr(self, "kept", None) or self._get_iterator()
+            yield from (next(self.kept) for _ in range(2))
+
+    loader = Endless(range(64), batch_size=8)
+    seen: list[Any] = []
+    with watch_loaders(lambda: None, lambda batch: seen.append(batch.loader) or batch.values, nullcontext):
+        list(loader)
+    assert seen == [loader, loader]
+
+
+def test_a_program_that_names_its_gpu_stays_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    path = tmp_path / "train.py"
+    path.write_text("import torch")
+    with one_process(path):
+        device = torch.device("cuda:0")
+        net = torch.nn.Linear(8, 2).cuda()
+        rows = torch.ones(3, 8, device=device).pin_memory().to("cuda", non_blocking=True)
+        torch.set_default_device("cuda")
+        torch.cuda.synchronize()
+        assert net(rows).device.type == torch.zeros(2).device.type == "cpu"
+        torch.set_default_device(None)
