@@ -29,9 +29,9 @@ from terminal import in_this_process
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.units import LEAST, MOST, parse_quantity
 from fomkit.files.csv import MAX_BYTE, MAX_COLUMNS
+from fomkit.files.documents import format_document, load_document
 from fomkit.files.op_csv import format_as_given, format_table, read_numbered_table, read_table
 from fomkit.files.xlsx import read_workbook
-from fomkit.files.yaml import format_document, load_document
 from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import HUGE

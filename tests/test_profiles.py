@@ -15,9 +15,9 @@ from read_once import Readers
 
 import fomkit
 from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.files.documents import load_document
 from fomkit.files.op_csv import format_table, read_table
 from fomkit.files.write import write_whole
-from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table
 from fomkit.profiles.campaigns import find_profile
 from fomkit.profiles.evidence import others_of

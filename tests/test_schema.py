@@ -24,7 +24,7 @@ from docs.generate import FILES, schemas
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.files.yaml import load_document
+from fomkit.files.documents import load_document
 from fomkit.output.files import to_json
 from fomkit.plan.content import Ends, as_content
 from fomkit.profiles.metrics import METRICS

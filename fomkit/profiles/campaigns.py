@@ -17,8 +17,8 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Phase, Workflow
 from fomkit.core.machine import Basis
 from fomkit.core.model import EpochsToTarget
+from fomkit.files.documents import load_document
 from fomkit.files.op_csv import read_numbered_table
-from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table, row_place
 from fomkit.profiles import locate as places
 from fomkit.profiles.locate import Folder, check_one_board, check_profile, locate, no_file_of, profile_names

@@ -25,8 +25,8 @@ from fomkit.core.machine import Fact, Link, Price, Scope, Tier
 from fomkit.core.model import Data, ModelProfile, Run, Transformer
 from fomkit.core.units import parse_money_rate, parse_quantity
 from fomkit.files.csv import is_number
+from fomkit.files.documents import load_document
 from fomkit.files.op_csv import empty_table
-from fomkit.files.yaml import load_document
 from fomkit.merit.footprint import Grid
 from fomkit.merit.one_off_costs import STATED
 from fomkit.parallel.layout import check_layout, check_split

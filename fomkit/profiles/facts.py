@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
 from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS, exact_quantity
-from fomkit.files.yaml import Document, Keys
+from fomkit.files.documents import Document, Keys
 from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, known, parsed
 
 

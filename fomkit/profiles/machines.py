@@ -26,7 +26,7 @@ from fomkit.prediction.estimates import cached
 from fomkit.profiles.locate import is_shipped, locate, user_cached_profile
 
 if TYPE_CHECKING:
-    from fomkit.files.yaml import Document
+    from fomkit.files.documents import Document
 
 
 FITS_SCHEMA = "fomkit/fits/5"
@@ -68,7 +68,7 @@ def _seal(fits: Mapping[str, object]) -> str:
 
 def load_fits(path: Path, key: str) -> dict[str, object]:
     """Read fits; none if the file is absent or was computed from other timings."""
-    from fomkit.files.yaml import read_text
+    from fomkit.files.documents import read_text
 
     if not key or not path.is_file():
         return {}

@@ -52,7 +52,7 @@ def _whole(path: Path, name: str | None, table: str) -> pd.DataFrame | None:
 
 def _read(path: Path, **absent: str) -> ModelRecord:
     """Read a model's YAML; ``absent``: keys that it must not have, with values to validate it with."""
-    from fomkit.files.yaml import load_document
+    from fomkit.files.documents import load_document
     from fomkit.profiles.records import ModelRecord, check_record, check_schema
 
     document = load_document(path)
@@ -134,7 +134,7 @@ def model_names() -> list[str]:
 
 
 def _models_in(folder: Path) -> list[str]:
-    from fomkit.files.yaml import read_text
+    from fomkit.files.documents import read_text
 
     return [str(path) for path in sorted(folder.glob("*.yaml")) if f"schema: {SCHEMA}" in read_text(path)]
 
@@ -191,7 +191,7 @@ def save_model(model: ModelProfile, path: Path) -> list[Path]:
 
     Returns the files written.
     """
-    from fomkit.files.yaml import format_document
+    from fomkit.files.documents import format_document
 
     ops, parts, layers, order = tables_beside(path)
     content = format_document(model_content(model, path.stem))

@@ -27,7 +27,7 @@ from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.core.model import PassGroup
 from fomkit.core.units import EXAMPLES, UNITS, exact_quantity, format_quantity, parse_money_rate, parse_quantity
-from fomkit.files.yaml import Document
+from fomkit.files.documents import Document
 
 FIELD = "FIELD"
 _EXPECTED = {

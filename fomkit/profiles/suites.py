@@ -33,7 +33,7 @@ from fomkit.core.job import (
 )
 from fomkit.core.machine import Basis, Party, Scope
 from fomkit.core.units import DAY_S, Precision
-from fomkit.files.yaml import Document, format_document, load_document, read_text
+from fomkit.files.documents import Document, format_document, load_document, read_text
 from fomkit.profiles.declared import layout_from, parse_layout
 from fomkit.profiles.locate import locate
 from fomkit.profiles.records import AlsoText, Record, Time, check_record, check_schema, fields_of

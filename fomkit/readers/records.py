@@ -20,7 +20,7 @@ from typing import Any
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Measurement
 from fomkit.files.csv import MAX_BYTE, check_beside, read_bytes
-from fomkit.files.json import names_keys, number, parse_json, read_objects, read_text, text
+from fomkit.files.documents import names_keys, number, parse_json, read_json_text, read_objects, text
 
 MAX_CELL = 32_000
 """Most characters of a table's cell; spreadsheet programs cut longer ones."""
@@ -210,7 +210,9 @@ def _log(path: Path, record: Mapping[str, Any]) -> Path:
 
 def _reached(log: Path) -> tuple[float, str]:
     """Return the hours [h] to the quality, and the quality and epoch reached."""
-    lines = [(place, line.split()) for place, line in enumerate(read_text(log).splitlines(), 1) if line.strip()]
+    lines = [
+        (place, line.split()) for place, line in enumerate(read_json_text(log).splitlines(), 1) if line.strip()
+    ]
     header = lines[0][1] if lines else []
     quality = next((name for name in QUALITY if name in header), None)
     if quality is None or not {"epoch", "hours"} <= set(header):
@@ -274,7 +276,7 @@ def recognise_mllog(path: Path) -> bool:
 
 def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield place, key and content of each event; launchers put a rank before the mark."""
-    for place, line in enumerate(read_text(path, MAX_BYTE).splitlines(), 1):
+    for place, line in enumerate(read_json_text(path, MAX_BYTE).splitlines(), 1):
         _, mark, content = line.partition(MARK)
         if not mark:
             continue

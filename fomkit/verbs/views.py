@@ -261,13 +261,13 @@ def schema(name: str) -> Answer:
     >>> schema("machine").content["required"]
     ['schema', 'name']
     """
-    from fomkit.files.json import parse_json, read_text
+    from fomkit.files.documents import parse_json, read_json_text
     from fomkit.output.files import to_json
 
     paths = {path.stem: path for path in shipped_folder("docs/schema").glob("*.json")}
     if name not in paths:
         raise FomkitError(name, f"is not the name of a schema. {nearest_names(name, paths)}")
-    content = parse_json(read_text(paths[name]), str(paths[name]))
+    content = parse_json(read_json_text(paths[name]), str(paths[name]))
     rows = [
         {"name": key, "required": key in part["required"], "description": one.get("description")}
         for part in content.get("anyOf", [content])

@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 from fomkit.frontends.script.loops import RunLength  # noqa: E402
-from fomkit.frontends.script.run_length import run_length, watch_loaders  # noqa: E402
 from fomkit.frontends.script.torch_draft import one_process  # noqa: E402
+from fomkit.frontends.script.trainers import run_length, watch_loaders  # noqa: E402
 
 
 def length_in(text: str, folder: Path, library: str = "") -> RunLength:

@@ -11,10 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
-from fomkit.frontends.script.run_length import loader_facts  # noqa: E402
 from fomkit.frontends.script.torch_draft import draft_script  # noqa: E402
 from fomkit.frontends.script.torch_steps import Capture, StepWatch  # noqa: E402
-from fomkit.frontends.script.trainers_here import _TRAINERS, SHARED  # noqa: E402
+from fomkit.frontends.script.trainers import (  # noqa: E402
+    _CHANGED,
+    SHARED,
+    loader_facts,
+)
 
 
 class _FastLoader:
@@ -44,8 +47,8 @@ class _Sgd:
 
 def test_an_optimizer_and_a_loader_of_a_librarys_own_classes_are_seen() -> None:
     kind = type("Sgd", (_Sgd,), {})
-    assert _TRAINERS["fastai.optimizer"][0] == "Optimizer"
-    _TRAINERS["fastai.optimizer"][1](kind, print)
+    assert _CHANGED["fastai.optimizer"][0] == "Optimizer"
+    _CHANGED["fastai.optimizer"][1](kind, print)
     taken: list[Capture] = []
     watch = StepWatch(lambda _: False, lambda capture, _: taken.append(capture))
     with watch.watch():
@@ -69,7 +72,7 @@ def deepspeed() -> Iterator[dict[str, Any]]:
     """Make the names of a stand-in of DeepSpeed, changed as on its import."""
     names: dict[str, Any] = {"__name__": "deepspeed"}
     exec("def initialize():\n    pass\ndef init_distributed():\n    raise RuntimeError", names)
-    word, change = _TRAINERS["deepspeed"]
+    word, change = _CHANGED["deepspeed"]
     change(names[word], SHARED.append)
     yield names
     SHARED.clear()

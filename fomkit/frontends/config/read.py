@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.json import Fields, parse_json, read_text
+from fomkit.files.documents import Fields, parse_json, read_json_text
 from fomkit.frontends.config.architecture import (
     Architecture,
     Attention,
@@ -376,7 +376,7 @@ _NO_WORK = re.compile(
 
 def read_architecture(path: Path) -> Architecture:
     """Read a ``config.json``; raise if a size is missing or its ``model_type`` is unknown."""
-    content = parse_json(read_text(path), str(path))
+    content = parse_json(read_json_text(path), str(path))
     where = str(path)
     if not isinstance(content, dict) or "model_type" not in content:
         raise FomkitError(where, f"has no model_type. Give a transformer's config.json: {', '.join(KNOWN)}.")

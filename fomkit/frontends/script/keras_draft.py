@@ -79,7 +79,7 @@ def epoch_of(iterator: Any, batch: int) -> Epoch:
     if isinstance(adapter, TFDatasetAdapter) and callable(adapter._dataset.cardinality):
         return _dataset_epoch(adapter._dataset, batch)
     if isinstance(adapter, TorchDataLoaderAdapter):
-        from fomkit.frontends.script.run_length import loader_facts
+        from fomkit.frontends.script.trainers import loader_facts
 
         facts = loader_facts(adapter._dataloader)
         return Epoch(facts.samples, facts.last_batch, "as the DataLoader states")

@@ -28,10 +28,9 @@ from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.loops import RunLength
-from fomkit.frontends.script.run_length import Fetched, LoaderFacts, loader_facts
 from fomkit.frontends.script.torch_recorder import shapes_in
 from fomkit.frontends.script.torch_steps import Capture, StepWatch, named_by_batch
-from fomkit.frontends.script.trainers_here import SHARED, Engine, TrainersHere
+from fomkit.frontends.script.trainers import SHARED, Engine, Fetched, LoaderFacts, TrainersHere, loader_facts
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
 from fomkit.frontends.step_spread import difference_notes, doubt_of_axis

@@ -28,7 +28,7 @@ from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
-from fomkit.frontends.script.run_length import Fetched
+from fomkit.frontends.script.trainers import Fetched
 from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import tensors_of
 from fomkit.frontends.torch.forms import maker_without_values, number_of, swap

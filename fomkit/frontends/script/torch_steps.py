@@ -25,8 +25,8 @@ from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
 from fomkit.frontends.script.loops import RunLength
-from fomkit.frontends.script.run_length import Fetched, loader_facts, run_length, watch_loaders
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, shapes_in
+from fomkit.frontends.script.trainers import Fetched, loader_facts, run_length, watch_loaders
 from fomkit.frontends.sizes import NoExpression, name_sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
