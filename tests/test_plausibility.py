@@ -391,6 +391,18 @@ def test_products_a_few_times_as_slow_as_elsewhere_accuse_no_fact() -> None:
     assert "looks too high (about 10 ×" in message
 
 
+def test_products_that_are_all_near_the_peak_or_all_far_from_it_are_suspected() -> None:
+    machine = of_kind(load_machine("titan-x"), "gemm")
+    _, (message,) = found(times(machine, 5))
+    assert "the fastest of 160 products reaches 16% of the peak" in message
+    products = add_costs(machine.timings)
+    at_peak = products["flop"] / machine.device.peaks[0].rate.value
+    _, (message,) = found(timed(machine, machine.timings.assign(time_s=at_peak / 0.95)))
+    assert "half of 160 products reach 95% of the peak" in message
+    short = at_peak < 5e-5
+    assert found(timed(machine, machine.timings[short].assign(time_s=5e-4).reset_index(drop=True))) == ((), ())
+
+
 @pytest.mark.parametrize(("name", "most"), [("v100", "1.88 ×"), ("p100", "1.96 ×"), ("titan-x", "1.60 ×")])
 def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> None:
     _, (message, *_) = found(times(load_machine(name), 0.5))

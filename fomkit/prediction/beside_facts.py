@@ -18,7 +18,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, prior
 from fomkit.prediction.estimates import Answers, Rows, cached, numbers
-from fomkit.prediction.families import aligned
+from fomkit.prediction.families import aligned, log_product
 from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.monotone import SIDES, resized
 from fomkit.prediction.rates import bounds
@@ -36,10 +36,12 @@ FAR, LITTLE = 20.0, 0.01
 
 KNOWN_OCTAVES = 0.5
 """Distance to a timed product, in powers of two in m, n or k, up to which only the fit counts; from twice as far
-only the corrected typical value of other machines does."""
+only the corrected typical value of other machines does. With `gp.LIMIT` rows or fewer both are twice as far."""
+CORRECTED_OCTAVES = 4.0
+"""Distance to a timed product from which errors of left-out rows tell nothing about those of corrected facts."""
 FEW, ALONE, BETWEEN = 120, 0.1, 0.2
 """Timed products up to which a fit is mixed with the facts everywhere (DeepBench's tables of a few hundred are as
-good alone); standard deviations of ln(time) between neighbouring products, and between machines."""
+good alone, among their sizes); standard deviations of ln(time) between neighbouring products, and machines."""
 
 
 def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
@@ -119,7 +121,7 @@ def with_vectors(
     # Products of several rows run by the kernels of large ones, whose start the table knows. Without a stated
     # launch cost the table alone knows any start.
     of_table = (thin[at] < 1) | (machine.device.launch_s is None)
-    start_s = np.where(of_table, family.fit.mean[0], 0.0)
+    start_s = np.where(of_table, _start_s(family), 0.0)
     times = found.times.copy()
     # The start is as uncertain as the time that it replaces.
     raised = np.maximum(start_s / from_rates.times[0], 1.0)
@@ -160,6 +162,20 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
     return apart
 
 
+def _outside(rows: Rows, known: Rows) -> Matrix:
+    """Return how far products are outside all timed ones (q), in powers of two, by rows and by arithmetic.
+
+    Alignment that no timed product lacks adds one.
+    """
+    found = np.zeros(len(rows))
+    for names in ("m", "mnk"):
+        own, timed = (log_product(one, *names) for one in (rows, known))
+        np.maximum(found, np.maximum(own - timed.max(), timed.min() - own), out=found)
+    for name in ("n", "k"):
+        found += np.maximum(aligned(known, name).min() - aligned(rows, name), 0.0)
+    return found
+
+
 def _above_facts(family: Known, places: Places, machine: Machine, interval: float) -> Matrix:
     """Return ln(measured time / time predicted from facts) of timed products, NaN where it is not known.
 
@@ -192,6 +208,12 @@ def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
     # more than `FEW` products, far rows move it little too.
     far = ALONE * (weight * np.minimum(near, FAR)).sum(1) / total if len(above) > FEW else 0.0
     return np.asarray(found / (1 + (few * (weight**2).sum(1) / total**2 + far**2) / BETWEEN**2))
+
+
+def _start_s(family: Known) -> float:
+    """Return the cost of a start that a table shows [s], 0 without a product that is mostly start."""
+    start_s = float(family.fit.mean[0])
+    return start_s if 2 * start_s >= family.training["_time_s"].min() else 0.0
 
 
 def _start_noise(family: Known, machine: Machine) -> Matrix:
@@ -241,13 +263,12 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
 
     A Gaussian process with long lengths is as certain beyond the range of its sizes as inside.
     """
-    if FEW < len(family.training) <= gp.LIMIT:
-        return found
     apart = _octaves(rows, family.rows)
     few, thin = apart.shape[1] <= FEW, thinness(rows)
     # `with_vectors` treats thin products already, unless all are far; with few rows none is near.
-    known = np.where(thin > 0, 8.0, 2.0 if few else 1.0) * KNOWN_OCTAVES
-    share = np.clip(apart.min(1) / known - 1, 0.0, 1.0)
+    known = np.where(thin > 0, 8.0, 2.0 if apart.shape[1] <= gp.LIMIT else 1.0) * KNOWN_OCTAVES
+    away = _outside(rows, family.rows) if FEW < apart.shape[1] <= gp.LIMIT else apart.min(1)
+    share = np.clip(away / known - 1, 0.0, 1.0)
     if not few and not (share > LITTLE).any():
         return found
     at = np.flatnonzero((share > LITTLE) & (thin < 1))
@@ -264,10 +285,11 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         return found
     times = found.times.copy()
     elsewhere = np.log(here.times)
-    if missed is not None:  # disagreement between machines is in the correction
-        side = op_half_width(interval) * np.sqrt(missed.by_facts)
-        elsewhere = elsewhere[0] + side * np.array([[0.0], [-1.0], [1.0]])
-    start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows the cost of a start
+    if missed is not None:  # near timed products their errors count, far away those of facts for any machine
+        away, near_by = np.minimum(apart[at].min(1) / CORRECTED_OCTAVES, 1.0), missed.by_facts
+        variance = (1 - away) * op_half_width(interval) ** 2 * near_by + away * (elsewhere - elsewhere[0]) ** 2
+        elsewhere = elsewhere[0] + np.array([[0.0], [-1.0], [1.0]]) * np.sqrt(variance)
+    start_s = max(_start_s(family), 1e-12)
     elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
     own = np.log(times[:, at])
     both = (
