@@ -145,7 +145,8 @@ def estimate_all(
     Parameters
     ----------
     models : sequence of name, path or profile, optional
-        Profiles by name or path, folders of them, code or ONNX files; default: ./model_profiles, else the shipped.
+        Profiles by name or path, folders of them, or code to profile first (model.py, ONNX); default: the profiles
+        in ./model_profiles, or the shipped ones.
     machines : sequence of name, path or profile
     baseline : name, path or profile, optional
         Machine to compare the targets with; adds ratios and a figure of merit (FOM).
@@ -174,7 +175,7 @@ def estimate_all(
     Returns
     -------
     Comparison
-        ``estimates`` by machine, then model; ``merits`` by machine if each model's run is known; ``summary()``.
+        ``estimates`` by machine, then by model; ``merits`` by machine, if the run of each model is known.
 
     Raises
     ------
