@@ -145,8 +145,7 @@ def estimate_all(
     Parameters
     ----------
     models : sequence of name, path or profile, optional
-        Profiles by name or path, folders of them, or code to profile first (model.py, ONNX); default: the profiles
-        in ./model_profiles, or the shipped ones.
+        Profiles by name or path, folders, or code (model.py, ONNX); default: ./model_profiles or the shipped ones.
     machines : sequence of name, path or profile
     baseline : name, path or profile, optional
         Machine to compare the targets with; adds ratios and a figure of merit (FOM).
