@@ -635,7 +635,7 @@ def test_words_of_others_are_not_taken_for_parameters(
 def test_what_python_shows_of_an_answer_is_one_line() -> None:
     shown = {repr(one) for one in (fomkit.estimate("p1b3", "v100"), fomkit.machine("v100"), fomkit.model("p1b3"))}
     assert all(len(one) < 200 and "\n" not in one for one in shown)
-    assert any(one.startswith("<p1b3 on v100: a step takes 1.684 ms (") for one in shown)
+    assert any(one.startswith("<p1b3 on v100: a step takes 1.681 ms (") for one in shown)
 
 
 def test_a_session_shows_each_result_in_one_line() -> None:

@@ -178,10 +178,10 @@ def test_a_figure_of_several_devices_is_not_held_against_one(tmp_path: Path) -> 
 
 
 def test_a_machine_without_a_profile_leaves_its_cell_and_says_so(tmp_path: Path) -> None:
-    path = table(tmp_path, "p1b3,k80,epoch_s,5491,,,100,fp32,1,device,measured,")
+    path = table(tmp_path, "p1b3,k81,epoch_s,5491,,,100,fp32,1,device,measured,")
     (cell,) = json.loads(run("--measured", str(path), "--json").stdout)["cells"]
     assert cell["claim"] is None
-    assert "no machine profile is named k80" in cell["cause"]
+    assert "no machine profile is named k81" in cell["cause"]
 
 
 def test_bad_input_is_one_message(tmp_path: Path) -> None:

@@ -263,30 +263,32 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
 
     A Gaussian process with long lengths is as certain beyond the range of its sizes as inside.
     """
-    apart = _octaves(rows, family.rows)
-    few, thin = apart.shape[1] <= FEW, thinness(rows)
+    count, thin = len(family.rows), thinness(rows)
+    few, by_range = count <= FEW, FEW < count <= gp.LIMIT
+    apart = np.empty((len(rows), 0)) if by_range else _octaves(rows, family.rows)
     # `with_vectors` treats thin products already, unless all are far; with few rows none is near.
-    known = np.where(thin > 0, 8.0, 2.0 if apart.shape[1] <= gp.LIMIT else 1.0) * KNOWN_OCTAVES
-    away = _outside(rows, family.rows) if FEW < apart.shape[1] <= gp.LIMIT else apart.min(1)
+    known = np.where(thin > 0, 8.0, 2.0 if count <= gp.LIMIT else 1.0) * KNOWN_OCTAVES
+    away = _outside(rows, family.rows) if by_range else apart.min(1)
     share = np.clip(away / known - 1, 0.0, 1.0)
     if not few and not (share > LITTLE).any():
         return found
-    at = np.flatnonzero((share > LITTLE) & (thin < 1))
-    near = np.argsort(apart[at], axis=1, kind="stable")[:, :ERRORS]
-    above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
-    noise, missed = _start_noise(family, machine), None
-    if few and not np.isnan(above).any():
+    noise, missed, above = _start_noise(family, machine), None, np.empty(0)
+    if few and not np.isnan(above := _above_facts(family, np.arange(count), machine, interval)).any():
         missed = _left_out_errors(family, above, noise)
         share = missed.share + (1 - missed.share) * share
-        at = np.flatnonzero((share > LITTLE) & (thin < 1))
+    at = np.flatnonzero((share > LITTLE) & (thin < 1))
+    apart = _octaves(rows.take(at), family.rows) if by_range else apart[at]
+    if not few:
+        near = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
+        above = _above_facts(family, near, machine, interval)
     here = prior.estimate(rows.take(at), machine, interval)
-    offset = np.exp(_offsets(apart[at], above, noise))
+    offset = np.exp(_offsets(apart, above, noise))
     if len(here) < len(at) or not np.isfinite(offset).all():
         return found
     times = found.times.copy()
     elsewhere = np.log(here.times)
     if missed is not None:  # near timed products their errors count, far away those of facts for any machine
-        away, near_by = np.minimum(apart[at].min(1) / CORRECTED_OCTAVES, 1.0), missed.by_facts
+        away, near_by = np.minimum(apart.min(1) / CORRECTED_OCTAVES, 1.0), missed.by_facts
         variance = (1 - away) * op_half_width(interval) ** 2 * near_by + away * (elsewhere - elsewhere[0]) ** 2
         elsewhere = elsewhere[0] + np.array([[0.0], [-1.0], [1.0]]) * np.sqrt(variance)
     start_s = max(_start_s(family), 1e-12)
