@@ -259,7 +259,7 @@ def test_a_long_chain_of_branches_is_walked_in_time(keras: Any) -> None:
     assert len(walked) < 1000
 
 
-@pytest.mark.filterwarnings("ignore:Attribute.__init__ got an unexpected:DeprecationWarning")  # of Python 3.13
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TensorFlow has one under Python 3.13
 def test_a_function_of_the_graph_is_traced_for_the_batch_at_hand(keras: Any) -> None:
     import tensorflow as tf
 
