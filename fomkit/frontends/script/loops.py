@@ -142,7 +142,8 @@ _LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1}
 
 def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
     """Return the rounds of ``while n < last``, or of ``while True`` with ``if n >= last: break``."""
-    tests: list[ast.expr] = [node.test.values[0] if isinstance(node.test, ast.BoolOp) else node.test]
+    both = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+    tests: list[ast.expr] = [node.test.values[0] if both else node.test]
     kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
     if isinstance(node.test, ast.Constant):
         kinds = (ast.GtE, ast.Gt)
@@ -249,10 +250,17 @@ def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
 
 
 def _breaks(loops: list[_Loop]) -> tuple[str, ...]:
-    """Return a note for loops over a range or a loader that a ``break`` may end early."""
-    ends = (loop for loop in loops if isinstance(loop.node, ast.For))
-    early = {loop.place: 0 for loop in ends if any(isinstance(node, ast.Break) for node in ast.walk(loop.node))}
-    return (f"a break may end the loop at {' and '.join(early)} before its last round",) * bool(early)
+    """Return a note for loops that a ``break`` of their own or a second condition may end early."""
+    places = " and ".join(dict.fromkeys(loop.place for loop in loops if _ends_early(loop.node)))
+    return (f"a break or a condition may end the loop at {places} before its last round",) * bool(places)
+
+
+def _ends_early(node: ast.For | ast.While) -> bool:
+    test, inside = getattr(node, "test", None), [one for part in node.body for one in ast.walk(part)]
+    bodies = (part for one in inside if isinstance(one, ast.For | ast.While) for part in one.body)
+    others = {one for part in bodies for one in ast.walk(part)}  # a break there ends an inner loop
+    breaks = any(isinstance(one, ast.Break) and one not in others for one in inside)
+    return isinstance(test, ast.BoolOp) or (breaks and not isinstance(test, ast.Constant))
 
 
 def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
