@@ -142,8 +142,9 @@ _LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1}
 
 def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
     """Return the rounds of ``while n < last``, or of ``while True`` with ``if n >= last: break``."""
-    both = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
-    tests: list[ast.expr] = [node.test.values[0] if both else node.test]
+    tests: list[ast.expr] = [node.test]
+    if isinstance(node.test, ast.BoolOp):  # of `or` no part is a limit
+        tests = node.test.values[: isinstance(node.test.op, ast.And)]
     kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
     if isinstance(node.test, ast.Constant):
         kinds = (ast.GtE, ast.Gt)
@@ -230,12 +231,8 @@ def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], l
         where = " and ".join(loop.place for loop in loops)
         steps = math.prod(one or 0 for one in rounds)
         return RunLength(None, f"the rounds of the loops at {where}", steps=steps, remarks=_breaks(loops))
-    what = (
-        "no loop over a DataLoader was found"
-        if loader is None
-        else "the loop over the DataLoader cannot be analysed"
-    )
-    return RunLength(None, what)
+    found = "the loop over the DataLoader cannot be analysed"
+    return RunLength(None, "no loop over a DataLoader was found" if loader is None else found)
 
 
 def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
@@ -256,11 +253,11 @@ def _breaks(loops: list[_Loop]) -> tuple[str, ...]:
 
 
 def _ends_early(node: ast.For | ast.While) -> bool:
-    test, inside = getattr(node, "test", None), [one for part in node.body for one in ast.walk(part)]
+    test, inside = getattr(node, "test", None), {one for part in node.body for one in ast.walk(part)}
     bodies = (part for one in inside if isinstance(one, ast.For | ast.While) for part in one.body)
-    others = {one for part in bodies for one in ast.walk(part)}  # a break there ends an inner loop
-    breaks = any(isinstance(one, ast.Break) and one not in others for one in inside)
-    return isinstance(test, ast.BoolOp) or (breaks and not isinstance(test, ast.Constant))
+    own = inside.difference(*map(ast.walk, bodies))  # a break of an inner loop ends that one
+    breaks = any(isinstance(one, ast.Break) for one in own) and not isinstance(test, ast.Constant)
+    return breaks or isinstance(test, ast.BoolOp)
 
 
 def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
