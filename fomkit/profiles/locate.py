@@ -88,8 +88,8 @@ def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
 
 def boards(name: str) -> list[str]:
     """Return the machines that are boards of the chip of this name, such as h100-sxm for h100, not gtx-1080-ti."""
-    chip, known = letters(name) if any(map(str.isdigit, name)) else "", profile_names("machine_profiles")
-    return [one for one in known if chip and "-" in one and letters(one.partition("-")[0]) == chip]
+    is_chip, known = "/" not in name and any(map(str.isdigit, name)), profile_names("machine_profiles")
+    return [one for one in known if is_chip and "-" in one and letters(one.partition("-")[0]) == letters(name)]
 
 
 def check_one_board(name: str) -> None:
