@@ -140,7 +140,7 @@ def load_machine(name: str | Path) -> Machine:
     """
     machine = _load(path := locate(str(name), FOLDER), ())
     # A file name whose first part is the given name was found by a short name.
-    is_short = letters(path.name.partition("-")[0]) == letters(str(name))
+    is_short = "-" in path.name and letters(path.name.partition("-")[0]) == letters(str(name))
     return replace(machine, asked_as=str(name)) if is_short else machine
 
 
