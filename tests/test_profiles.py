@@ -252,6 +252,12 @@ def test_a_chip_names_its_only_board(tmp_path: Path, monkeypatch: pytest.MonkeyP
         find_profile("a100")
     with pytest.raises(FomkitError, match=r"mi300: no machine profile .*'mi300x'"):
         load_machine("mi300")
+    for other in ("gtx-1080", "rtx-6000", "trainium"):  # other devices than those whose names they begin
+        with pytest.raises(FomkitError, match=f"{other}: no machine profile of this name. The nearest name is"):
+            load_machine(other)
+    assert load_machine("H 200").asked_as == "H 200"
+    Path("mine.yaml").write_text("schema: fomkit/machine/1\nname: mine\n")
+    assert load_machine("mine.yaml").asked_as == ""
 
 
 # --- device: NAME ------------------------------------------------------------------------------------------------

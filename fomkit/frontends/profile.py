@@ -197,11 +197,7 @@ def is_program(path: Path) -> bool:
     runs = [node for node in tree.body if "model" not in own or not isinstance(node, _NOT_YET)]
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for one in runs:  # which grows by the functions that are called
-        called = {
-            node.func.id
-            for node in ast.walk(one)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
+        called = {getattr(node.func, "id", "") for node in ast.walk(one) if isinstance(node, ast.Call)}
         runs += [functions.pop(name) for name in sorted(called & functions.keys())]
     return bool(imported(tree) & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
 

@@ -87,8 +87,9 @@ def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
 
 
 def boards(name: str) -> list[str]:
-    """Return the machines that are boards of the chip of this name, such as h100-sxm for h100."""
-    return [one for one in profile_names("machine_profiles") if one.startswith(f"{name.lower()}-")]
+    """Return the machines that are boards of the chip of this name, such as h100-sxm for h100, not gtx-1080-ti."""
+    is_chip, known = "/" not in name and any(map(str.isdigit, name)), profile_names("machine_profiles")
+    return [one for one in known if is_chip and "-" in one and letters(one.partition("-")[0]) == letters(name)]
 
 
 def check_one_board(name: str) -> None:
@@ -177,9 +178,9 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
 
     `given`: a path, ``machine_profiles/v100.yaml`` or ``v100.yaml``, or a name, ``v100``. A name never means a
     file of the working folder: such a file is given with its ending or with a leading ``./``. A profile in a
-    subfolder is ``candle/p1b1`` or ``p1b1``. A machine may be given by its name up to a hyphen, ``b200`` for
-    ``b200-sxm``, if that is unique; ``RTX 4090`` and ``rtx-4090`` are one name. `kind`: content of the file, if
-    its name contains it: ``lecture`` is ``lecture.suite.yaml`` for a suite.
+    subfolder is ``candle/p1b1`` or ``p1b1``. A machine may be given by its name up to the first hyphen, ``b200``
+    for ``b200-sxm``, if that has a digit and is unique; ``RTX 4090`` and ``rtx-4090`` are one name. `kind`:
+    content of the file, if its name contains it: ``lecture`` is ``lecture.suite.yaml`` for a suite.
     """
     endings = _ENDINGS.get(folder, _YAML)
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, letters
 from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
 from fomkit.ops.tables import TABLES, in_order
@@ -139,8 +139,9 @@ def load_machine(name: str | Path) -> Machine:
     Fits are read only for profiles that ship with fomkit, because a changed fit cannot be detected.
     """
     machine = _load(path := locate(str(name), FOLDER), ())
-    # A file name that continues the given name with "-" was found by a short name.
-    return replace(machine, asked_as=str(name)) if path.name.startswith(f"{name}-".lower()) else machine
+    # A file name whose first part is the given name was found by a short name.
+    is_short = "-" in path.name and letters(path.name.partition("-")[0]) == letters(str(name))
+    return replace(machine, asked_as=str(name)) if is_short else machine
 
 
 def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:

@@ -214,10 +214,8 @@ def run_with(arguments: Sequence[str], models: Sequence[Any] | None) -> ModelPro
     """Return the profile of the one model that is given, a training program, run with arguments of its own."""
     one = models[0] if models and len(models) == 1 else None
     if not isinstance(one, str | Path) or Path(one).suffix != ".py":
-        what = (
-            f"{' '.join(arguments)!r:.80} after '--' are for a training program. Give one Python file before '--'."
-        )
-        raise FomkitError("estimate", what)
+        what = f"{' '.join(arguments)!r:.80} after '--' are for a training program"
+        raise FomkitError("estimate", f"{what}. Give one Python file before '--'.")
     return replace(traced(Path(one), tuple(arguments)), asked_as=str(one))
 
 

@@ -204,7 +204,7 @@ def _check_names(
     ):
         for name in given:
             if name not in known:
-                do = "Machines that nobody measured are compared by fomkit estimate, with --target and --baseline."
+                do = "What nobody measured is compared by fomkit estimate, with --target and --baseline."
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}. {do}")
 
 

@@ -46,7 +46,7 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
         ("import math\nfor i in range(math.ceil(95 / 10)):\n    step()", 10),
         ("def once(i):\n    step()\nfor i in range(9):\n    once(i)", 9),
         ("n, last = 0, 40\nwhile n < last:\n    step()\n    n += 1", 40),
-        ("n = 1\nwhile n <= 40 and True:\n    step()\n    n += 1", 40),
+        ("n = 0\nwhile n < 40 or n < 50:\n    step()\n    n += 1", None),
         ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
         ("n = 0\nwhile True:\n    if n >= 50: break\n    step()\n    n += 1", 50),
         ("n: int = 0\nlimit = 9.5\nwhile n < limit:\n    step()\n    n += 1", None),
@@ -90,10 +90,20 @@ def test_epochs_are_the_rounds_around_the_data_also_in_a_library(
     assert (found.epochs, found.steps) == (epochs, None)
 
 
-def test_a_break_is_told(tmp_path: Path) -> None:
-    found = length_in("for n in range(9):\n    step()\n    if n > 3: break", tmp_path)
-    assert found.steps == 9
-    assert found.remarks == ("a break may end the loop at train.py:1 before its last round",)
+@pytest.mark.parametrize(
+    ("text", "rounds", "line"),
+    [
+        ("for n in range(9):\n    step()\n    if n > 3: break", 9, 1),
+        ("n = 1\nwhile n <= 40 and True:\n    step()\n    n += 1", 40, 2),
+        ("for e in range(7):\n    for batch in loader:\n        step(loader)\n        if e > 3: break", 7, 2),
+        ("for e in range(7):\n    for batch in loader:\n        step(loader)\n    else:\n        break", 7, 1),
+    ],
+)
+def test_a_loop_that_may_end_early_is_told(text: str, rounds: int, line: int, tmp_path: Path) -> None:
+    found = length_in(text, tmp_path)
+    assert (found.steps or found.epochs) == rounds
+    place = f"train.py:{line}"
+    assert found.remarks == (f"a break or a condition may end the loop at {place} before its last round",)
 
 
 class _Base:

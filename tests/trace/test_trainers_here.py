@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from fomkit.frontends.script.torch_steps import Capture, StepWatch  # noqa: E402
 from fomkit.frontends.script.trainers import (  # noqa: E402
     _CHANGED,
     SHARED,
+    Fetched,
     loader_facts,
+    watch_loaders,
 )
 
 
@@ -65,6 +68,15 @@ def test_an_optimizer_and_a_loader_of_a_librarys_own_classes_are_seen() -> None:
     assert {op.op for op in updates} == {"aten::mul", "aten::sub_"}
     facts = loader_facts(found.seen.batches[0].loader)
     assert (facts.batch, facts.samples, facts.last_batch) == (8, 60, "drop")
+
+
+def test_a_loader_of_the_programs_own_class_may_have_any_attribute() -> None:
+    batches: list[Fetched] = []
+    loader = torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=8)
+    loader.d = 7
+    with watch_loaders(lambda: None, batches.append, nullcontext):
+        next(iter(loader))
+    assert batches[0].loader is loader
 
 
 @pytest.fixture

@@ -130,14 +130,14 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
     yield f"batch {batch:,}, the largest that was seen; an epoch {epoch.origin}"
-    if training.way == FIT and (epochs := _epochs(training)) is not None:
+    epochs = _epochs(training)
+    if training.way == FIT and epochs is not None:
         yield f"{epochs} epoch{'s' * (epochs != 1)}, as passed to fit"
         yield from _fit_notes(training.arguments)
     elif training.loop is not None:
-        length = training.loop.length
-        rounds = "an unknown number of epochs" if length.epochs is None else f"{length.epochs} epochs"
-        yield f"{rounds}, {length.origin}"
-        yield from length.remarks
+        rounds = "an unknown number of epochs" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
+        yield f"{rounds}, {training.loop.length.origin}"
+        yield from training.loop.length.remarks
     else:
         yield f"samples and epochs are unknown: {training.way} is called in a loop of the program's own"
     if training.own is not None and len(training.own.optimizers) > 1:

@@ -142,7 +142,9 @@ _LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1}
 
 def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
     """Return the rounds of ``while n < last``, or of ``while True`` with ``if n >= last: break``."""
-    tests: list[ast.expr] = [node.test.values[0] if isinstance(node.test, ast.BoolOp) else node.test]
+    tests: list[ast.expr] = [node.test]
+    if isinstance(node.test, ast.BoolOp):  # of `or` no part is a limit
+        tests = node.test.values[: isinstance(node.test.op, ast.And)]
     kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
     if isinstance(node.test, ast.Constant):
         kinds = (ast.GtE, ast.Gt)
@@ -229,12 +231,8 @@ def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], l
         where = " and ".join(loop.place for loop in loops)
         steps = math.prod(one or 0 for one in rounds)
         return RunLength(None, f"the rounds of the loops at {where}", steps=steps, remarks=_breaks(loops))
-    what = (
-        "no loop over a DataLoader was found"
-        if loader is None
-        else "the loop over the DataLoader cannot be analysed"
-    )
-    return RunLength(None, what)
+    found = "the loop over the DataLoader cannot be analysed"
+    return RunLength(None, "no loop over a DataLoader was found" if loader is None else found)
 
 
 def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
@@ -249,10 +247,17 @@ def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
 
 
 def _breaks(loops: list[_Loop]) -> tuple[str, ...]:
-    """Return a note for loops over a range or a loader that a ``break`` may end early."""
-    ends = (loop for loop in loops if isinstance(loop.node, ast.For))
-    early = {loop.place: 0 for loop in ends if any(isinstance(node, ast.Break) for node in ast.walk(loop.node))}
-    return (f"a break may end the loop at {' and '.join(early)} before its last round",) * bool(early)
+    """Return a note for loops that a ``break`` of their own or a second condition may end early."""
+    places = " and ".join(dict.fromkeys(loop.place for loop in loops if _ends_early(loop.node)))
+    return (f"a break or a condition may end the loop at {places} before its last round",) * bool(places)
+
+
+def _ends_early(node: ast.For | ast.While) -> bool:
+    test, inside = getattr(node, "test", None), {one for part in node.body for one in ast.walk(part)}
+    bodies = (part for one in inside if isinstance(one, ast.For | ast.While) for part in one.body)
+    own = inside.difference(*map(ast.walk, bodies))  # a break of an inner loop ends that one
+    breaks = any(isinstance(one, ast.Break) for one in own) and not isinstance(test, ast.Constant)
+    return breaks or isinstance(test, ast.BoolOp)
 
 
 def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:

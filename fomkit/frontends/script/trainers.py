@@ -86,7 +86,7 @@ def watch_loaders(
 
     def made(make: Any, batches: Any, loader: Any) -> None:
         # Also of loaders that keep their iterator, and of fastai's, which iterate over a stand-in.
-        loaders[batches] = getattr(loader, "d", loader)
+        loaders[batches] = loader.d if hasattr(getattr(loader, "d", None), "dataset") else loader
         make(batches, loader)
 
     def fetched(fetch: Any, batches: Any) -> Any:

@@ -20,7 +20,7 @@ from torch.utils import _foreach_utils, checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fomkit.frontends.drafting import watched
+from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.lowering.calls import alignment_states
 from fomkit.frontends.step import Route
 
@@ -167,11 +167,9 @@ def _run_without_data() -> Iterator[None]:
 def shape_only(route: Route) -> Iterator[None]:
     """Create tensors as the route says inside the block, and restore PyTorch's global settings at its end."""
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
-    log = logging.getLogger(
-        "torch._subclasses.fake_tensor"
-    )  # it prints the traceback of an error that is raised too
     with ExitStack() as stack:
-        log.disabled = True
+        # It prints the traceback of an error that is raised, too.
+        stack.enter_context(replaced(logging.getLogger("torch._subclasses.fake_tensor"), disabled=True))
         # Real constants count like any tensor. Creating FakeTensorMode, even unused, takes seconds: it loads the
         # compiler.
         fake = route == "fake"
@@ -185,7 +183,6 @@ def shape_only(route: Route) -> Iterator[None]:
         try:
             yield
         finally:
-            log.disabled = False
             torch.set_default_dtype(dtype)
             torch.random.set_rng_state(seed_state)
 
