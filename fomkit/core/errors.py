@@ -130,7 +130,7 @@ def names_meant(name: str, known: Sequence[str], machines: Sequence[str], models
     """
     if name in {*machines, *models}:
         return "It is a machine, not a model." if name in machines else "It is a model, not a machine."
-    if letters(name).rstrip("0123456789") in _HERE:
+    if letters(name).rstrip("0123456789") in _HERE and {*known} <= {*machines}:
         return "To predict times on this machine: fomkit measure -o here.yaml, then give here.yaml."
     return "Give each name by itself." if "," in name and {*name.split(",")} <= {*known} else ""
 

@@ -266,7 +266,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     count, thin = len(family.rows), thinness(rows)
     few, by_range = count <= FEW, FEW < count <= gp.LIMIT
     apart = np.empty((len(rows), 0)) if by_range else _octaves(rows, family.rows)
-    # `with_vectors` treats thin products already, unless all are far; with few rows none is near.
+    # `with_vectors` treats thin products already, unless all are far; in a short table few products are near.
     known = np.where(thin > 0, 8.0, 2.0 if count <= gp.LIMIT else 1.0) * KNOWN_OCTAVES
     away = _outside(rows, family.rows) if by_range else apart.min(1)
     share = np.clip(away / known - 1, 0.0, 1.0)

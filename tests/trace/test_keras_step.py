@@ -410,7 +410,10 @@ def test_a_wrong_file_is_told_in_one_message(file_of: Callable[[str], Path], tex
 
 @pytest.mark.parametrize(
     ("inputs", "told"),
-    [(lambda: 3, "inputs takes no argument"), (lambda batch: [1.0] * batch, "'inputs' holds a float")],
+    [
+        (lambda: 3, "inputs takes no argument"),
+        (lambda batch: [1.0] * batch, "'inputs' holds a value of type float"),
+    ],
 )
 def test_inputs_that_are_no_tensors_are_told(keras: Any, inputs: Any, told: str) -> None:
     with pytest.raises(FomkitError, match=told):

@@ -115,7 +115,7 @@ def test_a_program_and_its_own_arguments(root: Path, tmp_path: Path) -> None:
             "'--epochs 3' are for a training program. Add --script",
         ),
         (("--script", "absent.py"), "is not a file. Give a Python program that trains"),
-        (("--script", "model.py"), "ended without a step of an optimizer in this process"),
+        (("--script", "model.py"), "ran without a step of an optimizer in this process"),
     ],
 )
 def test_misuse_of_a_program_is_one_message(

@@ -85,11 +85,11 @@ def test_gradient_accumulation_is_one_step(root: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("print('nothing')", "ended without a step of an optimizer"),
+        ("print('nothing')", "ran without a step of an optimizer"),
         ("import torch\nx = torch.ones(3, requires_grad=True)\nx.sum().backward()", "with 1 backward passes"),
         (
             "import torch\nx = torch.ones(3, requires_grad=True)\nwhile True:\n    x.sum().backward()",
-            "ended without a step of an optimizer in this process, with 1001 backward passes",
+            "ran without a step of an optimizer in this process, with 1001 backward passes",
         ),
         (
             "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"

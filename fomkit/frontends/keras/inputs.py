@@ -23,8 +23,8 @@ def specs(values: Any, where: str = "profile") -> Any:
     def spec(leaf: Any) -> Any:
         if not hasattr(leaf, "dtype"):
             raise FomkitError(
-                where, f"'inputs' holds a {type(leaf).__name__}. Arrays or tensors were expected. For example: "
-                       "inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
+                where, f"'inputs' holds a value of type {type(leaf).__name__}. Arrays or tensors were expected. "
+                       "For example: inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
         is_double = isinstance(leaf, np.ndarray) and leaf.dtype == np.float64
         dtype = keras.config.floatx() if is_double else keras.backend.standardize_dtype(leaf.dtype)
         return keras.KerasTensor(tuple(leaf.shape), dtype)

@@ -142,7 +142,7 @@ def _no_step_error(
     if error is not None:
         at = explain_exception(error, where, path).where
         return FomkitError(at, f"ends by sys.exit({error.code!r}) {when}. {expected}")
-    return FomkitError(where, f"ended without a step of an optimizer in this process{watch.seen}. {expected}")
+    return FomkitError(where, f"ran without a step of an optimizer in this process{watch.seen}. {expected}")
 
 
 def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
