@@ -277,7 +277,7 @@ class Machine:
       (`changed`); None for an existing machine.
     `device_of`: the machine whose file describes the device and its timings, if this one only refers to it.
     `year`: year of announcement; None if unknown.
-    `asked_as`: the short name by which the user chose this board, such as h100 for h100-sxm.
+    `asked_as`: the short name by which the user chose this board, such as b200 for b200-sxm.
     `plausibility`: result of the check of timings and facts, before the first answer; None until then.
     `typical`: utilisations of other machines, for ops without a timing here; None until a prediction is prepared.
     `stated`: facts that were stated by `with_`; ``notes`` contains a note on them.

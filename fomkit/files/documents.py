@@ -137,10 +137,14 @@ def read_text(path: Path, most: int = MAX_BYTE) -> str:
     with read_errors_reported(path), open_file(path) as stream:
         content = stream.read(most + 1)
     note_read(path)
+    return _decoded(content, path, most, "A profile")
+
+
+def _decoded(content: bytes, path: Path, most: int, has_fewer: str, encoding: str = "utf-8") -> str:
     if len(content) > most:
-        raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")
+        raise FomkitError(str(path), f"has more than {most:,} bytes. {has_fewer} has fewer.")
     try:
-        return content.decode("utf-8")
+        return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise FomkitError(str(path), "is not UTF-8 text. Save it as UTF-8.") from error
 
@@ -234,13 +238,7 @@ def parse_json(text: str, where: str) -> Any:
 
 def read_json_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
     """Read a UTF-8 text file, unpacked if it is gzip."""
-    content = read_bytes(path)
-    if len(content) > most_byte:
-        raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. A record of a measurement is smaller.")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FomkitError(str(path), "is not text in UTF-8. Save it as UTF-8.") from error
+    return _decoded(read_bytes(path), path, most_byte, "A record of a measurement", "utf-8-sig")
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
