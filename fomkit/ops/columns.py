@@ -82,9 +82,8 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     ([0, 1, 2], [0, 1, 2, 0])
     """
     if len(columns[0]) > FEW:
-        numbers_of = np.zeros(len(columns[0]), np.intp)
-        for column in columns:
-            own = pd.factorize(column, use_na_sentinel=False)[0]
+        numbers_of, *others = (pd.factorize(column, use_na_sentinel=False)[0] for column in columns)
+        for own in others:
             numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
     else:
         table = np.ascontiguousarray(np.array(columns, np.float64).T)

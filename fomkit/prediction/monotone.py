@@ -358,32 +358,41 @@ def used_as_in_parts(rows: Rows, predict: Callable[[Rows], Utilisation | None]) 
     `rows`: COSTED rows. `predict`: predicts any of them; None where nothing is known of such ops.
     """
     found = predict(rows)
-    if found is None or not (parts := in_parts(rows)):
+    at, parts, best_of = in_parts(rows)
+    of_parts = predict(parts) if found is not None and len(at) else None
+    if found is None or of_parts is None:
         return found
-    utilisation, sources = found[0], np.full(len(rows), found[1], object)
-    for at, one in parts:
-        if (part := predict(one)) is not None:
-            better = part[0][0] > utilisation[0, at]
-            utilisation[:, at[better]] = part[0][:, better]
-            of_part = np.full(len(at), part[1], object)[better]
-            sources[at[better]] = of_part + np.array([*map(as_at, one.number("batch")[better])], object)
+    utilisation, sources, part = found[0], np.full(len(rows), found[1], object), best_of(of_parts[0][0])
+    at = np.flatnonzero((part >= 0) & (of_parts[0][0, part] > utilisation[0]))
+    utilisation[:, at] = of_parts[0][:, part[at]]
+    sources[at] = np.full(len(parts), of_parts[1], object)[part[at]]
+    sources[at] += np.array([*map(as_at, parts.number("batch")[part[at]])], object)
     return utilisation, sources
 
 
-def in_parts(rows: Rows) -> list[tuple[Places, Rows]]:
-    """Return which ops can be divided, and one part of each: once for each number of parts.
+def in_parts(rows: Rows) -> tuple[Places, Rows, Callable[[Matrix], Places]]:
+    """Divide ops with a batch into each number of `PARTS`.
 
     A part has the share of the batch, and the same share of flop and byte. Batches that are powers of two have
     parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2, could be slower than one of 4 in ones.
+
+    Returns the op of each part (p), the parts, and a function from a value of each part to the part of each op
+    with the largest (-1 for an op without parts).
     """
-    batch, found = np.nan_to_num(numbers(rows, "batch")), []
+    batch = np.nan_to_num(numbers(rows, "batch"))
     fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
-    for parts in PARTS[batch.max(initial=0.0) * 2 >= PARTS]:
-        at = np.flatnonzero(batch * fewer >= parts)
-        part, one = np.floor(batch[at] * fewer[at] / parts), rows.take(at)
-        scaled = {name: numbers(one, name) * (part / batch[at]) for name in ("flop", "byte")}
-        found.append((at, one.assign(batch=part, **scaled)))
-    return found
+    counts = PARTS[batch.max(initial=0.0) * 2 >= PARTS]
+    divisible = batch * fewer >= counts[:, None]
+    number, at = divisible.nonzero()
+    part, one = np.floor(batch[at] * fewer[at] / counts[number]), rows.take(at)
+    scaled = {name: numbers(one, name) * (part / batch[at]) for name in ("flop", "byte")}
+
+    def best_of(value: Matrix) -> Places:
+        values, places = np.full(divisible.shape, -np.inf), np.full(divisible.shape, -1)
+        values[divisible], places[divisible] = value, np.arange(len(at))
+        return np.asarray(places[values.argmax(0), np.arange(len(batch))], np.intp)
+
+    return at, one.assign(batch=part, **scaled), best_of
 
 
 def as_at(batch: float) -> str:
@@ -403,12 +412,15 @@ def no_longer_than_parts(
     """
     found, batch = log_s.copy(), np.zeros(len(rows))
     some = np.flatnonzero(far > MOVED)
-    for at, one in in_parts(rows.take(some)) if len(some) else ():
-        place = some[at]
-        in_turn = predict(one) + np.log(numbers(rows, "batch")[place] / one.number("batch"))
-        shorter = log_s[place] + far[place] * (in_turn - log_s[place])
-        better = np.flatnonzero(shorter < found[place] - MOVED)
-        found[place[better]], batch[place[better]] = shorter[better], one.number("batch")[better]
+    at, parts, best_of = in_parts(rows.take(some))
+    if len(at):
+        place, size = some[at], parts.number("batch")
+        in_turn = predict(parts) + np.log(numbers(rows, "batch")[place] / size)
+        gain = far[place] * (log_s[place] - in_turn)
+        part = best_of(np.round(gain / MOVED))  # of equally good parts, the largest
+        part = part[(part >= 0) & (gain[part] > MOVED)]
+        found[place[part]] -= gain[part]
+        batch[place[part]] = size[part]
     return found, batch
 
 

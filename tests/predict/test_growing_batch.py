@@ -100,10 +100,12 @@ def test_a_mean_alone_is_that_with_a_variance(count: int) -> None:
 def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
     rows = as_rows(pd.DataFrame({"batch": [1.0, 2.0, 4.0, 8.0, 32.0, 6.0], "flop": 1.0, "byte": 1.0}))
     parts = [list[float]() for _ in range(len(rows))]
-    for at, one in monotone.in_parts(rows):
-        for place, size, flop in zip(at, one.number("batch"), one.number("flop"), strict=True):
-            parts[place].append(size)
-            assert flop == pytest.approx(size / rows.number("batch")[place])
+    at, one, best_of = monotone.in_parts(rows)
+    for place, size, flop in zip(at, one.number("batch"), one.number("flop"), strict=True):
+        parts[place].append(size)
+        assert flop == pytest.approx(size / rows.number("batch")[place])
+    assert at[best_of(-one.number("batch"))[1:]].tolist() == [1, 2, 3, 4, 5]
+    assert one.number("batch")[best_of(-one.number("batch"))[1:]].tolist() == [1] * 5
     assert parts == [[], [1], [1], [4, 1], [16, 4, 1], [1]]
 
 
