@@ -358,41 +358,48 @@ def used_as_in_parts(rows: Rows, predict: Callable[[Rows], Utilisation | None]) 
     `rows`: COSTED rows. `predict`: predicts any of them; None where nothing is known of such ops.
     """
     found = predict(rows)
-    at, parts, best_of = in_parts(rows)
-    of_parts = predict(parts) if found is not None and len(at) else None
-    if found is None or of_parts is None:
+    divided = None if found is None else in_parts(rows)
+    of_parts = None if divided is None else predict(divided.rows)
+    if found is None or divided is None or of_parts is None:
         return found
-    utilisation, sources, part = found[0], np.full(len(rows), found[1], object), best_of(of_parts[0][0])
+    utilisation, sources, part = found[0], np.full(len(rows), found[1], object), divided.best(of_parts[0][0])
     at = np.flatnonzero((part >= 0) & (of_parts[0][0, part] > utilisation[0]))
     utilisation[:, at] = of_parts[0][:, part[at]]
-    sources[at] = np.full(len(parts), of_parts[1], object)[part[at]]
-    sources[at] += np.array([*map(as_at, parts.number("batch")[part[at]])], object)
+    sources[at] = np.full(len(divided.of), of_parts[1], object)[part[at]]
+    sources[at] += np.array([*map(as_at, divided.rows.number("batch")[part[at]])], object)
     return utilisation, sources
 
 
-def in_parts(rows: Rows) -> tuple[Places, Rows, Callable[[Matrix], Places]]:
-    """Divide ops with a batch into each number of `PARTS`.
+class Divided(NamedTuple):
+    """Ops in parts (p): the parts, the op of each, and which op (n) has a part of which number of them (c, n)."""
+
+    rows: Rows
+    of: Places
+    has: Flags
+
+    def best(self, value: Matrix) -> Places:
+        """Return the part of each op with the largest value, of equal ones the largest; -1 without parts."""
+        values, places = np.full(self.has.shape, -np.inf), np.full(self.has.shape, -1)
+        values[self.has], places[self.has] = value, np.arange(len(value))
+        return np.asarray(places[values.argmax(0), np.arange(self.has.shape[1])], np.intp)
+
+
+def in_parts(rows: Rows) -> Divided | None:
+    """Divide ops with a batch into each number of `PARTS`; None where no op can be divided.
 
     A part has the share of the batch, and the same share of flop and byte. Batches that are powers of two have
     parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2, could be slower than one of 4 in ones.
-
-    Returns the op of each part (p), the parts, and a function from a value of each part to the part of each op
-    with the largest (-1 for an op without parts).
     """
-    batch = np.nan_to_num(numbers(rows, "batch"))
-    fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
+    batch = numbers(rows, "batch", 0.0)
     counts = PARTS[batch.max(initial=0.0) * 2 >= PARTS]
-    divisible = batch * fewer >= counts[:, None]
-    number, at = divisible.nonzero()
-    part, one = np.floor(batch[at] * fewer[at] / counts[number]), rows.take(at)
-    scaled = {name: numbers(one, name) * (part / batch[at]) for name in ("flop", "byte")}
-
-    def best_of(value: Matrix) -> Places:
-        values, places = np.full(divisible.shape, -np.inf), np.full(divisible.shape, -1)
-        values[divisible], places[divisible] = value, np.arange(len(at))
-        return np.asarray(places[values.argmax(0), np.arange(len(batch))], np.intp)
-
-    return at, one.assign(batch=part, **scaled), best_of
+    if not len(counts):
+        return None
+    fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
+    has = batch * fewer >= counts[:, None]
+    number, of = has.nonzero()
+    part, one = np.floor(batch[of] * fewer[of] / counts[number]), rows.take(of)
+    scaled = {name: numbers(one, name) * (part / batch[of]) for name in ("flop", "byte")}
+    return Divided(one.assign(batch=part, **scaled), of, has) if len(of) else None
 
 
 def as_at(batch: float) -> str:
@@ -412,12 +419,11 @@ def no_longer_than_parts(
     """
     found, batch = log_s.copy(), np.zeros(len(rows))
     some = np.flatnonzero(far > MOVED)
-    at, parts, best_of = in_parts(rows.take(some))
-    if len(at):
-        place, size = some[at], parts.number("batch")
-        in_turn = predict(parts) + np.log(numbers(rows, "batch")[place] / size)
+    if len(some) and (divided := in_parts(rows.take(some))):
+        place, size = some[divided.of], divided.rows.number("batch")
+        in_turn = predict(divided.rows) + np.log(numbers(rows, "batch")[place] / size)
         gain = far[place] * (log_s[place] - in_turn)
-        part = best_of(np.round(gain / MOVED))  # of equally good parts, the largest
+        part = divided.best(np.round(gain / MOVED))
         part = part[(part >= 0) & (gain[part] > MOVED)]
         found[place[part]] -= gain[part]
         batch[place[part]] = size[part]

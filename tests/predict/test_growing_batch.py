@@ -100,12 +100,15 @@ def test_a_mean_alone_is_that_with_a_variance(count: int) -> None:
 def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
     rows = as_rows(pd.DataFrame({"batch": [1.0, 2.0, 4.0, 8.0, 32.0, 6.0], "flop": 1.0, "byte": 1.0}))
     parts = [list[float]() for _ in range(len(rows))]
-    at, one, best_of = monotone.in_parts(rows)
-    for place, size, flop in zip(at, one.number("batch"), one.number("flop"), strict=True):
-        parts[place].append(size)
-        assert flop == pytest.approx(size / rows.number("batch")[place])
-    assert at[best_of(-one.number("batch"))[1:]].tolist() == [1, 2, 3, 4, 5]
-    assert one.number("batch")[best_of(-one.number("batch"))[1:]].tolist() == [1] * 5
+    divided = monotone.in_parts(rows)
+    assert divided is not None
+    size = divided.rows.number("batch")
+    for place, one, flop in zip(divided.of, size, divided.rows.number("flop"), strict=True):
+        parts[place].append(one)
+        assert flop == pytest.approx(one / rows.number("batch")[place])
+    best = divided.best(-size)
+    assert [best[0], *size[best[1:]]] == [-1, 1, 1, 1, 1, 1]
+    assert monotone.in_parts(rows.take(np.array([0]))) is None
     assert parts == [[], [1], [1], [4, 1], [16, 4, 1], [1]]
 
 
