@@ -108,8 +108,8 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
     ("text", "arguments", "words"),
     [
         (OPS.replace("count", "time_s"), [], "m is 'batch'. Expected a number"),
-        (BOTH, [], "fits more than one format: timings, ops. The formats are"),
-        (TIMINGS, ["--as", "measurements"], "is not of a known format. The formats are: benchmarker"),
+        (BOTH, [], "fits more than one format: timings: table"),
+        (TIMINGS, ["--as", "measurements"], "is not of a known format. The formats of such files are: meter"),
         (TIMINGS, ["--as", "machin"], "cannot be imported. The nearest name is 'machine'"),
         (TIMINGS, ["--as", "model", "--format", "timings"], "the format 'timings' makes a machine"),
         (TIMINGS.replace("time_s", "time_ms"), [], "Divide by 1,000 and name it 'time_s'"),

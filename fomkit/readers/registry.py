@@ -145,8 +145,12 @@ FORMATS: Mapping[str, Format] = {
     ),
     "vidur": Format("Vidur's table of a layer's pieces or of a collective (.csv)", recognise_vidur, read_vidur),
     "vtrain": Format("vTrain's table of all-reduces (.csv)", recognise_vtrain, read_vtrain),
-    "timings": Format("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
-    "ops": _MODEL("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, model_of_ops),
+    "timings": Format(
+        "table of timings (.csv: kind, dtype, engine, time_s, sizes such as m, n, k)",
+        recognise_timings_table,
+        read_timings_table,
+    ),
+    "ops": _MODEL("table of ops (.csv: kind, dtype, count, sizes)", recognise_ops_table, model_of_ops),
     "kineto": _MODEL(
         "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, model_of_trace, also="machine"
     ),
@@ -182,10 +186,12 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
         return file_format
     found = [name for name, one in formats.items() if one.recognise(path)]
     if len(found) != 1:
-        what = f"fits more than one format: {', '.join(found)}" if found else "is not of a known format"
-        listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
+        ending = path.suffix.lower()
+        alike = found or [name for name, one in formats.items() if ending and ending in one.title] or [*formats]
+        listed = "; ".join(f"{name}: {formats[name].title}" for name in alike)
+        what = "fits more than one format" if found else "is not of a known format. The formats of such files are"
         kind = AmbiguousFormatError if found else FomkitError
-        raise kind(str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file.")
+        raise kind(str(path), f"{what}: {listed}. Name one with --format, or check the file.")
     return found[0]
 
 

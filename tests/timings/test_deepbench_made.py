@@ -226,7 +226,9 @@ def test_another_unit_of_time_is_not_taken_for_milliseconds(make_workbook):
 
 def test_a_workbook_without_sections_and_one_without_times(make_workbook):
     other = make_workbook({"budget": [["Item", "Cost"], ["Disk", 12]]}, "other.xlsx")
-    with pytest.raises(FomkitError, match=r"other\.xlsx: is not of a known format\. The formats are: deepbench"):
+    with pytest.raises(
+        FomkitError, match=r"other\.xlsx: is not of a known format\. The formats of such files are: deepbench"
+    ):
         read_timings(other)
     with pytest.raises(FomkitError, match="has no DeepBench section"):
         read_deepbench(other)
@@ -247,7 +249,7 @@ def test_ambiguity_and_a_wrong_name_list_the_formats(make_workbook):
     path = make_workbook({"r": [*PREAMBLE, *GEMM]})
     deepbench = READERS["deepbench"]
     twin = {"deepbench": deepbench, "twin": Reader("a twin", deepbench.recognise, deepbench.read)}
-    with pytest.raises(FomkitError, match=r"fits more than one format: deepbench, twin\..*twin: a twin"):
+    with pytest.raises(FomkitError, match=r"fits more than one format: deepbench: .*twin: a twin"):
         read_timings(path, readers=twin)
     assert len(read_timings(path, "twin", twin).timings) == 1
     with pytest.raises(

@@ -96,7 +96,7 @@ def test_what_is_partial_is_told_and_kept(here: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--as", "measurements"], "is not of a known format. The formats are"),
+        (["--as", "measurements"], "is not of a known format. The formats of such files are"),
         (["--as", "machine", "--format", "ops"], "the format 'ops' makes a model"),
         (["--as", "machine", "--device", "a"], "a trace is of one device"),
         (["--as", "machine", "--set", "batch=8"], "are for a model, not for a machine"),
