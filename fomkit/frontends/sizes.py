@@ -26,6 +26,9 @@ Point = tuple[int, ...]
 Exponents = tuple[int, ...]
 """Power of each named size in a product."""
 
+NO_BATCH = "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
+"""What a file without a batch is told; with ``--batch``, it is traced at that batch."""
+
 MAX_TERMS = 4
 MAX_FACTORS = 3
 MAX_POWER = 2

@@ -60,7 +60,9 @@ def _subject(
     target = as_machine(machine)
     if model is not None:
         stated, linked = _linked(target, layout, links, node_devices)
-        return subject_of_model(as_model(model), linked, options, nodes, stated if nodes else None)
+        return subject_of_model(
+            as_model(model, batch=options.batch), linked, options, nodes, stated if nodes else None
+        )
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
     return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
@@ -246,7 +248,7 @@ def scenarios(
 
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
-    study = prepare_study(as_model(model), with_fits(as_machine(machine)), options)
+    study = prepare_study(as_model(model, batch=options.batch), with_fits(as_machine(machine)), options)
     try:
         table = pd.DataFrame(points).apply(pd.to_numeric)
     except (TypeError, ValueError) as error:
@@ -351,8 +353,8 @@ def sweep(
     given, path = vary if isinstance(vary, Mapping) else read_vary(vary), _points_file(output)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     stated, target = _linked(as_machine(machine), layout, links, node_devices)
-    spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
-                      layout=stated)  # fmt: skip
+    spec = make_sweep(as_model(model, batch=batch), target, given, way=way, points=points, seed=seed,
+                      options=options, layout=stated)  # fmt: skip
     return _run_into(spec, path, scheduler, resume=resume, keep=keep)
 
 
@@ -416,4 +418,4 @@ def cost(
     declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
     spread = spread_as(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
-    return _cost(as_model(model), as_machine(machine), options, declared, old, spread)
+    return _cost(as_model(model, batch=options.batch), as_machine(machine), options, declared, old, spread)

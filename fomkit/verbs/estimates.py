@@ -275,7 +275,7 @@ def advise(
     from fomkit.whatif.advise import advise as _advise
 
     options = options_of(batch, interval, sizes=sizes, precision=precision)
-    return _advise(as_model(model), as_machine(machine), options)
+    return _advise(as_model(model, batch=options.batch), as_machine(machine), options)
 
 
 def _frame_of_ops(table: object) -> DataFrame:

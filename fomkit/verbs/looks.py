@@ -71,7 +71,7 @@ def explain(
 
     check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
-    content = explain_ops(as_model(model), as_machine(machine), options, top)
+    content = explain_ops(as_model(model, batch=options.batch), as_machine(machine), options, top)
     name = f"{content['model']} on {content['target']}"
     unfit = [f"{name} {one}" for one in content["deviations"] if one.startswith(NO_FIT)]
     return Answer(content, measurement_rows(content), format_evidence, unfit)
@@ -122,7 +122,7 @@ def memory(
 
     options = options_of(batch, sizes=sizes, precision=precision)
     device = None if machine is None else as_machine(machine)
-    content = memory_content(as_model(model), options, device)
+    content = memory_content(as_model(model, batch=options.batch), options, device)
     return Answer(content, content["live"], format_memory)
 
 

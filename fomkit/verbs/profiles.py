@@ -78,7 +78,7 @@ def as_model(
 ) -> ModelProfile:
     """Return a model as it is, load the profile that is named, or trace code: a file, a workload, a module.
 
-    `inputs`: of a module, in the form that `Workload` takes; `batch`: passed to ``inputs`` where it is a function.
+    `inputs`: of a module, in the form that `Workload` takes; `batch`: where the model is code and states none.
     """
     from fomkit.profiles.models import TRACED, load_model
 
@@ -88,7 +88,7 @@ def as_model(
         if isinstance(given, ModelProfile):
             return given
         is_code = Path(given).suffix in TRACED
-        return replace(traced(Path(given)), asked_as=str(given)) if is_code else load_model(given)
+        return replace(traced(Path(given), batch), asked_as=str(given)) if is_code else load_model(given)
     if not (isinstance(given, Workload) or callable(given)):
         return load_model(as_name(given, "model"))  # as_name raises: it names the types that are expected
     return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)
@@ -194,20 +194,25 @@ def _key_of_code(path: Path) -> str:
     return hashlib.sha256(f"{path.stem} {names} {files} {installed} {env}".encode()).hexdigest() if files else ""
 
 
-def traced(path: Path, arguments: Sequence[str] | None = None) -> ModelProfile:
+def traced(path: Path, instead: int | None = None, **run: Any) -> ModelProfile:
     """Profile a file, or return the profile of the same content from the user's cache.
 
-    `arguments`: of a training program; None for any other file, and for a program that is run without.
+    `instead`: the batch of a file that states none; `run`: further arguments of `profile`.
     """
-    run: dict[str, Any] = {} if arguments is None else {"script": True, "arguments": arguments}
-    if not path.is_file():
-        return profile(path, **run)
 
     def key() -> str:
         found = _key_of_code(path)
-        return found and found + hashlib.sha256(repr(arguments).encode()).hexdigest() * bool(run)
+        return found and found + hashlib.sha256(repr(run).encode()).hexdigest() * bool(run)
 
-    return user_cached("traced", key(), partial(profile, path, **run), key)
+    make = partial(profile, path, **run)
+    try:
+        return user_cached("traced", key(), make, key) if path.is_file() else make()
+    except FomkitError as error:
+        from fomkit.frontends.sizes import NO_BATCH
+
+        if instead is None or error.what != NO_BATCH:
+            raise
+        return traced(path, **run, batch=instead)
 
 
 def run_with(arguments: Sequence[str], models: Sequence[Any] | None) -> ModelProfile:
@@ -216,7 +221,7 @@ def run_with(arguments: Sequence[str], models: Sequence[Any] | None) -> ModelPro
     if not isinstance(one, str | Path) or Path(one).suffix != ".py":
         what = f"{' '.join(arguments)!r:.80} after '--' are for a training program"
         raise FomkitError("estimate", f"{what}. Give one Python file before '--'.")
-    return replace(traced(Path(one), tuple(arguments)), asked_as=str(one))
+    return replace(traced(Path(one), script=True, arguments=tuple(arguments)), asked_as=str(one))
 
 
 @checked

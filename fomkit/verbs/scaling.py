@@ -361,4 +361,11 @@ def scaling(
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    return _curved(as_model(model), (as_machine(machine), given, node_devices), spec, service, once, to_accuracy)
+    return _curved(
+        as_model(model, batch=options.batch),
+        (as_machine(machine), given, node_devices),
+        spec,
+        service,
+        once,
+        to_accuracy,
+    )

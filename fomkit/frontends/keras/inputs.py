@@ -14,7 +14,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.frontends.drafting import watched
-from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
+from fomkit.frontends.sizes import NO_BATCH, MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 
 
 def specs(values: Any, where: str = "profile") -> Any:
@@ -132,8 +132,7 @@ def inputs_and_sizes(
         fixed = first[0] if len(first) else None
     batch = wanted.get("batch") or own
     if batch is None:
-        what = "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
-        raise FomkitError(where, what)
+        raise FomkitError(where, NO_BATCH)
 
     def at(at_sizes: Sizes) -> Any:
         found = specs(call_inputs(make, at_sizes), where) if make else batched(values, fixed, at_sizes["batch"])

@@ -26,7 +26,7 @@ from fomkit.core.model import Workload
 from fomkit.frontends.drafting import replaced
 from fomkit.frontends.lowering.aten import find_rule
 from fomkit.frontends.lowering.calls import Array, Call, Rule, format_name, pointwise
-from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
+from fomkit.frontends.sizes import NO_BATCH, MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 from fomkit.frontends.torch.forms import has_form, without_data
 
 _NUMBERS = count()
@@ -298,11 +298,7 @@ def inputs_and_sizes(
         own_sizes = named_sizes(workload.inputs, where)
         batch = wanted.get("batch") or given or own_sizes.get("batch")
         if batch is None:
-            raise FomkitError(
-                where,
-                "'batch_size' is missing, which inputs as a function needs. Give it, for example: "
-                "batch_size = 100, or pass --batch 100.",
-            )
+            raise FomkitError(where, NO_BATCH)
         known = {"batch": batch} | own_sizes | {"batch": batch}
         return _from_function(workload.inputs, where, real=real), chosen_sizes(known, wanted, where)
     values = workload.inputs if real else map_tensors(without_data, workload.inputs)
