@@ -255,6 +255,10 @@ class Traced:
     parameters_trainable: int
 
 
+SUMMED = "no loss is given: the sum of the output's first tensor is taken as the loss"
+"""Note on a training step without a loss; the loss is then listed as missing."""
+
+
 def traced_with(framework: str, version: object, device: str, mode: str) -> dict[str, str]:
     """Return what traced a model, for the profile's head."""
     return {"framework": framework, "version": str(version), "device": device, "mode": mode}
@@ -269,6 +273,8 @@ def make_draft(
     unused_batch = _unused_batch_notes(ops, sized.sizes, request, sized.fixed)
     rows, parts = count_rows(ops)
     infer = request.mode == "infer"
+    missing = ["loss"] * (SUMMED in (*notes, *step.notes))
+    missing += [UPDATE] * (not infer and all(op.pass_name != UPDATE for op in ops))
     order = order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)) if sized.order else None
     title = f"{model.kind}, {'inference' if infer else 'training step'}"
     return Draft(
@@ -280,7 +286,7 @@ def make_draft(
         validation_samples=None if infer else workload.validation_samples,
         last_batch=workload.last_batch, epochs=None if infer else workload.epochs, optimizer=step.optimizer,
         unsupported=step.listed_unsupported, bounded=sorted(step.bounded), order=order,
-        missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
+        missing=missing,
         notes=[step.shares, *step.of_bounds, *notes, *unused_batch, *step.notes, *sized.fixed, *sized.notes,
                *workload.notes],
     )  # fmt: skip

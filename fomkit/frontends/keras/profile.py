@@ -20,7 +20,7 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, watched
+from fomkit.frontends.drafting import SUMMED, Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import (
     ApplyArgs,
@@ -288,7 +288,7 @@ def _compile(workload: Workload, notes: list[str]) -> Any:
         model.compile(optimizer=workload.optimizer, loss=loss)
         return None
     if loss is None and not model.compiled:
-        notes.append("no loss is given: the sum of the output's first tensor is taken as the loss")
+        notes.append(SUMMED)
     return loss
 
 

@@ -22,6 +22,7 @@ from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import model_file
 from fomkit.frontends.drafting import (
+    SUMMED,
     Request,
     Traced,
     make_draft,
@@ -111,7 +112,7 @@ def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> t
     else:
         tensors = tensors_of(output)
         loss = tensors[0].sum() if tensors else None
-        notes.append("no loss_fn is given: the sum of the output's first tensor is taken as the loss")
+        notes.append(SUMMED)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.80}"
         message = f"the loss is {shape}. One number was expected: let loss_fn take the mean."
