@@ -17,6 +17,8 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import takewhile
@@ -25,7 +27,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from fomkit.core.errors import FomkitError, install_hint
-from fomkit.core.model import LastBatch, Workload
+from fomkit.core.model import DOUBTFUL, LastBatch, Workload
 from fomkit.ops.tables import code_line
 
 Framework = Literal["torch", "tensorflow", "keras_torch"]
@@ -152,6 +154,9 @@ PROFILED_MODULE = "profiled_file"
 """Module name under which a profiled file runs."""
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
+_KNOWN = {"workload", "model", "inputs", "loss_fn", "last_batch", "notes", *_OPTIONAL}
+_NEAR = 0.7
+"""Similarity from which a name is probably another's misspelling: loss and loss_fn have 0.73."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OF_LAYER = re.compile(
     r"(Exception encountered when calling .*|Graph execution error:|Could not .* Error encountered:)\.?"
@@ -180,6 +185,15 @@ def run_file(path: Path) -> ModuleType:
     return module
 
 
+def _unread_names(module: ModuleType) -> Iterator[str]:
+    """Yield a note on each name of a file that is probably meant as one it lacks, such as loss as loss_fn."""
+    given = {name for name, value in vars(module).items() if value is not None}
+    own = {name.lower(): name for name in given - _KNOWN if not isinstance(vars(module)[name], type | ModuleType)}
+    for name in {"loss_fn", *_OPTIONAL} - given:
+        for near in get_close_matches(name, own, 1, _NEAR):
+            yield f"{DOUBTFUL}: the file's {own[near]} is not read. If it is meant as {name}, rename it."
+
+
 def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
     """Return the workload of ``workload()`` or of a module's plain names; ``check`` raises if it is not usable."""
     make = getattr(module, "workload", None)
@@ -187,14 +201,15 @@ def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str
         given: dict[str, Any] = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
         given |= {name: vars(module)[name] for name in ("last_batch", "notes") if name in vars(module)}
         workload = Workload(loss=getattr(module, "loss_fn", None), **given)
-    else:
-        workload = make() if callable(make) else make
-        if not isinstance(workload, Workload):
-            raise FomkitError(
-                where,
-                f"workload() gave a {type(workload).__name__}. Let it return "
-                "fomkit.Workload(model=…, inputs=…, loss=…, optimizer=…, train_samples=…, epochs=…).",
-            )
+        check(workload, where)
+        return replace(workload, notes=[*workload.notes, *sorted(_unread_names(module))])
+    workload = make() if callable(make) else make
+    if not isinstance(workload, Workload):
+        raise FomkitError(
+            where,
+            f"workload() gave a {type(workload).__name__}. Let it return "
+            "fomkit.Workload(model=…, inputs=…, loss=…, optimizer=…, train_samples=…, epochs=…).",
+        )
     check(workload, where)
     return workload
 

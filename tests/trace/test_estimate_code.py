@@ -58,6 +58,25 @@ def test_a_file_is_traced_once_and_again_when_it_or_one_beside_it_changes(
     assert wide.sizes["batch"] == 128
 
 
+def test_a_file_without_a_batch_is_traced_at_the_one_of_the_command(path: Path) -> None:
+    path.write_text(MODEL.replace("batch_size, train_samples", "train_samples").replace("64, 60_000", "60_000"))
+    with pytest.raises(FomkitError, match=r"'batch_size' is missing.*or pass --batch 100"):
+        fomkit.memory(path)
+    assert [fomkit.memory(path, batch=batch).content["sizes"]["batch"] for batch in (8, 16)] == [8, 16]
+
+
+def test_names_that_are_not_read_are_told_with_every_figure(path: Path) -> None:
+    path.write_text(MODEL.replace("loss_fn", "loss").replace("train_samples, epochs", "BATCH, num_epochs"))
+    found = fomkit.estimate(path, "v100")
+    assert "loss" in found.excludes
+    unread = [note.split(": ")[-1] for note in found.model.notes if "is not read" in note]
+    assert unread == [
+        "the file's loss is not read. If it is meant as loss_fn, rename it.",
+        "the file's num_epochs is not read. If it is meant as epochs, rename it.",
+    ]
+    assert set(unread) <= {note.split(": ")[-1] for note in found.model.caveats}
+
+
 def test_the_command_line_takes_a_file(path: Path, root: Path) -> None:
     words = [sys.executable, "-m", "fomkit.cli", "estimate", str(path), "--target", "v100"]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
