@@ -150,10 +150,11 @@ def test_a_slip_in_a_name_is_no_column_of_their_own(tmp_path: Path) -> None:
     assert run("ops.csv", "-t", "v100", "--keep", "tran_b", cwd=tmp_path).returncode == 0
 
 
-def test_times_in_another_unit_are_told_what_to_do(tmp_path: Path) -> None:
-    written(tmp_path, GEMM.replace("k\n", "k,traced_time_ms\n").replace("784\n", "784,1\n"))
-    done = run("ops.csv", "-t", "v100", cwd=tmp_path)
-    assert "Divide by 1,000 and name it 'traced_time_s'" in done.stderr
+def test_times_in_another_unit_are_converted(tmp_path: Path) -> None:
+    written(tmp_path, GEMM.replace("k\n", "k,traced_time_MS\n").replace("784\n", "784,1\n"))
+    done = run("ops.csv", "-t", "v100", "-o", "out.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(tmp_path / "out.csv")["traced_time_s"].tolist() == [0.001]
 
 
 def test_sizes_are_asked_for_by_name(tmp_path: Path) -> None:

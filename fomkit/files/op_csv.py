@@ -27,14 +27,15 @@ _SLIP = 0.84
 _UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 60}
 
 
-def _unit_hint(name: str, known: Collection[str]) -> str:
-    """Return how to convert a time column in another unit; "" where the name is no such column."""
-    stem, _, unit = name.lower().rpartition("_")
-    if unit not in _UNITS or f"{stem}_s" not in known:
-        return ""
-    factor = _UNITS[unit]
-    verb = f"Divide by {factor:,.0f}" if factor > 1 else f"Multiply by {1 / factor:,.0f}"
-    return f"Times are in seconds here. {verb} and name it '{stem}_s'."
+def _in_seconds(header: Sequence[str], known: Collection[str]) -> dict[str, tuple[str, float]]:
+    """Return columns of times in other units, such as time_us: the known column, and its units in a second."""
+    found = {}
+    for name in header:
+        stem, _, unit = name.lower().rpartition("_")
+        column = f"{stem}_s"
+        if unit in _UNITS and name not in known and column in known and column not in header:
+            found[name] = (column, _UNITS[unit])
+    return found
 
 
 def _check_header(
@@ -49,11 +50,9 @@ def _check_header(
         met.add(name)
         if name in known or (keep is not None and name in keep):
             continue
-        advice = _unit_hint(name, known)
         meant = get_close_matches(name.lower(), known, n=1, cutoff=_SLIP)
-        if not advice and (keep is None or (meant and meant[0] not in header)):
+        if keep is None or (meant and meant[0] not in header):
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
-        if advice:
             own = "Rename or delete it." if keep is None else f"Or keep it as your own with --keep '{name}'."
             wrong = f"the column {shown(name)} is not a column of a table of {TITLES[table]}"
             raise FomkitError(where, f"{wrong}. {advice} {own}")
@@ -82,6 +81,7 @@ def read_numbered_table(
     """Read a CSV file, packed by gzip or not, with the columns of a table.
 
     `table`: a key of `fomkit.ops.tables.TABLES`. All but `PLAIN_TABLES` may have expressions in their dimensions.
+    Times in another unit, such as a column time_us, are converted to seconds.
     `extra`: number columns allowed beyond the table's own. `keep`: None refuses unknown columns. Otherwise they
     are kept as text, unchanged, unless a name not listed in `keep` looks like a misspelling of a known column.
     Returns a DataFrame indexed by the line of the file. Number columns are float64 with NaN where empty, or
@@ -95,6 +95,9 @@ def read_numbered_table(
         raise FomkitError(str(path), f"is empty. A table of {TITLES[table]} was expected, with a header.")
     header, numbers = [name.strip() for name in cells], {*column_names(table, "number"), *extra}
     known = {*column_names(table), *extra}
+    in_seconds = _in_seconds(header, known)
+    header = [in_seconds[name][0] if name in in_seconds else name for name in header]
+    units = dict(in_seconds.values())
     _check_header(path, header, known, table, keep)
     symbolic = set(SIZED) if table not in PLAIN_TABLES else set[str]()
     lines, body = [], []
@@ -111,6 +114,8 @@ def read_numbered_table(
         values: list[float | str] = list(column)
         if name in numbers:
             values = _number_cells(path, lines, name, column, expressions=name in symbolic)
+            if name in units:
+                values = [float(cell) / units[name] for cell in values]
         elif name in known:
             values = [*map(unescape, column)]
         columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
