@@ -55,6 +55,20 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["fom", *arguments])
 
 
+def test_a_line_of_a_model_needs_no_more_than_its_model(tmp_path: Path) -> None:
+    short, whole = "  - {model: p1b3}\n", "  - {name: p1b3, basis: modelled, party: lab, model: p1b3}\n"
+    assert load_suite(written(tmp_path, short)).lines == load_suite(written(tmp_path, whole)).lines
+
+
+def test_what_a_suite_lacks_is_asked_for_with_the_words_it_may_have(tmp_path: Path) -> None:
+    lacking = HEAD.replace("scope: device\nmean: ratio_of_harmonic_means\n", "")
+    with pytest.raises(FomkitError) as told:
+        load_suite(written(tmp_path, P1B3, "  - {given: {p100: 10 h}}\n", head=lacking))
+    assert "scope is missing. Add it: device or node or system." in str(told.value)
+    assert "Expected: name, basis, party beside given times." in str(told.value)
+    assert "mean is missing. Add it: ratio_of_harmonic_means or " in str(told.value)
+
+
 # --- means -------------------------------------------------------------------------------------------------------
 
 rates = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=5)

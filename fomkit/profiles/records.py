@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
@@ -109,8 +110,8 @@ class AlsoText:
         return {"anyOf": [{"type": "string", "description": self.description}, handler(core)]}
 
 
-def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that are allowed in place of an unknown key."""
+def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> dict[str, FieldInfo]:
+    """Return the fields beside a key, by the name that a file has for each."""
     current: Any = record
     for key in keys[:-1]:
         if isinstance(key, str) and isinstance(current, type) and issubclass(current, BaseModel):
@@ -118,8 +119,8 @@ def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> list[str]
         arguments = [part for part in getattr(current, "__args__", ()) if part is not type(None)]
         current = arguments[0] if arguments else current
     if not (isinstance(current, type) and issubclass(current, BaseModel)):
-        return []
-    return [info.alias or name for name, info in current.model_fields.items()]
+        return {}
+    return {info.alias or name: info for name, info in current.model_fields.items()}
 
 
 def _message(error: Any, record: type[BaseModel]) -> str:
@@ -131,7 +132,9 @@ def _message(error: Any, record: type[BaseModel]) -> str:
     if kind == "quantity":
         return str(error["msg"]).replace(FIELD, name)
     if kind == "missing":
-        return f"{name} is missing. Add it."
+        field = _siblings(record, keys).get(str(keys[-1]))
+        allowed = get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
+        return f"{name} is missing. Add it{': ' * bool(allowed)}{' or '.join(allowed)}."
     if kind == "extra_forbidden":
         return f"{name} is not a known key. {nearest_names(str(keys[-1]), _siblings(record, keys))}"
     expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").rstrip(".")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
@@ -208,9 +208,9 @@ LayoutRecord = str | dict[str, Any]
 class LineRecord(ConditionsRecord):
     """``lines[…]``: ``given`` times per machine, a ``model`` to estimate where none is given, or both."""
 
-    name: str
-    basis: Basis
-    party: Party
+    name: str = ""
+    basis: Basis = "modelled"
+    party: Party = "lab"
     required: bool = True
     class_: Category = Field(default="baseline", alias="class")
     unit: str = "run"
@@ -220,6 +220,13 @@ class LineRecord(ConditionsRecord):
     model: str | None = None
     nodes: Nodes | None = None
     layout: LayoutRecord | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        absent = [name for name in ("name", "basis", "party") if name not in self.model_fields_set]
+        if absent and (self.given or self.model is None):
+            raise ValueError(f"{', '.join(absent)} beside given times")
+        return self
 
 
 class CampaignRecord(Record):
@@ -276,8 +283,8 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
         )
     if record.model is None and (record.nodes is not None or record.layout is not None):
         raise FomkitError(where, f"line {record.name!r} has nodes or a layout, but no model. Add 'model'.")
-    own = {"category": record.class_, "given": given, "conditions": record.conditions(),
-           "job": read_job(record.nodes, record.layout, where)}  # fmt: skip
+    own = {"name": record.name or Path(record.model or "").name, "category": record.class_, "given": given,
+           "conditions": record.conditions(), "job": read_job(record.nodes, record.layout, where)}  # fmt: skip
     return SuiteLine(**{**fields_of(record, SuiteLine), **own})
 
 
@@ -293,8 +300,7 @@ def read_job(nodes: Nodes | None, layout: LayoutRecord | None, where: str) -> Jo
     return Job(nodes, layout_from(layout or {}, f"{where}, layout"))
 
 
-def _check_names(record: SuiteRecord, document: Document) -> None:
-    names = [line.name for line in record.lines]
+def _check_names(names: Sequence[str], record: SuiteRecord, document: Document) -> None:
     for index, name in enumerate(names):
         if names.index(name) != index:
             raise document.error(("lines", index), f"line {name!r} is listed twice. Rename one of them.")
@@ -309,8 +315,8 @@ def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, SuiteRecord)
-    _check_names(record, document)
     lines = tuple(_line(one, document.where(("lines", index))) for index, one in enumerate(record.lines))
+    _check_names([line.name for line in lines], record, document)
     own = {
         "title": record.title or record.name,
         "lines": lines,
