@@ -683,3 +683,13 @@ def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkey
     said = str(CliRunner().invoke(app, ["estimate", "one.yaml", "one.yaml", "-t", "h100-sxm"]).exception)
     assert "one: is given twice among the models. Name each model once; give different" in said
     assert "'fomkit profile --name'" in said
+
+
+def test_the_folder_of_a_model_is_its_config_and_weights_are_no_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**SIZES["llama"], "model_type": "llama"}))
+    folder, file = (fomkit.estimate(one, "h100-sxm", batch=2) for one in (tmp_path, tmp_path / "config.json"))
+    assert folder.step == file.step
+    for name, words in (("model.safetensors", "holds weights"), ("run.ipynb", "is a notebook")):
+        (tmp_path / name).write_bytes(b"\x00")
+        with pytest.raises(FomkitError, match=words):
+            fomkit.memory(tmp_path / name)
