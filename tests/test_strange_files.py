@@ -154,7 +154,7 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
         (["memory", "p1b3,tc1"], "Give each name by itself."),
         (["estimate", "gpt2", "-t", "v100", "--seq", "64"], "has no option --seq. Write --set seq=N."),
         (["estimate", "p1b3", "--gpu", "v100"], "has no option --gpu. Write --target."),
-        (["estimate", "p1b3", "-t", "v100", "--batch", "1,000"], "Write it in digits: 1000."),
+        (["estimate", "p1b3", "-t", "v100", "--batch", "1.5e0"], "A whole number of 1 or more was expected."),
         (["estimate", "p1b3", "-t", "v100", "--interval", "80"], "from 0.01 to 0.999 was expected, such as 0.8"),
         (["solve", "p1b3", "-t", "v100", "--step", "50"], "Units of time: ns, us, ms, s, min, h, d."),
         (["campaign", "candle-example", "-t", "v100"], "or choose another scope: device or node."),
@@ -169,3 +169,10 @@ def test_what_was_likely_meant_is_named(words: list[str], message: str, tmp_path
     done = CliRunner().invoke(app, [word.format(tmp_path) for word in words])
     assert isinstance(done.exception, FomkitError)
     assert message in str(done.exception)
+
+
+def test_whole_numbers_may_be_written_as_people_write_them() -> None:
+    plain = CliRunner().invoke(app, ["memory", "gpt2", "--batch", "1000", "--set", "seq=1024", "--json"])
+    for batch, seq in (("1e3", "1.024e3"), ("1,000", "1,024")):
+        other = CliRunner().invoke(app, ["memory", "gpt2", "--batch", batch, "--set", f"seq={seq}", "--json"])
+        assert other.stdout == plain.stdout != ""

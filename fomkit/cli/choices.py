@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(0*[1-9]\d{0,14})")
 
 
+def in_digits(text: str) -> str:
+    """Return a whole number in another form, such as 1,000 or 1e3, in digits; other text unchanged."""
+    if re.fullmatch(r"\d{1,3}(,\d{3})+|\d(\.\d+)?[eE]\+?\d\d?", text) is None:
+        return text
+    number = float(text.replace(",", ""))
+    return f"{number:.0f}" if number.is_integer() and number < 1e16 else text
+
+
 def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
     """Parse settings such as ``seq=512``.
 
@@ -42,7 +50,8 @@ def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
     """
     sizes: dict[str, int] = {}
     for setting in settings:
-        match = _SETTING.fullmatch(setting)
+        name, sign, number = setting.partition("=")
+        match = _SETTING.fullmatch(f"{name}{sign}{in_digits(number)}")
         if match is None:
             raise FomkitError(
                 f"--set {setting}",

@@ -23,7 +23,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from fomkit.cli.choices import print_error
+from fomkit.cli.choices import in_digits, print_error
 from fomkit.core.errors import FomkitError, nearest_names
 
 
@@ -89,14 +89,6 @@ def _expected_number(option: Any) -> str:
     return f"{word}{bound} was expected."
 
 
-def _in_digits(text: str) -> str:
-    """Ask for a whole number in digits, where ``text`` has one in another form, such as 1,000 or 1e3; else ""."""
-    if re.fullmatch(r"\d{1,3}(,\d{3})+|\d(\.\d+)?e\+?\d\d?", text) is None:
-        return ""
-    number = float(text.replace(",", ""))
-    return f" Write it in digits: {number:.0f}." if number.is_integer() and number < 1e16 else ""
-
-
 def _literals(option: Any) -> list[str]:
     """Return the words that an option allows; empty where it is not limited to words."""
     allowed = get_args(_python_type(option)) or getattr(getattr(option, "type", None), "choices", ())
@@ -113,8 +105,7 @@ def wrong_value(option: Any, value: object, said: str, verb: str) -> FomkitError
         hint = precision_meant(str(shown)) if "mixed" in words else nearest_names(str(shown), words)
         return FomkitError(_name(option), f"{shown!r} is not one of its values. {hint}")
     if _python_type(option) in (int, float):
-        digits = _in_digits(str(shown)) if _python_type(option) is int else ""
-        return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}{digits}")
+        return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
     return FomkitError(
         _name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit {verb} -h' describes the option."
     )
@@ -128,7 +119,7 @@ def checked_value(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value
     if kind is not None and good:
         return value if option.callback is None else option.callback(ctx, option, value)
     try:
-        return check(ctx, value)
+        return check(ctx, in_digits(value) if kind is int and isinstance(value, str) else value)
     except UsageError as error:
         if value is None or value == ():
             raise
