@@ -167,12 +167,14 @@ def test_the_classes_of_a_profiled_file_are_known_to_processes_that_are_not_fork
     own = "class Own:\n    def double(self, number):\n        return 2 * number\nown = Own()\n"
     (tmp_path / "own.py").write_text(own, encoding="utf-8")
     code = (
-        "import multiprocessing, pathlib, sys\nfrom fomkit.frontends.model_file import run_file\n"
-        "own = run_file(pathlib.Path(sys.argv[1])).own\n"
+        "import multiprocessing, pathlib\nfrom fomkit.frontends.model_file import run_file\n"
+        "from fomkit.files.child_process import read_request\n"
+        "own = run_file(pathlib.Path(read_request()[0]['path'])).own\n"
         "with multiprocessing.get_context('spawn').Pool(1) as pool:\n    print(pool.map(own.double, [21]))\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "own.py")]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=60)
+    request = json.dumps({"path": str(tmp_path / "own.py"), "result": "", "nonce": ""})
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=request, capture_output=True, encoding="utf-8", check=False, timeout=20)
     assert done.stdout == "[42]\n", done.stderr
 
 

@@ -364,4 +364,6 @@ def read_request() -> tuple[dict[str, Any], ResultFile]:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     request = json.loads(sys.stdin.readline())
+    # Processes that the user's code starts without a fork run this file again, to know its classes.
+    vars(sys.modules["__main__"])["__file__"] = request.get("path")
     return request, ResultFile(Path(request.pop("result")), request.pop("nonce"))

@@ -150,7 +150,8 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
 
 PROFILED_MODULE = "__mp_main__"
 """Module name under which a profiled file runs. Where the system does not fork, multiprocessing runs the file of
-the main module again in each new process, under this name, so that the file's own classes are found there."""
+the main module (`fomkit.files.child_process.read_request`) again in each new process, under this name, so that the
+file's own classes are found there."""
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -177,7 +178,6 @@ def run_file(path: Path) -> ModuleType:
     # standard one.
     sys.path.append(str(path.parent))
     sys.modules[PROFILED_MODULE] = module
-    vars(sys.modules["__main__"])["__file__"] = str(path)
     spec.loader.exec_module(module)
     return module
 
