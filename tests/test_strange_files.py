@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import time
 import zipfile
 from pathlib import Path
@@ -128,9 +129,9 @@ def test_a_program_without_a_model_is_profiled_and_says_what_it_lacks(tmp_path: 
 
 def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
     for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("fomkit/**/*.py")]:
-        assert "pip install 'fomkit" not in path.read_text(encoding="utf-8"), path
+        assert not re.search(r"""pip install ['"]?fomkit""", path.read_text(encoding="utf-8")), path
     for extra in ("torch", "tensorflow", "onnx", "report", "parquet", "cluster", "xplane"):
-        assert install_hint(extra).startswith("pip install '")
+        assert install_hint(extra).startswith('pip install "')
         assert "fomkit" not in install_hint(extra)
 
 

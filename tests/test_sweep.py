@@ -677,10 +677,10 @@ def test_dask_and_pyarrow_are_imported_where_they_are_used_only(root) -> None:
 def test_what_is_not_installed_is_said(monkeypatch) -> None:
     for module in (cluster, files):
         monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(FomkitError, match=r"needs PyArrow.*pip install 'pyarrow>="):
+    with pytest.raises(FomkitError, match=r'needs PyArrow.*pip install "pyarrow>='):
         files.check_ending("points.parquet", ".parquet")
     files.check_ending("points.csv", ".csv")
-    with pytest.raises(FomkitError, match=r"needs Dask.*pip install 'dask\[distributed\]>="):
+    with pytest.raises(FomkitError, match=r'needs Dask.*pip install "dask\[distributed\]>='):
         fomkit.sweep("p1b3", "titan", {"batch": 8}, scheduler="tcp://127.0.0.1:8786")
 
 

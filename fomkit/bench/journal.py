@@ -20,7 +20,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.csv import open_file
 from fomkit.files.op_csv import empty_table
 from fomkit.files.write import write_whole
-from fomkit.harness.torch.cases import Summary, summarise
+from fomkit.harness.torch.cases import Summary, processor_clock, summarise
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import column_names
@@ -252,11 +252,11 @@ class Clocks(NamedTuple):
 
 
 def clocks_of(device: str, threads: int, spent_s: Callable[[], float]) -> Clocks:
-    """Choose the clocks: process time for one thread of a CPU, else wall time.
+    """Choose the clocks: that of the ops on a CPU (`processor_clock`), else wall time.
 
     `spent_s`: time [s] of the timing process; the time of this thread, which predicts meanwhile, is added.
     """
-    if device == "cpu" and threads == 1:
+    if device == "cpu" and processor_clock(threads) is time.process_time:
         return Clocks(lambda: time.thread_time() + spent_s(), time.monotonic, "process time")
     return Clocks(time.monotonic, time.monotonic, "wall time")
 

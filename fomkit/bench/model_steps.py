@@ -26,7 +26,7 @@ from fomkit.files.child_process import MEASURED, MEASURED_KERAS, error_content, 
 from fomkit.frontends.drafting import Request, run_file_request
 from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
-from fomkit.harness.torch.cases import order_statistics
+from fomkit.harness.torch.cases import order_statistics, processor_clock
 from fomkit.readers.profilers.xplane import JoinedNodes
 
 TIME_LIMIT_S = 300.0
@@ -146,7 +146,7 @@ def _timed_by_child(result: Mapping[str, Any]) -> Timed:
     conditions = dict(result["conditions"])
     notes = tuple(conditions.pop("notes"))
     # The clock least disturbed by other work; several threads use processor time while waiting for each other.
-    on_processor: Clock = "process" if conditions["threads"] == 1 else "wall"
+    on_processor: Clock = "process" if processor_clock(conditions["threads"]) is time.process_time else "wall"
     clock: Clock = "device" if conditions["device"] == "gpu" else on_processor
     run = MeasuredRun(clock=clock, step=step_times(result["plain"]), notes=notes, **conditions)
     ops = result["ops"]
@@ -227,7 +227,8 @@ Sample = dict[str, float]
 def _on_processor(step: Callable[[], Any]) -> Sample:
     wall, process = time.perf_counter(), time.process_time()
     step()
-    return {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
+    sample = {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
+    return {name: sample[name] for name in sample if name == "wall" or processor_clock(1) is time.process_time}
 
 
 def stopwatch(cuda: Any = None) -> Callable[[Callable[[], Any]], Sample]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
-from fomkit.harness.torch.cases import MEDIAN_LEVEL, summarise
+from fomkit.harness.torch.cases import MEDIAN_LEVEL, processor_clock, summarise
 from fomkit.profiles.evidence import write_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
@@ -97,6 +98,8 @@ class HostFacts:
         if self.cache_byte:
             levels = ", ".join(f"L{level} {size / 2**20:g} MiB" for level, size in sorted(self.cache_byte.items()))
             messages.append(f"data caches: {levels} (/sys/devices/system/cpu)")
+        else:
+            messages.append("data caches: not readable here, so no op counts as small enough to stay in one")
         if self.clock_hz:
             low, high = (f"{value / 1e9:.2f}" for value in (min(self.clock_hz), max(self.clock_hz)))
             governor = f", governor {self.governor}" if self.governor else ""
@@ -295,8 +298,8 @@ def _skipped(journal: Journal) -> list[str]:
 def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     """Return the notes of the profile: machine, noise, drift, load, throttling and what is missing."""
     count, noisy, width = noise_of(in_step(one) for _, one in journal.answers.values() if "reason" not in one)
-    clock = "process time of" if subject.device == "cpu" and subject.facts["threads"] == 1 else "wall time with"
     threads = subject.facts["threads"]
+    clock = "process time of" if processor_clock(threads) is time.process_time else "wall time with"
     how = "CUDA events" if subject.device == "cuda" else f"{clock} {threads} thread{'s' * (threads != 1)}"
     messages = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
     messages.append(

@@ -387,7 +387,7 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
     if told:
         print(f"Written: {', '.join(map(str, files))}")
     if told and command.stores and (then := command.stores.then(result)):
-        print(f"Next: {then.format(file=quote(str(path)))}")
+        print(f"Next: {then.format(file=quote(path.as_posix()))}")
     for line in answer.said:
         print(line, file=sys.stderr)
 

@@ -99,7 +99,10 @@ Reporter = Callable[[str], None]
 
 
 def _coloured(stream: TextIO) -> bool:
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    knows_colours = (
+        os.name != "nt" or "WT_SESSION" in os.environ
+    )  # the older console of Windows prints their codes
+    return knows_colours and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def standard_output() -> Screen:
@@ -250,7 +253,7 @@ def write_answer(content: dict[str, Any], write: Callable[[dict[str, Any], Scree
         return
     from fomkit.output.files import to_json
 
-    print(to_json(content), end="")
+    print(to_json(content, sys.stdout), end="")
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:

@@ -5,6 +5,8 @@ Errors of the parser are rewritten in fomkit's form: which option, what is wrong
 
 from __future__ import annotations
 
+import codecs
+import errno
 import gc
 import io
 import os
@@ -320,6 +322,16 @@ def options(
     _debug = debug
 
 
+_SIMILAR = dict(
+    zip("×·…µ−≤≥→±─–²", ("x", "*", "...", "u", "-", "<=", ">=", "->", "+-", "-", "-", "^2"), strict=True)
+)
+
+
+def _by_similar(error: Any) -> tuple[str, int]:
+    """Replace characters that the encoding of the output lacks, as an error handler of `codecs`."""
+    return "".join(_SIMILAR.get(one, "?") for one in error.object[error.start : error.end]), error.end
+
+
 def main() -> None:
     """Run the command line; a mistake in the input ends with one message and exit code 2."""
     for library in ("OMP", "OPENBLAS", "MKL"):
@@ -329,10 +341,11 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 20)
     # Pydantic's plugin search reads the metadata of all installed packages, and fomkit has no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    codecs.register_error("similar", _by_similar)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="similar")
         elif stream is None:  # closed by the shell with '>&-' or '2>&-'
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - used until the process ends
     try:
@@ -350,6 +363,10 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
+        if (
+            os.name == "nt" and error.errno == errno.EINVAL and error.filename is None
+        ):  # a pipe that its reader closed
+            os._exit(0)
         if _debug:
             raise
         where = error.filename or "the output"

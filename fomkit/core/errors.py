@@ -141,12 +141,13 @@ _EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")
 def install_hint(extra: str) -> str:
     """Return the command that installs the requirements of an extra of fomkit, by the packages' own names.
 
-    Another project may publish under fomkit's name, so no hint installs fomkit itself from an index.
+    Another project may publish under fomkit's name, so no hint installs fomkit itself from an index. Every
+    shell knows the double quotes; the Windows command prompt does not know single ones.
 
     `extra`: a key of ``[project.optional-dependencies]``; the installed metadata contain its packages.
 
     >>> install_hint("parquet")
-    "pip install 'pyarrow>=16'"
+    'pip install "pyarrow>=16"'
     """
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -156,8 +157,8 @@ def install_hint(extra: str) -> str:
         stated = []
     found = [match[1] for one in stated if (match := _EXTRA.fullmatch(one)) and match[2] == extra]
     if not found:
-        return f"pip install '.[{extra}]' in the folder of fomkit's source"
-    return "pip install " + " ".join(f"'{one}'" for one in found)
+        return f'pip install ".[{extra}]" in the folder of fomkit\'s source'
+    return "pip install " + " ".join(f'"{one}"' for one in found)
 
 
 def _refuse_to_show(result: object) -> Any:

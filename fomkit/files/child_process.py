@@ -1,13 +1,16 @@
 """Run a user's code in a child process under a time limit and a memory limit, and read its result.
 
 The parent calls `run_child`. The child calls `read_request`, which returns the request and the `ResultFile`. The
-memory limit applies to the resident memory of the process and its descendants, as Linux reports it.
+memory limit applies to the resident memory of the process and its descendants, as Linux reports it; on other
+systems memory is not limited, and the user is told so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import math
 import os
 import re
 import secrets
@@ -18,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -67,6 +71,13 @@ def resident_byte(pid: int) -> int:
     """
     started = _started_by(pid)
     return sum(map(_share_byte, (pid, *started))) if started else _own_byte(pid)
+
+
+@cache
+def _tell_unlimited(processes: Path) -> None:
+    """Tell the user once where the system does not report memory."""
+    if not (processes / "self/statm").exists():
+        sys.stderr.write("fomkit: the memory of the code that is run is not limited: only Linux reports it.\n")
 
 
 PRINTED_LIMIT_BYTE = 50_000_000
@@ -122,7 +133,7 @@ _PASSED = frozenset(
     """.split()  # noqa: SIM905 - as a list it fills a page
 )
 _PASSED_FAMILIES = (
-    "LC_", "PYTHON", "FOMKIT_",
+    "LC_", "PYTHON", "FOMKIT_", "PROCESSOR_",
     "OMP_", "KMP_", "MKL_", "GOMP_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "DNNL_", "ONEDNN_", "MALLOC_",
     "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "HIP_", "HSA_", "ROCM_", "ROCR_", "MIOPEN_",
     "TORCH", "PYTORCH_", "ATEN_", "KERAS_", "XLA_",
@@ -239,6 +250,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
+    elif child.poll() is None:  # Windows has no groups, and finds the descendants of a running process only
+        with contextlib.suppress(OSError):
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False)  # noqa: S603, S607
     child.kill()
     child.wait()
 
@@ -246,6 +260,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _without_result(code: int, where: str, program: Program, log: BinaryIO) -> FomkitError:
     if code < 0:
         ended = f"crashed by {signal.Signals(-code).name}"
+    elif code >= 2**31:  # so Windows reports a crash
+        ended = f"crashed (code {code:#x})"
     else:
         ended = f"ended the process with exit code {code} (os._exit, perhaps)"
     return FomkitError(where, f"{ended} before the profile was done. {program.gone}{_tail(log)}")
@@ -265,6 +281,8 @@ def run_child(
     Returns the child's result with ``printed``, the end of its output. Raises FomkitError when the child ends
     without a result, or with ``limits`` alone, a sentence on what may be the cause.
     """
+    if memory_limit_byte < math.inf:
+        _tell_unlimited(_PROCESSES)
     # The user's code may change or delete the folder's files, so the log is read through its descriptor.
     with (
         tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder,
@@ -282,8 +300,8 @@ def run_child(
         )
         overstepped = None
         try:
-            # If the child has already ended, its missing result is reported below.
-            with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
+            # If the child has already ended, its missing result is reported below. Windows knows no broken pipe.
+            with contextlib.suppress(OSError), child.stdin or contextlib.nullcontext() as stream:
                 if stream is not None:
                     stream.write(json.dumps(message).encode() + b"\n")
             _watch(child, log, where, program, time_limit_s, memory_limit_byte)
@@ -341,5 +359,11 @@ def read_request() -> tuple[dict[str, Any], ResultFile]:
     """Read a request from standard input; standard output and error are left to the user's code."""
     # No compiled file is left in the user's folders, nor by the processes that load the user's data.
     sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
+    # They are a file, for which Windows would choose an encoding that lacks much of what a terminal shows.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     request = json.loads(sys.stdin.readline())
+    # Processes that the user's code starts without a fork run this file again, to know its classes.
+    vars(sys.modules["__main__"])["__file__"] = request.get("path")
     return request, ResultFile(Path(request.pop("result")), request.pop("nonce"))

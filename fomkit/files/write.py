@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def _temporary(path: Path) -> tuple[int, Path]:
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Choose another name.")
-    if path.resolve() in (READ.get() or ()):
+    # Where upper and lower case are one, as on most disks of macOS and Windows, a file has several names.
+    if path.exists() and any(one.exists() and path.samefile(one) for one in READ.get() or ()):
         raise FomkitError(str(path), "is an input, and would be overwritten. Name another output.")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

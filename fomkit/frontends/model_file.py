@@ -150,8 +150,10 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
             raise FomkitError(where, what)
 
 
-PROFILED_MODULE = "profiled_file"
-"""Module name under which a profiled file runs."""
+PROFILED_MODULE = "__mp_main__"
+"""Module name under which a profiled file runs. Where the system does not fork, multiprocessing runs the file of
+the main module (`fomkit.files.child_process.read_request`) again in each new process, under this name, so that the
+file's own classes are found there."""
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
 _KNOWN = {"workload", "model", "inputs", "loss_fn", "last_batch", "notes", *_OPTIONAL}

@@ -132,7 +132,7 @@ def by_nvml(library: Any, which: str) -> Gpu:
 
 def _command_output(command: Sequence[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_SMI_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotReadError(f"{command[0]}: {getattr(error, 'strerror', None) or 'does not answer'}") from error
     if done.returncode:

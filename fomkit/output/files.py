@@ -10,7 +10,7 @@ from html import escape
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.interval import level_text
@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def to_json(content: Entry) -> str:
-    """Format content as JSON; NaN and infinity are refused, unknown values are null."""
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def to_json(content: Entry, stream: TextIO | None = None) -> str:
+    """Format content as JSON; NaN and infinity are refused, unknown values are null.
+
+    `stream`: where it is printed; if its encoding lacks characters, all but ASCII are escaped, without a loss.
+    """
+    lacks = stream is not None and not (stream.encoding or "utf").lower().startswith("utf")
+    return json.dumps(content, indent=2, ensure_ascii=lacks, allow_nan=False) + "\n"
 
 
 def _flat(one: Entry) -> dict[str, object]:

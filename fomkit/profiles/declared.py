@@ -353,7 +353,7 @@ def load_recipe(path: Path) -> ModelProfile:
     """Load a recipe."""
     document = load_document(path)
     if document.content.get("schema") == MODEL:
-        do = f"Estimate it: fomkit estimate {quote(str(path))} --target MACHINE"
+        do = f"Estimate it: fomkit estimate {quote(path.as_posix())} --target MACHINE"
         raise document.error(("schema",), f"is already a model profile. {do}, or give the file it was made from.")
     check_schema(document, RECIPE)
     record = check_record(document, RecipeRecord)

@@ -72,7 +72,7 @@ def profile_names(folder: Folder) -> list[str]:
     ending = _ENDINGS.get(folder, _YAML)[0]
     found = {path for root in folders(folder) for path in _nested(root, ending)}
     shared = Counter(path.name for path in found)
-    return sorted(str(path if shared[path.name] > 1 else path.name).removesuffix(ending) for path in found)
+    return sorted((path.as_posix() if shared[path.name] > 1 else path.name).removesuffix(ending) for path in found)
 
 
 def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
@@ -182,7 +182,7 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     for ``b200-sxm``, if that has a digit and is unique; ``RTX 4090`` and ``rtx-4090`` are one name. `kind`:
     content of the file, if its name contains it: ``lecture`` is ``lecture.suite.yaml`` for a suite.
     """
-    endings = _ENDINGS.get(folder, _YAML)
+    endings, given = _ENDINGS.get(folder, _YAML), given.replace(os.sep, "/")
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"
     candidates = [name] if name.endswith(endings) else [name, *(f"{name}{ending}" for ending in endings)]
     # A bare name never means a file of the working folder; names with a folder are first looked up in ours.
@@ -213,7 +213,7 @@ def cache_folder() -> Path:
     base = os.environ.get("FOMKIT_CACHE")
     if base:
         return Path(base)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fomkit"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fomkit"
 
 
 _KEPT = "fomkit/kept/1"
@@ -439,7 +439,9 @@ def user_cached_profile(
     names = list(read)
     files = [*paths, *(folder / name for name in names)]
     whole = file_key(files)
-    if not (key and whole) or any(one.stat().st_ctime_ns > start - _SETTLED_NS for one in files if one.exists()):
+    # On Windows st_ctime is the time of creation.
+    states = [one.stat() for one in files if one.exists()]
+    if not (key and whole) or any(max(one.st_ctime_ns, one.st_mtime_ns) > start - _SETTLED_NS for one in states):
         return value, ""
     _write_cached(what, key, (value, names, whole))
     return value, whole

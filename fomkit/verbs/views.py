@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -273,4 +274,4 @@ def schema(name: str) -> Answer:
         for part in content.get("anyOf", [content])
         for key, one in part["properties"].items()
     ]
-    return Answer(content, rows, lambda whole, *_: to_json(whole))
+    return Answer(content, rows, lambda whole, *_: to_json(whole, sys.stdout))

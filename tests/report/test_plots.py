@@ -106,7 +106,7 @@ def test_without_an_order_or_arithmetic_the_message_says_so(resnet50) -> None:
 
 def test_a_missing_library_is_one_message(resnet50, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    with pytest.raises(fomkit.FomkitError, match=r"Run: pip install 'altair>=.*' 'itables"):
+    with pytest.raises(fomkit.FomkitError, match=r'Run: pip install "altair>=.*" "itables'):
         resnet50.plot.pareto()
 
 

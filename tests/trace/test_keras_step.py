@@ -443,5 +443,5 @@ def test_without_tensorflow_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, file_of: Callable[[str], Path]
 ) -> None:
     monkeypatch.setattr("fomkit.frontends.model_file.find_spec", lambda _: None)
-    with pytest.raises(FomkitError, match=r"needs TensorFlow, which is not installed. Run: pip install 'tens"):
+    with pytest.raises(FomkitError, match=r'needs TensorFlow, which is not installed. Run: pip install "tens'):
         profile_file(file_of("import keras\n"))

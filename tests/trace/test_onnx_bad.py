@@ -170,7 +170,7 @@ def test_what_is_no_model_is_not_recognised(tmp_path: Path) -> None:
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(perceptron(), tmp_path / "model.onnx")
     monkeypatch.setattr("fomkit.frontends.model_file.find_spec", lambda _: None)
-    with pytest.raises(FomkitError, match=r"package onnx, which is not installed. Run: pip install 'onnx>="):
+    with pytest.raises(FomkitError, match=r'package onnx, which is not installed. Run: pip install "onnx>='):
         profile_onnx(path)
 
 

@@ -265,7 +265,7 @@ def test_what_is_missing_is_named_with_an_example(torch: Any) -> None:
 
 def test_without_pytorch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fomkit.frontends.model_file.find_spec", lambda _: None)
-    with pytest.raises(FomkitError, match="Run: pip install 'torch<"):
+    with pytest.raises(FomkitError, match='Run: pip install "torch<'):
         profile_workload(Workload(None, None))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -134,8 +133,8 @@ def time_graph(
 
 
 def graph_watch(threads: int, cache_byte: float) -> Watch:
-    """Make the stopwatch of TensorFlow on a CPU: process time on one thread, else wall time."""
-    clock = time.process_time if threads == 1 else time.perf_counter
+    """Make the stopwatch of TensorFlow on a CPU."""
+    clock = cases.processor_clock(threads)
     measure = by_clock(clock)
     buffer = np.zeros(int(cache_byte // 4), np.float32)
 

@@ -237,6 +237,15 @@ def by_clock(clock: Callable[[], float]) -> Callable[[Callable[[], Any], int], f
     return measure
 
 
+def processor_clock(threads: int) -> Callable[[], float]:
+    """Return the clock that times ops on a CPU: process time on one thread, else wall time.
+
+    Process time adds up over threads, also while they wait. On Windows it advances by 16 ms, longer than most ops.
+    """
+    is_coarse = time.get_clock_info("process_time").implementation == "GetProcessTimes()"
+    return time.process_time if threads == 1 and not is_coarse else time.perf_counter
+
+
 def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     """Make the stopwatch of a device.
 
@@ -246,8 +255,7 @@ def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     if device == "cuda":
         measure = by_events(torch.cuda)
     else:
-        # Process time adds up over threads, also while they wait, so it is used for one thread only.
-        clock = time.process_time if torch.get_num_threads() == 1 else clock
+        clock = processor_clock(torch.get_num_threads())
         measure = by_clock(clock)
     buffer = torch.zeros(int(cache_byte // 4), device=device) if cache_byte else None
 

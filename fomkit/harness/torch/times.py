@@ -217,7 +217,7 @@ def _clocks() -> str:
     ]
     try:
         done = subprocess.run(  # noqa: S603 - the arguments are ours
-            query, capture_output=True, text=True, timeout=20, check=True
+            query, capture_output=True, encoding="utf-8", timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return "clock not read"

@@ -16,7 +16,7 @@ from functools import partial
 from statistics import median
 from typing import Any, TextIO
 
-from fomkit.harness.torch.cases import CannotTimeError, Watch, make_watch, torch
+from fomkit.harness.torch.cases import CannotTimeError, Watch, make_watch, processor_clock, torch
 from fomkit.harness.torch.times import Effort, checked_case, describe, make_case, time_case, time_run
 
 LAYERS, WIDTH, ROUNDS = 40, 8, 30
@@ -50,8 +50,7 @@ def _chain_s(device: str) -> float:
         values.sum().backward()
 
     # The host's work is to be measured, so on a GPU the host's clock times it.
-    one_thread = device == "cpu" and torch.get_num_threads() == 1
-    clock = time.process_time if one_thread else time.perf_counter
+    clock = processor_clock(torch.get_num_threads()) if device == "cpu" else time.perf_counter
     times = []
     for _ in range(ROUNDS):
         if device == "cuda":
