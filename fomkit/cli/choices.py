@@ -99,9 +99,8 @@ Reporter = Callable[[str], None]
 
 
 def _coloured(stream: TextIO) -> bool:
-    knows_colours = (
-        os.name != "nt" or "WT_SESSION" in os.environ
-    )  # the older console of Windows prints their codes
+    # The older console of Windows prints the codes of colours.
+    knows_colours = os.name != "nt" or "WT_SESSION" in os.environ
     return knows_colours and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 

@@ -322,9 +322,10 @@ def options(
     _debug = debug
 
 
-_SIMILAR = dict(
-    zip("×·…µ−≤≥→±─–²", ("x", "*", "...", "u", "-", "<=", ">=", "->", "+-", "-", "-", "^2"), strict=True)
-)
+_SIMILAR = {
+    "×": "x", "·": "*", "…": "...", "µ": "u", "−": "-", "≤": "<=", "≥": ">=", "→": "->", "±": "+-", "─": "-",
+    "–": "-", "²": "^2",
+}  # fmt: skip
 
 
 def _by_similar(error: Any) -> tuple[str, int]:
@@ -363,9 +364,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        if (
-            os.name == "nt" and error.errno == errno.EINVAL and error.filename is None
-        ):  # a pipe that its reader closed
+        # So Windows reports a pipe that its reader closed.
+        if os.name == "nt" and error.errno == errno.EINVAL and error.filename is None:
             os._exit(0)
         if _debug:
             raise
