@@ -435,3 +435,50 @@ for step in range(9):
 {TRAIN.replace("        ", "    ")}""")
     assert told(profile, "doubtful: the 2 steps that were recorded differ by 1") == differs
     assert any("differ by" in caveat for caveat in profile.caveats) == differs
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(
+    "update",
+    ["p -= 0.1 * p.grad", "p.data.add_(p.grad, alpha=-0.1)", "p.data = p.data - 0.1 * p.grad", "p.grad = None"],
+)
+def test_an_update_by_hand_ends_a_step(run: Callable[..., ModelProfile], update: str, every: int) -> None:
+    """The last one updates nothing, so nothing is a step."""
+    text = f"""
+del optimizer
+train = loader(96, 12)
+for epoch in range(7):
+    for place, (x, y) in enumerate(train, 1):
+        criterion(model(x), y).backward()
+        if place % {every}:
+            continue
+        with torch.no_grad():
+            for p in model.parameters():
+                {update}
+        model.zero_grad()
+"""
+    if "None" in update:
+        with pytest.raises(AssertionError):
+            run(text)
+        return
+    profile = run(text)
+    assert products(profile) == [(*row[:-1], every * row[-1]) for row in ONE_STEP]
+    assert (profile.batch, profile.run.epochs, profile.data.train_samples) == (12 * every, 7, 96)
+    rows = numbers(profile)
+    assert rows.loc[rows["pass_name"] == "update", "count"].sum() >= 4
+    assert told(profile, f"gradient accumulation: {every}") == (every > 1)
+    assert told(profile, "with the loop at train.py:16")
+
+
+def test_new_parameters_in_each_round_end_a_step(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+del optimizer
+w, v = (torch.randn(8, 3, requires_grad=True) for _ in "wv")
+for step in range(50):
+    x = torch.randn(12, 8)
+    parts = torch.autograd.grad((x @ w * (x @ v)).sum(), [w, v])
+    w, v = ((one - 0.1 * part).detach().requires_grad_() for one, part in zip((w, v), parts))
+""")
+    assert products(profile) == [("backward_weight", 8.0, 3.0, 12.0, 2.0), ("forward", 12.0, 3.0, 8.0, 2.0)]
+    rows = numbers(profile)
+    assert rows.loc[rows["pass_name"] == "update", "count"].sum() == 4  # a product and a difference for each

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from fomkit.frontends.model_file import library_file, source_tree
@@ -189,6 +190,34 @@ def _loops_of_program(
         frame = frame.f_back
     loops = [loop for frame in frames for loop in _loops_around(frame)]
     return loops, frames
+
+
+class RoundWatch:
+    """Calls a function whenever a loop around a line of the program begins a round, or ends.
+
+    Python's tracing of lines shows it, whatever a round does.
+    """
+
+    def __init__(self, is_user_file: Callable[[str], bool], on_round: Callable[[], None]) -> None:
+        self._is_user_file, self._on_round = is_user_file, on_round
+        self._heads: set[tuple[CodeType, int]] = set()
+
+    def around(self, frame: FrameType) -> str:
+        """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
+        loops, _ = _loops_of_program(frame, self._is_user_file)
+        for loop in loops:
+            self._heads.add((loop.frame.f_code, loop.node.lineno))
+            loop.frame.f_trace = self._seen
+        if loops:
+            sys.settrace(
+                lambda *_: None
+            )  # the interpreter calls a frame's own function only if there is one for all
+        return loops[-1].place if loops else ""
+
+    def _seen(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line" and (frame.f_code, frame.f_lineno) in self._heads:
+            self._on_round()
+        return self._seen
 
 
 @dataclass(frozen=True)

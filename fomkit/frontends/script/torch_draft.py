@@ -28,8 +28,9 @@ from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.torch_batches import named_by_batch
 from fomkit.frontends.script.torch_recorder import shapes_in
-from fomkit.frontends.script.torch_steps import Capture, StepWatch, named_by_batch
+from fomkit.frontends.script.torch_steps import Capture, StepWatch
 from fomkit.frontends.script.trainers import SHARED, Engine, Fetched, LoaderFacts, TrainersHere, loader_facts
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
@@ -340,4 +341,11 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
 
 def main() -> None:
     """Run one request of the parent process."""
-    run_script(FrameworkCapture(StepWatch, draft_script, "a torch.optim optimizer", one_process))
+    run_script(
+        FrameworkCapture(
+            StepWatch,
+            draft_script,
+            "a torch.optim optimizer, or in a loop that changes its parameters itself,",
+            one_process,
+        )
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -314,6 +314,10 @@ class Recording:
         """Add a remark for the profile."""
         self._recorder.note(text)
 
+    def also_train(self, parameters: Iterable[int]) -> None:
+        """Take further tensors, by ``id``, as parameters: a program without an optimizer may make new ones."""
+        self._recorder.stack.parameters.update(parameters)
+
     def forget(self) -> None:
         """Drop the records so far (an evaluation, or the end of an epoch), unless the training step has begun."""
         if self.has_begun or len(self._recorder.stack.running) > 1:
@@ -370,7 +374,7 @@ class Recording:
         before, self._recorder.is_paused = self._recorder.is_paused, is_paused
         return before
 
-    def update(self, optimizer: torch.optim.Optimizer) -> None:
+    def update(self, optimizer: Any) -> None:
         """Record a step that an optimizer has just made; without a formula, its ops were recorded as they ran."""
         update = trace_update(optimizer, {})
         if not has_formula(optimizer):
