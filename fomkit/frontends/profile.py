@@ -227,9 +227,9 @@ def profile_script(
 
     It runs as ``python path arguments`` would, here and on the CPU, with real data; it writes its files as usual.
     Parameters of a large PyTorch model get no values.
-    A step ends where a ``torch.optim`` optimizer steps, else with a loop's round that changes parameters; in Keras, each batch of ``Model.fit`` or
-    ``train_on_batch`` is a step. Once a step is recorded, an exception that no ``except Exception`` catches stops
-    the program, so that its ``finally`` blocks run.
+    A step ends where a ``torch.optim`` optimizer steps, else with a loop's round that changes parameters; in
+    Keras, each batch of ``Model.fit`` or ``train_on_batch`` is a step. Once a step is recorded, an exception that
+    no ``except Exception`` catches stops the program, so that its ``finally`` blocks run.
 
     `arguments`: the program's own; `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte];
     `name`: of the profile; default: the file's name without ``.py``. Raises FomkitError when the program never

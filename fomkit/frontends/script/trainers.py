@@ -11,9 +11,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -295,21 +295,43 @@ def _announced(kind: Any, _note: Callable[[str], object]) -> None:
     kind.step = stepped
 
 
+_ANSWERS: Mapping[str, Any] = {
+    "load_checkpoint": (None, {}), "no_sync": nullcontext(), "was_step_applied": True,
+    **dict.fromkeys(("get_global_grad_norm", "save_checkpoint", "save_16bit_model", "destroy")),
+}  # fmt: skip
+"""What methods of DeepSpeed's engine return here that do nothing; no checkpoint is found or written."""
+
+
+def _stated(fact: Any, *_args: Any, **_kwargs: Any) -> Any:
+    return fact
+
+
 class Engine(torch.nn.Module):
     """Replaces DeepSpeed's engine: it scales losses, accumulates and clips gradients, and steps, on one device."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: Any, scheduler: Any, every: int, most: float) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: Any, scheduler: Any, facts: Mapping[str, Any]) -> None:
         super().__init__()
         self.module, self.optimizer, self.lr_scheduler = model, optimizer, scheduler
         self.device, self.global_rank, self.local_rank, self.world_size = torch.device("cpu"), 0, 0, 1
-        self._every, self._most, self._passes = every, most, 0
+        self.micro_steps, self._facts = 0, {**_ANSWERS, **facts}
+        self._every, self._most = facts["gradient_accumulation_steps"], facts["gradient_clipping"]
 
     def __getattr__(self, name: str) -> Any:
-        """Return its own attribute, else that of the model."""
+        """Return its own attribute, else a function that states a fact, else an attribute of the model."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(super().__getattr__("module"), name)
+            facts: dict[str, Any] = vars(self).get("_facts", {})
+            return partial(_stated, facts[name]) if name in facts else getattr(super().__getattr__("module"), name)
+
+    @property
+    def global_steps(self) -> int:
+        """Return the steps so far."""
+        return self.micro_steps // self._every
+
+    def get_lr(self) -> list[float]:
+        """Return the learning rate of each group of parameters."""
+        return [group["lr"] for group in self.optimizer.param_groups]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
@@ -318,12 +340,12 @@ class Engine(torch.nn.Module):
     def backward(self, loss: torch.Tensor, **_kwargs: Any) -> torch.Tensor:
         """Run a backward pass of the loss as a part of the step's."""
         torch.autograd.backward(loss / self._every if self._every > 1 else loss)
-        self._passes += 1
+        self.micro_steps += 1
         return loss
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Return whether the backward passes so far are those of whole steps."""
-        return self._passes % self._every == 0
+        return self.micro_steps % self._every == 0
 
     def step(self, *_args: Any, **_kwargs: Any) -> None:
         """Update, if all backward passes of the step ran."""
@@ -369,18 +391,23 @@ def _deepspeed_here(initialize: Any, note: Callable[[str], object]) -> None:
         each, whole = counts.get("train_micro_batch_size_per_gpu"), counts.get("train_batch_size")
         every = counts.get("gradient_accumulation_steps") or (whole // each if whole and each else 1)
         formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        converted = [dtype for name, dtype in formats.items() if stated.get(name, {}).get("enabled") is True]
-        model.to(*converted[:1])
-        note("DeepSpeed" + ", whose fp32 copies of them are not counted" * bool(converted))
+        on = [name for name in formats if stated.get(name, {}).get("enabled") is True]
+        model.to(*(formats[name] for name in on[:1]))
+        note("DeepSpeed" + ", whose fp32 copies of them are not counted" * bool(on))
         if not isinstance(optimizer, torch.optim.Optimizer):
             given = model.parameters() if model_parameters is None else model_parameters
             optimizer = optimizer(given) if callable(optimizer) else _optimizer_of(stated, given)
         scheduler = lr_scheduler(optimizer) if callable(lr_scheduler) else lr_scheduler
-        loader = training_data and data.DataLoader(
-            training_data, each or (whole or every) // every, shuffle=True, collate_fn=collate_fn
-        )
-        clips = stated.get("gradient_clipping")
-        engine = Engine(model, optimizer, scheduler, every, clips if isinstance(clips, float | int) else 0.0)
+        each = each or (whole or every) // every
+        loader = training_data and data.DataLoader(training_data, each, shuffle=True, collate_fn=collate_fn)
+        clips, stage = stated.get("gradient_clipping"), stated.get("zero_optimization", {}).get("stage", 0)
+        most = clips if isinstance(clips, float | int) else 0.0
+        engine = Engine(model, optimizer, scheduler, {
+            "train_micro_batch_size_per_gpu": each, "gradient_accumulation_steps": every,
+            "train_batch_size": each * every, "gradient_clipping": most,
+            "zero_optimization": stage > 0, "zero_optimization_stage": stage,
+            "fp16_enabled": "fp16" in on, "bfloat16_enabled": "bf16" in on,
+        })  # fmt: skip
         return engine, optimizer, loader, scheduler
 
     initialize.__globals__.update(initialize=here, init_distributed=lambda *_args, **_kwargs: None)
