@@ -482,3 +482,24 @@ for step in range(50):
     assert products(profile) == [("backward_weight", 8.0, 3.0, 12.0, 2.0), ("forward", 12.0, 3.0, 8.0, 2.0)]
     rows = numbers(profile)
     assert rows.loc[rows["pass_name"] == "update", "count"].sum() == 4  # a product and a difference for each
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_a_run_is_one_fold_of_several(run: Callable[..., ModelProfile], has_loader: bool) -> None:
+    """The loop over folds makes the optimizer; the inner one is over epochs, or over steps."""
+    inner = (
+        "for x, y in train:"
+        if has_loader
+        else "x, y = torch.randn(12, 8), torch.randint(3, (12,))\n        with torch.enable_grad():"
+    )
+    profile = run(f"""
+train = loader(96, 12)
+for fold in range(5):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+    for epoch in range(7):
+        {inner}
+    {TRAIN.replace(chr(10), chr(10) + "    ")}
+""")
+    assert (profile.run.epochs, profile.data.train_samples) == ((7, 96) if has_loader else (1, 7 * 12))
+    assert told(profile, "the loop at train.py:14 makes an optimizer in each round")

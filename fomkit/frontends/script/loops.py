@@ -6,9 +6,10 @@ import ast
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -60,6 +61,10 @@ class _Loop:
     @property
     def place(self) -> str:
         return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
+
+    @property
+    def head(self) -> tuple[CodeType, int]:
+        return self.frame.f_code, self.node.lineno
 
 
 @cache
@@ -206,7 +211,7 @@ class RoundWatch:
         """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
         loops, _ = _loops_of_program(frame, self._is_user_file)
         for loop in loops:
-            self._heads.add((loop.frame.f_code, loop.node.lineno))
+            self._heads.add(loop.head)
             loop.frame.f_trace = self._seen
         if loops:
             sys.settrace(
@@ -240,28 +245,54 @@ def data_loop(
     return None
 
 
-def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+def heads_around(frame: FrameType, is_user_file: Callable[[str], bool]) -> set[tuple[CodeType, int]]:
+    """Return the function and line of each loop around a frame."""
+    return {loop.head for loop in _loops_of_program(frame, is_user_file)[0]}
+
+
+def _without_repeats(
+    loops: list[_Loop], anew: Container[tuple[CodeType, int]]
+) -> tuple[list[_Loop], tuple[str, ...]]:
+    """Leave out the outer loops each of whose rounds trains from the beginning, unless they are all; note them."""
+    repeats = list(takewhile(lambda loop: loop.head in anew, loops))
+    if len(repeats) == len(loops):
+        return loops, ()
+    where = "the loop at {} makes an optimizer in each round, as for each fold: one such round is the run"
+    return loops[len(repeats) :], tuple(where.format(loop.place) for loop in repeats)
+
+
+def run_by_loops(
+    frame: FrameType | None,
+    is_user_file: Callable[[str], bool],
+    loader: Any,
+    anew: Container[tuple[CodeType, int]] = (),
+) -> RunLength:
     """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
 
     Loops of libraries count as those of the program do, except those of PyTorch. Where no loop iterates over a
     loader, the rounds of all loops are the steps, if all are known.
 
     `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none.
+    `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made.
     """
     loops, frames = _loops_of_program(frame, is_user_file)
     for place, loop in enumerate(loops):
         iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
-            return _epochs_outside(loops[:place], loop)
+            outside, repeats = _without_repeats(loops[:place], anew)
+            found = _epochs_outside(outside, loop)
+            return replace(found, remarks=(*found.remarks, *repeats))
+    loops, repeats = _without_repeats(loops, anew)
     rounds = [_rounds(loop) for loop in loops]
     own = all(is_user_file(loop.frame.f_code.co_filename) for loop in loops)
     if loops and own and all(rounds) and not _is_conditional(loops, frames):
         where = " and ".join(loop.place for loop in loops)
         steps = math.prod(one or 0 for one in rounds)
-        return RunLength(None, f"the rounds of the loops at {where}", steps=steps, remarks=_breaks(loops))
-    found = "the loop over the DataLoader cannot be analysed"
-    return RunLength(None, "no loop over a DataLoader was found" if loader is None else found)
+        return RunLength(
+            None, f"the rounds of the loops at {where}", steps=steps, remarks=(*_breaks(loops), *repeats)
+        )
+    why = "the loop over the DataLoader cannot be analysed"
+    return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
 
 
 def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:

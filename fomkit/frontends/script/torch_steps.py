@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
@@ -21,7 +22,7 @@ from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import RoundWatch, RunLength
+from fomkit.frontends.script.loops import RoundWatch, RunLength, heads_around
 from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
@@ -127,6 +128,7 @@ class StepWatch:
         self.captured: Capture | None = None
         self._is_user_file, self._on_capture = is_user_file, on_capture
         self._made: WeakSet[Any] = WeakSet()
+        self._anew: set[tuple[CodeType, int]] = set()
         self._stepped: dict[int, Any] = {}
         self._steps = self._depth = self._passes = 0
         self._ended: list[Any] = []
@@ -157,7 +159,7 @@ class StepWatch:
     def watch(self) -> Iterator[None]:
         """Record the code that runs inside the block."""
         with ExitStack() as stack:
-            stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
+            stack.enter_context(watch_made(torch.optim.Optimizer, self._makes))
             stack.enter_context(self._calls.watch())
             stack.enter_context(self._large.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
@@ -173,6 +175,10 @@ class StepWatch:
             finally:
                 if self._now:
                     self._now.close()
+
+    def _makes(self, optimizer: Any, _line: str) -> None:
+        self._made.add(optimizer)
+        self._anew |= heads_around(sys._getframe(), self._is_user_file)
 
     def _relayed(self, note: Callable[..., None]) -> Callable[..., None]:
         """Return a function that passes its arguments to the current recording, if there is one."""
@@ -208,7 +214,7 @@ class StepWatch:
             self._now.also_train(self._program.leaves)
         self._program.rounds_at = self._round_watch.around(frame)
         loader = self._recent[-1].loader if self._recent else None
-        self._program.length = run_length(frame, self._is_user_file, loader)
+        self._program.length = run_length(frame, self._is_user_file, loader, self._anew)
 
     def _round(self) -> None:
         with self._quietly():
@@ -358,7 +364,9 @@ class StepWatch:
         beside = self._without - recording.without * self.rounds
         loader = recording.batches[0].loader if recording.batches else None
         is_own = [*self._stepped.values()] == [self._program]
-        length = self._program.length if is_own else run_length(sys._getframe(), self._is_user_file, loader)
+        length = (
+            self._program.length if is_own else run_length(sys._getframe(), self._is_user_file, loader, self._anew)
+        )
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},

@@ -218,11 +218,13 @@ def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]]
     return None
 
 
-def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+def run_length(
+    frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any, anew: Any = ()
+) -> RunLength:
     """Find how long a program trains: from the running trainer, else from the loops around the data.
 
     `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none.
+    `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made.
     """
     outer = frame
     while outer is not None:
@@ -234,7 +236,7 @@ def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loa
                 name = type(trainer).__name__
                 return RunLength(None, f"{name} has another form than in known versions ({type(error).__name__})")
         outer = outer.f_back
-    return run_by_loops(frame, is_user_file, loader)
+    return run_by_loops(frame, is_user_file, loader, anew)
 
 
 _SHARES = re.compile(r"fsdp|deepspeed|model_?parallel", re.IGNORECASE)
@@ -327,7 +329,7 @@ class Engine(torch.nn.Module):
     @property
     def global_steps(self) -> int:
         """Return the steps so far."""
-        return self.micro_steps // self._every
+        return int(self.micro_steps // self._every)
 
     def get_lr(self) -> list[float]:
         """Return the learning rate of each group of parameters."""
@@ -345,7 +347,7 @@ class Engine(torch.nn.Module):
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Return whether the backward passes so far are those of whole steps."""
-        return self.micro_steps % self._every == 0
+        return bool(self.micro_steps % self._every == 0)
 
     def step(self, *_args: Any, **_kwargs: Any) -> None:
         """Update, if all backward passes of the step ran."""
