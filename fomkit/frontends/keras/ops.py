@@ -254,13 +254,16 @@ def trace_ops(
     found, folded = Walked(), graphs.constants(ran)
     weights = weight_products(gradients, graph)
     groups = {product_group(op) for op in weights}
-    owners, lines = list[RowOwner](), GraphLines(scopes.paths)
+    owners, lines, hosts = list[RowOwner](), GraphLines(scopes.paths), dict[str, None]()
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
-        call = _call_with_work(one, pass_name, folded, graph, found)
         around = filter(None, map(scopes.find, _names_around(one)))
         scope = next(around, scopes.running[0])
+        call = None if scope.on_host else _call_with_work(one, pass_name, folded, graph, found)
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
+        if scope.on_host:
+            found.states["zero_work"] += 1
+            hosts[scope.path] = None
         if call is None:
             continue
         if pass_name == FORWARD:
@@ -288,6 +291,7 @@ def trace_ops(
             owner.backward.input_gradient = products_flop(owner.backward.parts) >= whole
     found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
     branches = {caller for one in ran for caller in one.place.callers if caller.type in BRANCHES}
+    found.notes += [f"left out, since text is read on the host: {', '.join(hosts)}"] * bool(hosts)
     if branches:
         found.notes.append(calls.branch_note(len(branches)))
     return found
