@@ -295,7 +295,8 @@ def picked_loss_backward(call: Call) -> list[Work]:
     return [Work("copy", traffic(probabilities.numel, read, call.written), probabilities.dtype)]
 
 
-PRODUCTS: Mapping[str, Rule] = {
+PRODUCTS: Mapping[str, Rule | None] = {
+    **SOLVERS,
     "mm": gemm_of("self", "mat2"), "addmm": gemm_of("mat1", "mat2"), "_addmm_activation": gemm_of("mat1", "mat2"),
     "bmm": gemm_of("self", "mat2"), "baddbmm": gemm_of("batch1", "batch2"), "addbmm": gemm_of("batch1", "batch2"),
     "_scaled_mm": gemm_of("self", "mat2"), "_int_mm": gemm_of("self", "mat2"), "mv": matrix_vector_of("self"),
@@ -310,7 +311,7 @@ _RESIZED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_
     upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"""
 RULES: Mapping[str, Rule | None] = {
-    **PRODUCTS, **SOLVERS,
+    **PRODUCTS,
     **each(packed_product, """_weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu
         _weight_int4pack_mm_with_scales_and_zeros _dyn_quant_matmul_4bit"""),
     # normalisation and softmax
