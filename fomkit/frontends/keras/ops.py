@@ -228,13 +228,28 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
             found.append(UPDATE)
             continue
         after = any(name.startswith(BACKWARD_SCOPE) for name in names)
+        # A variable that was assigned a backward result, such as a momentum, is read after that.
+        after |= one.op.type == "ReadVariableOp" and any(op in backward for op in one.op.control_inputs)
         if after or any(one.place.source(tensor)[0].op in backward for tensor in one.op.inputs):
             backward.add(one.op)
             backward.update(one.place.callers)
             found.append(BACKWARD)
         else:
             found.append(FORWARD)
-    return found
+    return _with_own_updates(ran, found)
+
+
+def _with_own_updates(ran: Sequence[Ran], passes: list[str]) -> list[str]:
+    """Return the passes with the update that a step writes itself: assignments and what only they read."""
+    updates: set[Operation] = set()
+    for place, one in reversed(list(enumerate(ran))):
+        op, writes = one.op, one.op.type.startswith("Assign") and one.op.type.endswith("VariableOp")
+        readers = [reader for tensor in op.outputs for reader in tensor.consumers()]
+        leads = not op.name.startswith(BACKWARD_SCOPE) and readers and all(reader in updates for reader in readers)
+        if leads or (passes[place] == BACKWARD and writes):
+            updates.add(op)
+            passes[place] = UPDATE
+    return passes
 
 
 def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:

@@ -203,7 +203,9 @@ class RoundWatch:
     Python's tracing of lines shows it, whatever a round does.
     """
 
-    def __init__(self, is_user_file: Callable[[str], bool], on_round: Callable[[], None]) -> None:
+    def __init__(
+        self, is_user_file: Callable[[str], bool], on_round: Callable[[tuple[CodeType, int]], None]
+    ) -> None:
         self._is_user_file, self._on_round = is_user_file, on_round
         self._heads: set[tuple[CodeType, int]] = set()
 
@@ -220,9 +222,63 @@ class RoundWatch:
         return loops[-1].place if loops else ""
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line" and (frame.f_code, frame.f_lineno) in self._heads:
-            self._on_round()
+        if event == "line" and (head := (frame.f_code, frame.f_lineno)) in self._heads:
+            self._on_round(head)
         return self._seen
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of a loop that runs now, as a function that repeats it.
+
+    `head`: function and line of the loop.
+    `item`: what the loop's target holds; None for a loop without one.
+    `names`: what the round reads as a whole, not only in parts, by name.
+    """
+
+    head: tuple[CodeType, int]
+    item: Any
+    names: Mapping[str, Any]
+    _code: CodeType
+    _known: Mapping[str, Any]
+
+    def again(self, item: Any, names: Mapping[str, Any]) -> None:
+        """Run the round for another item and other values of names; the program's own variables stay."""
+        exec(self._code, {**self._known, **names, "__item": item})  # noqa: S102 - this is how the program runs
+
+
+def _held(target: ast.expr, frame: FrameType) -> Any:
+    """Return what the target of a loop holds."""
+    return (
+        tuple(_held(one, frame) for one in target.elts) if hasattr(target, "elts") else _evaluated(target, frame)
+    )
+
+
+def round_around(
+    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int]
+) -> Round | None:
+    """Return the round around a frame of the loop with this head; None if it cannot be repeated."""
+    loops = [loop for loop in _loops_of_program(frame, is_user_file)[0] if loop.head == head]
+    if not loops:
+        return None
+    (node, own), known = (
+        (loops[-1].node, loops[-1].frame),
+        {**loops[-1].frame.f_globals, **loops[-1].frame.f_locals},
+    )
+    target = ast.unparse(node.target) if isinstance(node, ast.For) else ""
+    once = ast.parse(
+        f"{f'{target} = __item' * bool(target)}\nfor __once in (0,): pass"
+    )  # in which break may stand
+    once.body[-1].body = node.body  # type: ignore[attr-defined]
+    parts = [one for part in node.body for one in ast.walk(part)]
+    cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
+    read = {one.id for one in parts if isinstance(one, ast.Name)} - cut
+    try:
+        code = compile(once, own.f_code.co_filename, "exec")
+    except SyntaxError:  # it may leave its function
+        return None
+    item = _held(node.target, own) if isinstance(node, ast.For) else None
+    return Round(loops[-1].head, item, {name: known[name] for name in read & known.keys()}, code, known)
 
 
 @dataclass(frozen=True)

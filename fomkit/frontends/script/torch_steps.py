@@ -216,7 +216,7 @@ class StepWatch:
         loader = self._recent[-1].loader if self._recent else None
         self._program.length = run_length(frame, self._is_user_file, loader, self._anew)
 
-    def _round(self) -> None:
+    def _round(self, _head: object) -> None:
         with self._quietly():
             has_updated = not self._made and self._program.has_updated()
         if has_updated:
