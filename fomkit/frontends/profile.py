@@ -239,6 +239,9 @@ def profile_script(
     _check_file(path, "a Python program that trains, for example train.py")
     framework = framework_of_file(path)
     _check_request(where, "train", framework)
+    calls = _called(*trees_of(path)) if framework == "keras_torch" else set()
+    if "backward" in calls and not calls & _KERAS_LOOP:  # Keras's models in a loop of PyTorch's
+        framework = "torch"
     request = {**_named_request(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:

@@ -503,3 +503,33 @@ for fold in range(5):
 """)
     assert (profile.run.epochs, profile.data.train_samples) == ((7, 96) if has_loader else (1, 7 * 12))
     assert told(profile, "the loop at train.py:14 makes an optimizer in each round")
+
+
+def test_a_step_that_goes_on_in_the_next_epoch_is_not_taken(run: Callable[..., ModelProfile]) -> None:
+    """Of five batches the last one waits for the two of the next epoch's first step."""
+    profile = run("""
+train = loader(60, 12)
+for epoch in range(9):
+    for place, (x, y) in enumerate(train):
+        criterion(model(x), y).backward()
+        if place % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+""")
+    assert products(profile) == [(*row[:-1], 2.0) for row in ONE_STEP]
+    assert not told(profile, "differ by")
+
+
+def test_samples_of_vmap_are_the_batch(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+from torch.func import functional_call, grad, vmap
+def loss(parameters, x, y):
+    return criterion(functional_call(model, parameters, (x[None],)), y[None])
+for step in range(9):
+    x, y = torch.randn(12, 8), torch.randint(3, (12,))
+    found = vmap(grad(loss), in_dims=(None, 0, 0))({k: v.detach() for k, v in model.named_parameters()}, x, y)
+    for name, parameter in model.named_parameters():
+        parameter.grad = found[name].mean(0)
+    optimizer.step()
+""")
+    assert profile.batch == 12

@@ -30,7 +30,7 @@ from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.script.trainers import Fetched
 from fomkit.frontends.step import Step, Update
-from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.calls import held_tensor, tensors_of
 from fomkit.frontends.torch.forms import maker_without_values, number_of, swap
 from fomkit.frontends.torch.modes import CallWatcher, watch_modules, watch_sync_norms
 from fomkit.frontends.torch.order import has_formula, layer_rows, trace_update, watch_layers
@@ -257,9 +257,13 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
 
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors among some values, without those of single numbers."""
+    """Return the shapes of the tensors among some values, without those of single numbers.
+
+    Inside ``torch.func.vmap`` a tensor has the shape of all its samples.
+    """
     values = {**values} if isinstance(values, Mapping) else values  # torch needs a plain dict
-    return [tuple(tensor.shape) for tensor in tensors_of(values) if tensor.dim()]
+    tensors = (held_tensor(one) if one.layout is torch.strided else one for one in tensors_of(values))
+    return [tuple(tensor.shape) for tensor in tensors if tensor.dim()]
 
 
 class Recording:

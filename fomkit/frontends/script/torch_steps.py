@@ -240,8 +240,9 @@ class StepWatch:
             return others.instead_of(batch)
         self._recent.append(batch)
         if self._now:
+            before = {id(one.loader) for one in self._now.batches}  # of an epoch that ended in the step, if any
+            self._now.is_clean &= batch.is_full and not (batch.is_first and id(batch.loader) in before)
             self._now.batches.append(batch)
-            self._now.is_clean &= batch.is_full
         return batch.values
 
     @contextmanager

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -61,11 +61,12 @@ def loader_facts(loader: Any) -> LoaderFacts:
 
 @dataclass(frozen=True)
 class Fetched:
-    """One batch that the program fetched."""
+    """One batch that the program fetched; ``is_first``: whether an iteration over its loader begins with it."""
 
     loader: Any
     values: Any
     is_full: bool
+    is_first: bool = False
 
 
 @contextmanager
@@ -97,7 +98,8 @@ def watch_loaders(
             loader = loaders[batches]
             facts = loader_facts(loader)
             full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
-            return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
+            at = batches._num_yielded
+            return on_batch(Fetched(loader, values, full is None or at <= full, at == 1))
 
     batches = dataloader._BaseDataLoaderIter
     with watched(data.DataLoader, __iter__=started), watched(batches, __init__=made, __next__=fetched):
@@ -304,10 +306,6 @@ _ANSWERS: Mapping[str, Any] = {
 """What methods of DeepSpeed's engine return here that do nothing; no checkpoint is found or written."""
 
 
-def _stated(fact: Any, *_args: Any, **_kwargs: Any) -> Any:
-    return fact
-
-
 class Engine(torch.nn.Module):
     """Replaces DeepSpeed's engine: it scales losses, accumulates and clips gradients, and steps, on one device."""
 
@@ -323,8 +321,9 @@ class Engine(torch.nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            facts: dict[str, Any] = vars(self).get("_facts", {})
-            return partial(_stated, facts[name]) if name in facts else getattr(super().__getattr__("module"), name)
+            if name in (facts := vars(self).get("_facts", {})):
+                return lambda *_args, **_kwargs: facts[name]
+            return getattr(super().__getattr__("module"), name)
 
     @property
     def global_steps(self) -> int:
