@@ -533,3 +533,20 @@ for step in range(9):
     optimizer.step()
 """)
     assert profile.batch == 12
+
+
+def test_loops_over_optimizers_and_over_batches_in_memory_are_known(run: Callable[..., ModelProfile]) -> None:
+    """A call on a single sample, to choose what to do, is not the batch."""
+    profile = run("""
+first, second = (torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[2]))
+batches = [(torch.randn(12, 8), torch.randint(3, (12,))) for _ in range(4)]
+for epoch in range(7):
+    for x, y in batches:
+        model(torch.randn(8)).argmax().item()
+        criterion(model(x), y).backward()
+        for one in (first, second):
+            one.step()
+            one.zero_grad()
+""")
+    assert (profile.batch, profile.data.train_samples, profile.run.epochs) == (12, 7 * 4 * 12, 1)
+    assert told(profile, "28 steps of the optimizer, the rounds of the loops at train.py:15 and train.py:16")

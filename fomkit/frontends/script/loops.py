@@ -137,7 +137,8 @@ def _rounds(loop: _Loop) -> int | None:
         if isinstance(node, ast.Call) and _called_name(node) in _RANGES and 1 <= len(node.args) <= 3:
             bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
             return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
-        if isinstance(found := _evaluated_or_none(node, loop.frame), range):
+        found = _evaluated_or_none(node, loop.frame)
+        if isinstance(found, range | list | tuple) and not any(isinstance(one, str) for one in found):
             return len(found)
     return None
 
@@ -322,6 +323,7 @@ def run_by_loops(
     is_user_file: Callable[[str], bool],
     loader: Any,
     anew: Container[tuple[CodeType, int]] = (),
+    around: Container[tuple[CodeType, int]] = (),
 ) -> RunLength:
     """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
 
@@ -329,9 +331,11 @@ def run_by_loops(
     loader, the rounds of all loops are the steps, if all are known.
 
     `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made.
+    `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made;
+    `around`: loops around a backward pass, since one around the step alone may be over optimizers.
     """
     loops, frames = _loops_of_program(frame, is_user_file)
+    loops = [loop for loop in loops if loop.head in around] or loops
     for place, loop in enumerate(loops):
         iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):

@@ -347,7 +347,8 @@ class Recording:
     def model_ends(self, given: tuple[Any, Mapping[str, Any]]) -> None:
         """Record the arguments of an outermost call of a module."""
         shapes = shapes_in(given) if torch.is_grad_enabled() else []
-        self.called_with = self.called_with or shapes
+        if not any(len(shape) > 1 for shape in self.called_with):  # a single sample has no axis of samples
+            self.called_with = shapes or self.called_with
         self.called_lengths += [shape[0] for shape in shapes[:1]]
 
     @contextmanager

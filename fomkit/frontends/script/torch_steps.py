@@ -129,6 +129,7 @@ class StepWatch:
         self._is_user_file, self._on_capture = is_user_file, on_capture
         self._made: WeakSet[Any] = WeakSet()
         self._anew: set[tuple[CodeType, int]] = set()
+        self._around: set[tuple[CodeType, int]] = set()
         self._stepped: dict[int, Any] = {}
         self._steps = self._depth = self._passes = 0
         self._ended: list[Any] = []
@@ -194,6 +195,8 @@ class StepWatch:
         self.backwards += 1
         if self.backwards > MOST_BACKWARDS and not self._stepped:
             raise StopProgram
+        if not self._passes and not self.is_over:
+            self._around |= heads_around(sys._getframe(), self._is_user_file)
         if not self._passes and not self._made:
             self._fills |= fills
             fills = fills or not self._fills  # where gradients are only returned, these are those to update by
@@ -214,7 +217,7 @@ class StepWatch:
             self._now.also_train(self._program.leaves)
         self._program.rounds_at = self._round_watch.around(frame)
         loader = self._recent[-1].loader if self._recent else None
-        self._program.length = run_length(frame, self._is_user_file, loader, self._anew)
+        self._program.length = run_length(frame, self._is_user_file, loader, self._anew, self._around)
 
     def _round(self, _head: object) -> None:
         with self._quietly():
@@ -366,7 +369,9 @@ class StepWatch:
         loader = recording.batches[0].loader if recording.batches else None
         is_own = [*self._stepped.values()] == [self._program]
         length = (
-            self._program.length if is_own else run_length(sys._getframe(), self._is_user_file, loader, self._anew)
+            self._program.length
+            if is_own
+            else run_length(sys._getframe(), self._is_user_file, loader, self._anew, self._around)
         )
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
