@@ -47,6 +47,7 @@ def test_names_differ_by_more_than_case_and_signs(given: str, name: str) -> None
 
 def test_models_and_suites_are_found_as_somebody_writes_them() -> None:
     assert load_model("ResNet-50").name == "resnet50"
+    assert load_model("CANDLE/P1B1").name == "p1b1"  # in a subfolder
     assert load_suite("KPP").name == "kpp"
     with pytest.raises(FomkitError, match=r"\./V100: no such file"):
         load_machine("./V100")

@@ -153,8 +153,14 @@ class _Exploration:
 
     def _name(self, name: str, values: tuple[int, ...]) -> None:
         points = [*self.points, *self._further(name, values)]
-        steps = [self.at(point).ops for point in points]
-        self.ops = name_sizes(steps, points, [*self.values, name])
+        first = [self.at(point).ops for point in points[:2]]
+        if not self.values and len({*map(len, first)}) > 1:  # a step at a larger size may be dear
+            try:
+                name_sizes(first, points[:2], [name])
+            except NoExpression as reason:
+                if isinstance(reason, OtherOps):
+                    raise
+        self.ops = name_sizes([self.at(point).ops for point in points], points, [*self.values, name])
         self.values[name], self.points = (self.sizes[name], *values), points
         self.fixed.pop(name, None)
 

@@ -61,12 +61,14 @@ class Scope:
     """What runs an op: the path of a module, function or layer, and the row that contains it, if any.
 
     `runs_again`: True for a call that the backward pass repeats, as checkpointing does.
+    `on_host`: True for a layer that reads text.
     """
 
     path: str
     owner: RowOwner | None = None
     is_update: bool = False
     runs_again: bool = False
+    on_host: bool = False
 
 
 @dataclass(frozen=True)

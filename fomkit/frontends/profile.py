@@ -161,8 +161,7 @@ _MAKES_PROCESSES = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
 )
 """Names in a PyTorch program that is started once for each device."""
-_LOOP = frozenset({"backward", "step"})
-_KERAS_LOOP = frozenset({"fit", "train_on_batch", "apply_gradients"})
+_KERAS_LOOP = frozenset({"fit", "train_on_batch", "apply_gradients", "assign_sub"})
 _NOT_YET = (ast.FunctionDef, ast.ClassDef, ast.If)
 _MODEL_FILE = frozenset({"workload", "inputs"})
 """A file with a model defines at least one of these names."""
@@ -190,7 +189,7 @@ def is_program(path: Path) -> bool:
     makes = any(name.endswith(_MAKES_TRAINER) for name in named)
     if libraries & _TRAINERS and (makes or calls & _TRAINS):
         return True
-    trains = calls >= _LOOP or ("backward" in calls and "model" not in own)
+    trains = "backward" in calls and ("model" not in own or "step" in calls or "grad" in named)
     if "torch" in libraries and (named & _MAKES_PROCESSES or trains):
         return True
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
@@ -228,9 +227,9 @@ def profile_script(
 
     It runs as ``python path arguments`` would, here and on the CPU, with real data; it writes its files as usual.
     Parameters of a large PyTorch model get no values.
-    A step ends where a ``torch.optim`` optimizer steps; in Keras, each batch of ``Model.fit`` or
-    ``train_on_batch`` is a step. Once a step is recorded, an exception that no ``except Exception`` catches stops
-    the program, so that its ``finally`` blocks run.
+    A step ends where a ``torch.optim`` optimizer steps, else with a loop's round that changes parameters; in
+    Keras, each batch of ``Model.fit`` or ``train_on_batch`` is a step. Once a step is recorded, an exception that
+    no ``except Exception`` catches stops the program, so that its ``finally`` blocks run.
 
     `arguments`: the program's own; `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte];
     `name`: of the profile; default: the file's name without ``.py``. Raises FomkitError when the program never
@@ -240,6 +239,9 @@ def profile_script(
     _check_file(path, "a Python program that trains, for example train.py")
     framework = framework_of_file(path)
     _check_request(where, "train", framework)
+    calls = _called(*trees_of(path)) if framework == "keras_torch" else set()
+    if "backward" in calls and not calls & _KERAS_LOOP:  # Keras's models in a loop of PyTorch's
+        framework = "torch"
     request = {**_named_request(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:

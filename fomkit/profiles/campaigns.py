@@ -181,6 +181,8 @@ def find_profile(name: str) -> Found:
     found = [Found(path, _WHAT[schema]) for path, schema in schemas.items() if schema in _WHAT]
     if not found:
         path, schema = next(iter(schemas.items()))
+        if _KINDS.get(schema) in ("suite", "campaign") and path.name != Path(name).name:
+            return find_profile(path.name.partition(".")[0])  # "lecture suite" is not written as its file
         shown = "has no schema line" if schema is None else f"schema is {schema!r}"
         raise FomkitError(str(path), f"{shown}. Expected {MODEL!r} or {MACHINE!r}.")
     if len(found) > 1:

@@ -67,12 +67,13 @@ def _nested(root: Path, ending: str) -> list[Path]:
     return sorted(path.relative_to(root) for path in root.rglob(f"*{ending}"))
 
 
-def profile_names(folder: Folder) -> list[str]:
-    """Return the names of all profiles in the folders, without ending; their paths if two have the same name."""
+def profile_names(folder: Folder, *, as_paths: bool = False) -> list[str]:
+    """Return the names of all profiles in the folders, without ending; paths if wanted, or if two have a name."""
     ending = _ENDINGS.get(folder, _YAML)[0]
     found = {path for root in folders(folder) for path in _nested(root, ending)}
     shared = Counter(path.name for path in found)
-    return sorted((path.as_posix() if shared[path.name] > 1 else path.name).removesuffix(ending) for path in found)
+    by_path = {path for path in found if as_paths or shared[path.name] > 1}
+    return sorted((path.as_posix() if path in by_path else path.name).removesuffix(ending) for path in found)
 
 
 def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
@@ -197,8 +198,9 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     stem = _stem(name, endings)
     if "/" not in name and (deeper := _deeper(stem, endings, folder)) is not None:
         return deeper
-    if stem == name and "/" not in name:  # upper case and signs between letters do not tell names apart
-        same = [one for one in profile_names(folder) if letters(one) == letters(name) and one != name]
+    if stem == name and not is_path:  # upper case and signs between letters do not tell names apart
+        known = profile_names(folder, as_paths="/" in name)
+        same = [one for one in known if letters(one) == letters(name) and one != name]
         if len(same) == 1:
             return locate(same[0], folder, kind)
     if stem == given and folder == "machine_profiles" and boards(stem):

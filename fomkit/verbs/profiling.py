@@ -295,9 +295,9 @@ def _check_use(path: Path, args: _Arguments) -> None:
         given = next(option for option, is_given in options.items() if is_given)
         raise FomkitError(
             str(path),
-            f"{given} is not for a training program, which runs unchanged. Give the program's own arguments after "
-            f"'--', for example: fomkit profile --script {path} -- --batch-size 32. A file that "
-            "only holds a model defines `inputs`.",
+            f"{given} is not for a training program, which runs unchanged. Give the program's own arguments at "
+            "the end of the command after '--', for example: -- --batch-size 32. A file that only holds a model "
+            "defines `inputs`.",
         )
 
 

@@ -176,3 +176,15 @@ def test_a_package_beside_the_file_tells_the_framework(tmp_path: Path, file_of: 
     (package / "__init__.py").write_text("from .small import model\n", encoding="utf-8")
     (package / "small.py").write_text("from keras import layers\n", encoding="utf-8")
     assert framework_of_file(file_of("from networks import model\n")) == "tensorflow"
+
+
+def test_layers_that_read_text_are_named_and_left_out(keras: Any) -> None:
+    """Its words per text are known to the layer only; without them nothing behind it has a size."""
+    words = keras.layers.TextVectorization(vocabulary=["good", "bad"], output_sequence_length=16)
+    head = [keras.layers.Embedding(4, 32), keras.layers.Flatten(), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((1,), dtype="string"), words, *head])
+    model.compile("sgd", "mse")
+    profile = profile_workload(Workload(model, None, batch_size=8))
+    assert not profile.unsupported
+    assert flop(numbers(profile), "forward", kind="gemm") == 2 * 8 * 16 * 32 * 2
+    assert any(note == f"left out, since text is read on the host: {words.name}" for note in profile.notes)

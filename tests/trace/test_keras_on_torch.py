@@ -94,3 +94,23 @@ def test_a_pytorch_program_may_import_tensorflow_too(file_of: Callable[[str], Pa
     from fomkit.frontends.model_file import framework_of_file
 
     assert framework_of_file(file_of("import torch\nimport tensorflow as tf\n")) == "torch"
+
+
+@pytest.mark.usefixtures("started_anew")
+def test_a_loop_of_pytorchs_around_a_model_of_kerass_is_profiled(file_of: Callable[..., Path]) -> None:
+    path = file_of("""
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, torch
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+optimizer = keras.optimizers.SGD(0.1)
+for step in range(9):
+    (model(torch.ones(12, 8)) ** 2).mean().backward()
+    weights = model.trainable_weights
+    with torch.no_grad():
+        optimizer.apply([one.value.grad for one in weights], weights)
+    model.zero_grad()
+""")
+    profile = profile_script(path)
+    assert (profile.batch, profile.parameters_total) == (12, 8 * 3 + 3)
+    assert profile.ops["pass_name"].eq("update").any()

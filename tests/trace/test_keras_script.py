@@ -208,6 +208,59 @@ def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile
         run(f"other = keras.Variable(1.0)\n{more}")
 
 
+def test_a_round_of_a_plain_loop_is_a_step(run: Callable[..., ModelProfile]) -> None:
+    """Its code reads values, breaks and counts."""
+    head, inside = (
+        TAPE.partition("@tf.function")[0],
+        """
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(values, training=True) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+""",
+    )
+    text = f"""{head}
+data, total = tf.data.Dataset.from_tensor_slices(x).batch(20), 0.0
+for epoch in range(7):
+    for place, values in enumerate(data):
+        {inside.strip().replace(chr(10), chr(10) + "    ")}
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        total += float(loss)
+        print(f"{{loss.numpy():.3f}} of {{total:.3f}}")
+        if place > 50:
+            break
+"""
+    profile = run(text)
+    assert facts(profile) == (20, 100, None, "keep", 7)
+    assert products(profile) == products(run("model.fit(x, y, batch_size=20, verbose=0)"))
+    assert profile.optimizer["rule"] == "adam"
+    summed = text.replace(
+        "        optimizer", "        parts = [(one, 0.1 * one) for one in gradients]\n        optimizer"
+    )
+    assert products(run(summed)) == products(profile)
+
+
+@pytest.mark.parametrize("sums", [1, 2])
+def test_variables_without_keras_are_a_model(run: Callable[..., ModelProfile], sums: int) -> None:
+    """Their update is what the round computes from gradients, also by a momentum; the batch is what it reads."""
+    profile = run(f"""
+import tensorflow as tf
+w, speed, data = tf.Variable(tf.ones((8, 3))), tf.Variable(tf.zeros((8, 3))), tf.ones((50, 8))
+for step in range(40):
+    total = tf.zeros((8, 3))
+    for part in range({sums}):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((data @ w) ** 2)
+        total += tape.gradient(loss, w)
+    speed.assign(0.9 * speed + total)
+    w.assign_sub(0.1 * speed)
+""")
+    assert (profile.batch, profile.parameters_total, profile.title) == (50, 24, "Program, training step")
+    rows = numbers(profile)
+    assert rows.query("kind == 'gemm'")["count"].sum() == 2 * sums
+    updates = rows.query("pass_name == 'update'").groupby("op")["count"].sum().to_dict()
+    assert updates == {"AddV2": sums + 1, "Mul": 2, "AssignSubVariableOp": 1}
+
+
 def test_a_step_by_two_optimizers_trains_the_models_of_both(run: Callable[..., ModelProfile]) -> None:
     made = "judge, second = keras.Sequential([keras.Input((3,)), layers.Dense(2)]), keras.optimizers.SGD()\n"
     text = TAPE.replace("model(values, training=training)", "judge(model(values, training=training))")
@@ -330,7 +383,7 @@ for _ in range(100_000):
     ("text", "expected"),
     [
         (OWN_LOOP, "though it updates weights in a loop of its own. A program that trains by Model.fit, "
-                   "train_on_batch or a step under @tf.function was expected"),
+                   "train_on_batch, a step under @tf.function or a loop with a GradientTape was expected"),
         ("import sys\nsys.exit(3)", r":12: ends by sys.exit\(3\) before its first training step"),
         ("model.fit(x[:, :5], y, verbose=0)", r":11: raises ValueError: .*incompatible.*before its first"),
     ],

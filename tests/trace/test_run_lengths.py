@@ -172,3 +172,33 @@ def test_a_program_that_names_its_gpu_stays_on_the_cpu(tmp_path: Path, monkeypat
         torch.cuda.synchronize()
         assert net(rows).device.type == torch.zeros(2).device.type == "cpu"
         torch.set_default_device(None)
+
+
+def test_a_step_is_one_of_those_after_a_trainers_warm_up() -> None:
+    """Its first steps have one batch, the later ones 8; the update runs once in each."""
+    from fomkit.frontends.script.torch_draft import draft_script
+    from fomkit.frontends.script.torch_steps import StepWatch
+
+    def train(self: Any) -> None:  # noqa: ARG001 - by which a trainer is found
+        for values in torch.utils.data.DataLoader(torch.ones(64, 4), batch_size=8):
+            net(values).sum().backward()
+            optimizer.step()
+
+    name, fields = TRAINERS["ultralytics.engine"]
+    base = type(name, (), {"__module__": "ultralytics.engine", "train": train})
+    net = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), foreach=False)
+
+    def stop(_: Any, is_all: bool) -> None:
+        if is_all:
+            raise KeyboardInterrupt
+
+    watch = StepWatch(lambda _: False, stop)
+    with pytest.raises(KeyboardInterrupt), watch.watch():
+        type("Mine", (base,), fields)().train()
+    assert watch.captured
+    found = draft_script(watch.captured, {"name": "train"}).profile()
+    counts = found.ops.groupby("kind")["count"].sum()
+    assert (found.batch, counts["gemm"], counts["optimizer"]) == (64, 2 * 8, 1)
+    (note,) = (note for note in found.notes if "set to 8 batches a step" in note)
+    assert "count 8 times" in note

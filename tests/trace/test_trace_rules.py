@@ -10,6 +10,7 @@ import pytest
 
 from fomkit.frontends.lowering.aten import RULES, find_rule, stored_transposed
 from fomkit.frontends.lowering.calls import Array, Call, TracedOp, Work, works_of
+from fomkit.frontends.lowering.tf import RULES as TF_RULES
 from fomkit.ops.kinds import KINDS
 
 _STORAGES = count(1000)
@@ -17,7 +18,7 @@ _STORAGES = count(1000)
 
 def array(*shape: int, storage: int = 0, dtype: str = "fp32", stride: tuple[int, ...] | None = None) -> Array:
     row_by_row = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    width = {"fp32": 4, "fp16": 2, "int64": 8, "bool": 1}[dtype]
+    width = {"fp32": 4, "fp16": 2, "int64": 8, "bool": 1, "int8": 1}[dtype]
     return Array(shape, stride or row_by_row, dtype, width, storage or next(_STORAGES))
 
 
@@ -90,7 +91,7 @@ def test_the_table_names_ops_that_exist(torch: Any) -> None:
 
 
 def test_unknown_ops_are_not_priced() -> None:
-    for op in ("aten::linalg_qr", "mine::matmul"):
+    for op in ("aten::linalg_matrix_exp", "mine::matmul"):
         assert find_rule(op) == (False, None)
     assert find_rule("aten::view_as_nothing_") == (False, None)
     assert find_rule("aten::cumsum_") == find_rule("aten::cumsum") != (False, None)
@@ -104,7 +105,7 @@ def test_ops_of_detection_move_their_boxes_and_maps() -> None:
     features, found = array(2, 256, 50, 50), array(300, 256, 7, 7)
     (one,) = works_of(Call("torchvision::roi_align", {"input": features, "rois": array(300, 5)}, (found,)), pick)
     assert traffic(one) == (300 * 256 * 49, None, 2, features.byte + 6000, found.byte)
-    assert find_rule("torchvision::deform_conv2d") == (False, None)  # it multiplies
+    assert find_rule("torchvision::convolve") == (False, None)  # it may multiply
 
 
 def test_smoothed_interpolation_works_on_the_larger_side_both_ways() -> None:
@@ -225,3 +226,75 @@ def test_a_batch_norm_of_stored_statistics_adds_nothing_up(mode: str, kind: str)
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
     ops = fomkit.profile(module, inputs=torch.zeros(2, 3, 8, 8), mode=mode).ops
     assert ops.loc[ops["op"].eq("aten::native_batch_norm"), "kind"].tolist() == [kind]
+
+
+def flop_of(op: str, results: list[Array], **arguments: Any) -> float:
+    """Return the flop of the products of an op of PyTorch, or of TensorFlow if it has a capital letter."""
+    rule = TF_RULES[op] if op[0].isupper() else find_rule(f"aten::{op}")[1]
+    assert rule is not None
+    works = works_of(Call(op, arguments, tuple(results)), rule)
+    sizes = ("b", "m", "n", "k")
+    return sum(2.0 * prod(float(one.dimensions[size]) for size in sizes) for one in works if one.kind == "gemm")
+
+
+N = 60
+TALL, SQUARE, SIDES = array(5, 2 * N, N), array(5, N, N), array(5, N, 7)
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "in_cubes"),
+    [
+        ("linalg_cholesky_ex", {"self": SQUARE}, 1 / 3),
+        ("Cholesky", {"input": SQUARE}, 1 / 3),
+        ("linalg_lu_factor_ex", {"A": TALL}, 2 - 1 / 3),
+        ("_linalg_det", {"A": SQUARE}, 2 / 3),
+        ("MatrixInverse", {"input": SQUARE}, 2),
+        ("linalg_qr", {"A": TALL}, 8 - 4 / 3),
+        ("geqrf", {"self": TALL}, 4 - 2 / 3),
+        ("_linalg_svd", {"A": TALL}, 28 + 8),
+        ("_linalg_svd", {"A": TALL, "compute_uv": False}, 8 - 4 / 3),
+        ("Svd", {"input": TALL, "compute_uv": True}, 28 + 8),
+        ("_linalg_eigh", {"A": SQUARE}, 9),
+        ("SelfAdjointEigV2", {"input": SQUARE, "compute_v": False}, 4 / 3),
+        ("linalg_eig", {"self": SQUARE}, 25),
+        ("_linalg_solve_ex", {"A": SQUARE, "B": SIDES}, 2 / 3 + 2 * 7 / N),
+        ("_linalg_solve_ex", {"A": SQUARE, "B": array(5, N)}, 2 / 3 + 2 / N),
+        ("cholesky_solve", {"self": SIDES, "input2": SQUARE}, 2 * 7 / N),
+        ("MatrixSolve", {"matrix": SQUARE, "rhs": SIDES}, 2 / 3 + 2 * 7 / N),
+        ("MatrixTriangularSolve", {"matrix": SQUARE, "rhs": SIDES}, 7 / N),
+    ],
+)
+def test_solvers_have_the_flop_of_textbooks(op: str, arguments: dict[str, Any], in_cubes: float) -> None:
+    """In cubes of the short side, of 5 matrices, to the nearest whole inner size."""
+    assert flop_of(op, [SQUARE], **arguments) == pytest.approx(5 * N**3 * in_cubes, rel=0.02)
+
+
+def test_packed_and_quantised_weights_are_products() -> None:
+    """Weights of 64 × 32: 8 bits, or 4 with scales of 2 × 16 bits for each 32; PyTorch's own are unseen."""
+    values, made = array(3, 4, 64, dtype="fp16"), array(3, 4, 32, dtype="fp16")
+    eight = work("_weight_int8pack_mm", [made], self=values, mat2=array(32, 64, dtype="int8"), scales=array(0))
+    assert (eight.dimensions["m"], eight.dimensions["n"], eight.dimensions["k"]) == (12, 32, 64)
+    assert (eight.dtype, eight.dimensions["weight_share"]) == ("fp16", 0.5)
+    four = {"mat2": array(32, 32, dtype="int8"), "qScaleAndZeros": array(2, 32, 2, dtype="fp16")}
+    share = work("_weight_int4pack_mm", [made], self=values, **four).dimensions["weight_share"]
+    assert share == (32 * 32 + 2 * 2 * 2 * 32) / (64 * 32 * 2)
+    for name, kinds in (("linear", ["gemm"]), ("linear_dynamic", ["pointwise", "gemm"])):
+        rule = find_rule(f"quantized::{name}")[1]
+        assert rule is not None
+        works = rule(Call(f"quantized::{name}", {"X": values, "W_prepack": {}}, (made,)))
+        assert [one.kind for one in works] == kinds
+        assert (works[-1].dtype, works[-1].dimensions["n"]) == ("int8", 32)
+
+
+def test_a_deformed_convolution_has_the_flop_of_a_plain_one() -> None:
+    """A window of 3 × 3 over 8 channels at 2 × 6 × 6 places, 16 results in 2 groups; twice that backward."""
+    given = {"input": array(2, 8, 6, 6), "weight": array(16, 4, 3, 3), "groups": 2, "offset": array(2, 18, 6, 6)}
+    made = array(2, 16, 6, 6)
+    for name, results, times in (("deform_conv2d", [made], 1), ("_deform_conv2d_backward", [given["input"]], 2)):
+        rule = find_rule(f"torchvision::{name}")[1]
+        assert rule is not None
+        works = rule(Call(name, {**given, **({"grad": made} if times == 2 else {})}, tuple(results)))
+        flop = [2 * prod(one.dimensions[size] for size in "bmnk") for one in works if one.kind == "gemm"]
+        assert flop == [2 * 16 * (4 * 9) * (2 * 36)] * times
+        columns = [one for one in works if one.kind == "pointwise"]
+        assert [one.dimensions["write_byte"] for one in columns] == [4 * (8 * 9) * (2 * 36)] * times

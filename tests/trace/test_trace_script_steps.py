@@ -435,3 +435,118 @@ for step in range(9):
 {TRAIN.replace("        ", "    ")}""")
     assert told(profile, "doubtful: the 2 steps that were recorded differ by 1") == differs
     assert any("differ by" in caveat for caveat in profile.caveats) == differs
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(
+    "update",
+    ["p -= 0.1 * p.grad", "p.data.add_(p.grad, alpha=-0.1)", "p.data = p.data - 0.1 * p.grad", "p.grad = None"],
+)
+def test_an_update_by_hand_ends_a_step(run: Callable[..., ModelProfile], update: str, every: int) -> None:
+    """The last one updates nothing, so nothing is a step."""
+    text = f"""
+del optimizer
+train = loader(96, 12)
+for epoch in range(7):
+    for place, (x, y) in enumerate(train, 1):
+        criterion(model(x), y).backward()
+        if place % {every}:
+            continue
+        with torch.no_grad():
+            for p in model.parameters():
+                {update}
+        model.zero_grad()
+"""
+    if "None" in update:
+        with pytest.raises(AssertionError):
+            run(text)
+        return
+    profile = run(text)
+    assert products(profile) == [(*row[:-1], every * row[-1]) for row in ONE_STEP]
+    assert (profile.batch, profile.run.epochs, profile.data.train_samples) == (12 * every, 7, 96)
+    rows = numbers(profile)
+    assert rows.loc[rows["pass_name"] == "update", "count"].sum() >= 4
+    assert told(profile, f"gradient accumulation: {every}") == (every > 1)
+    assert told(profile, "with the loop at train.py:16")
+
+
+def test_new_parameters_in_each_round_end_a_step(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+del optimizer
+w, v = (torch.randn(8, 3, requires_grad=True) for _ in "wv")
+for step in range(50):
+    x = torch.randn(12, 8)
+    parts = torch.autograd.grad((x @ w * (x @ v)).sum(), [w, v])
+    w, v = ((one - 0.1 * part).detach().requires_grad_() for one, part in zip((w, v), parts))
+""")
+    assert products(profile) == [("backward_weight", 8.0, 3.0, 12.0, 2.0), ("forward", 12.0, 3.0, 8.0, 2.0)]
+    rows = numbers(profile)
+    assert rows.loc[rows["pass_name"] == "update", "count"].sum() == 4  # a product and a difference for each
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_a_run_is_one_fold_of_several(run: Callable[..., ModelProfile], has_loader: bool) -> None:
+    """The loop over folds makes the optimizer; the inner one is over epochs, or over steps."""
+    inner = (
+        "for x, y in train:"
+        if has_loader
+        else "x, y = torch.randn(12, 8), torch.randint(3, (12,))\n        with torch.enable_grad():"
+    )
+    profile = run(f"""
+train = loader(96, 12)
+for fold in range(5):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+    for epoch in range(7):
+        {inner}
+    {TRAIN.replace(chr(10), chr(10) + "    ")}
+""")
+    assert (profile.run.epochs, profile.data.train_samples) == ((7, 96) if has_loader else (1, 7 * 12))
+    assert told(profile, "the loop at train.py:14 makes an optimizer in each round")
+
+
+def test_a_step_that_goes_on_in_the_next_epoch_is_not_taken(run: Callable[..., ModelProfile]) -> None:
+    """Of five batches the last one waits for the two of the next epoch's first step."""
+    profile = run("""
+train = loader(60, 12)
+for epoch in range(9):
+    for place, (x, y) in enumerate(train):
+        criterion(model(x), y).backward()
+        if place % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+""")
+    assert products(profile) == [(*row[:-1], 2.0) for row in ONE_STEP]
+    assert not told(profile, "differ by")
+
+
+def test_samples_of_vmap_are_the_batch(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+from torch.func import functional_call, grad, vmap
+def loss(parameters, x, y):
+    return criterion(functional_call(model, parameters, (x[None],)), y[None])
+for step in range(9):
+    x, y = torch.randn(12, 8), torch.randint(3, (12,))
+    found = vmap(grad(loss), in_dims=(None, 0, 0))({k: v.detach() for k, v in model.named_parameters()}, x, y)
+    for name, parameter in model.named_parameters():
+        parameter.grad = found[name].mean(0)
+    optimizer.step()
+""")
+    assert profile.batch == 12
+
+
+def test_loops_over_optimizers_and_over_batches_in_memory_are_known(run: Callable[..., ModelProfile]) -> None:
+    """A call on a single sample, to choose what to do, is not the batch."""
+    profile = run("""
+first, second = (torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[2]))
+batches = [(torch.randn(12, 8), torch.randint(3, (12,))) for _ in range(4)]
+for epoch in range(7):
+    for x, y in batches:
+        model(torch.randn(8)).argmax().item()
+        criterion(model(x), y).backward()
+        for one in (first, second):
+            one.step()
+            one.zero_grad()
+""")
+    assert (profile.batch, profile.data.train_samples, profile.run.epochs) == (12, 7 * 4 * 12, 1)
+    assert told(profile, "28 steps of the optimizer, the rounds of the loops at train.py:15 and train.py:16")

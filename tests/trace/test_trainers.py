@@ -318,6 +318,7 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("from stable_baselines3 import PPO\nmodel = PPO()", False),
         ("import torch\ninputs = 1\ndef main():\n    loss.backward()\n    optimizer.step()", False),
         ("import torch\nmodel = 1\nloss.backward()", False),
+        ("import torch\nmodel = 1\nloss.backward()\nfor p in model:\n    p -= p.grad", True),
         ("import torch\nw = torch.ones(3)\nw.sum().backward()\nw -= w.grad", True),
         ("import keras\nmodel = keras.Sequential()\nmodel.fit(1)", True),
         ("import keras\nmodel = keras.Sequential()\nif __name__ == '__main__':\n    model.fit(1)", False),

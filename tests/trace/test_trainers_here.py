@@ -114,10 +114,16 @@ def test_deepspeed_trains_on_one_cpu(
         deepspeed["init_distributed"]()
         net = torch.nn.Linear(4, 3)
         engine, optimizer, loader, _ = deepspeed["initialize"](model=net, training_data=ROWS, config=path)
-        for values, _ in loader:
+        assert engine.load_checkpoint("of an earlier run", tag=3) == (None, {})
+        assert engine.train_batch_size() == each * every == every * engine.train_micro_batch_size_per_gpu()
+        assert (engine.gradient_accumulation_steps(), engine.zero_optimization_stage()) == (every, 3)
+        assert engine.bfloat16_enabled() == ("bf16" in config)
+        for place, (values, _) in enumerate(loader):
+            assert (engine.global_steps, engine.get_lr()) == (place // every, [0.1])
             loss = engine(values.to(net.weight.dtype)).sum()
             engine.backward(loss)
             engine.step()
+            engine.save_checkpoint("here", client_state={})
             if taken:
                 break
     assert (type(optimizer), optimizer.param_groups[0]["weight_decay"]) == (torch.optim.AdamW, 0.1)

@@ -215,6 +215,14 @@ class Scopes:
                 self.running.pop()
 
 
+def _shaped(layer: Any, args: Any, output: Any) -> Any:
+    """Return a layer's output, in whose shape the graph learns what the layer states and its ops do not show."""
+    with suppress(Exception):  # a layer may not state it, or not for these arguments
+        if not output.shape.is_fully_defined():
+            output.set_shape(layer.compute_output_shape(args[0].shape))
+    return output
+
+
 @contextmanager
 def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp | None]) -> Iterator[None]:
     """Record the scopes that Keras opens inside the block; ``row_of`` returns the row of a layer that has one."""
@@ -236,10 +244,12 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
         above = scopes.running[-1]
         path = scopes.paths.get(id(layer), getattr(layer, "name", ""))
         row = row_of(layer, args, kwargs, path) if above.owner is None else None
-        scopes.running.append(Scope(path, above.owner if row is None else RowOwner(row)))
+        reads_text = any(getattr(leaf, "dtype", None) == tf.string for leaf in tf.nest.flatten((args, kwargs)))
+        on_host = above.on_host or (reads_text and is_layer(layer))
+        scopes.running.append(Scope(path, above.owner if row is None else RowOwner(row), on_host=on_host))
         scopes.note(layer, path, (args, kwargs), is_end=False)
         try:
-            yield lambda output: scopes.note(layer, path, output, is_end=True)
+            yield lambda output: scopes.note(layer, path, _shaped(layer, args, output), is_end=True)
         finally:
             scopes.running.pop()
 

@@ -228,13 +228,28 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
             found.append(UPDATE)
             continue
         after = any(name.startswith(BACKWARD_SCOPE) for name in names)
+        # A variable that was assigned a backward result, such as a momentum, is read after that.
+        after |= one.op.type == "ReadVariableOp" and any(op in backward for op in one.op.control_inputs)
         if after or any(one.place.source(tensor)[0].op in backward for tensor in one.op.inputs):
             backward.add(one.op)
             backward.update(one.place.callers)
             found.append(BACKWARD)
         else:
             found.append(FORWARD)
-    return found
+    return _with_own_updates(ran, found)
+
+
+def _with_own_updates(ran: Sequence[Ran], passes: list[str]) -> list[str]:
+    """Return the passes with the update that a step writes itself: assignments and what only they read."""
+    updates: set[Operation] = set()
+    for place, one in reversed(list(enumerate(ran))):
+        op, writes = one.op, one.op.type.startswith("Assign") and one.op.type.endswith("VariableOp")
+        readers = [reader for tensor in op.outputs for reader in tensor.consumers()]
+        leads = not op.name.startswith(BACKWARD_SCOPE) and readers and all(reader in updates for reader in readers)
+        if leads or (passes[place] == BACKWARD and writes):
+            updates.add(op)
+            passes[place] = UPDATE
+    return passes
 
 
 def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
@@ -254,13 +269,16 @@ def trace_ops(
     found, folded = Walked(), graphs.constants(ran)
     weights = weight_products(gradients, graph)
     groups = {product_group(op) for op in weights}
-    owners, lines = list[RowOwner](), GraphLines(scopes.paths)
+    owners, lines, hosts = list[RowOwner](), GraphLines(scopes.paths), dict[str, None]()
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
-        call = _call_with_work(one, pass_name, folded, graph, found)
         around = filter(None, map(scopes.find, _names_around(one)))
         scope = next(around, scopes.running[0])
+        call = None if scope.on_host else _call_with_work(one, pass_name, folded, graph, found)
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
+        if scope.on_host:
+            found.states["zero_work"] += 1
+            hosts[scope.path] = None
         if call is None:
             continue
         if pass_name == FORWARD:
@@ -288,6 +306,7 @@ def trace_ops(
             owner.backward.input_gradient = products_flop(owner.backward.parts) >= whole
     found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
     branches = {caller for one in ran for caller in one.place.callers if caller.type in BRANCHES}
+    found.notes += [f"left out, since text is read on the host: {', '.join(hosts)}"] * bool(hosts)
     if branches:
         found.notes.append(calls.branch_note(len(branches)))
     return found

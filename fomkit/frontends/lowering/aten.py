@@ -8,10 +8,9 @@ becomes one row; a backward convolution becomes one row for each of its two grad
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import (
@@ -29,40 +28,7 @@ from fomkit.frontends.lowering.calls import (
     row_work,
     traffic,
 )
-
-
-def _three(values: Sequence[int], spatial: int, filler: int) -> list[int]:
-    """Expand per-axis values to depth, height and width; a single value applies to every axis."""
-    given = list(values) * spatial if len(values) == 1 else list(values)
-    return [filler] * (3 - spatial) + given
-
-
-def _layout(values: Array) -> str:
-    spatial = len(values.shape) - 2
-    axes = "dhw"[-max(spatial, 2) :]
-    channels_last = values.stride[1] == 1 and values.shape[1] > 1 and values.stride[-1] != 1
-    return f"n{axes}c" if channels_last else f"nc{axes}"
-
-
-def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
-    """Return the dimensions of a convolution's row; ``arguments`` are those of ``aten::convolution``."""
-    spatial, groups = len(weight.shape) - 2, int(arguments["groups"])
-    transposed = bool(arguments["transposed"])
-    # The weight is (in, out/groups, …) in a transposed convolution and (out, in/groups, …) in a direct one.
-    out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    batch, in_channels = values.shape[:2]
-    dimensions: Dimensions = {"batch": batch, "in_channels": in_channels, "out_channels": out_channels}
-    dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
-    window = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
-            "dilation": arguments["dilation"]}  # fmt: skip
-    for name, given in window.items():
-        per_axis = _three(given, spatial, 0 if name == "pad" else 1)
-        dimensions.update({f"{name}_{axis}": size for axis, size in zip(calls.AXES, per_axis, strict=True)})
-    dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
-    if transposed and any(arguments["output_padding"]):
-        added = _three(arguments["output_padding"], spatial, 0)
-        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(calls.AXES, added, strict=True)})
-    return dimensions
+from fomkit.frontends.lowering.products import QUANTIZED, SOLVERS, conv_dimensions, deformed, packed_product
 
 
 def convolution(call: Call) -> list[Work]:
@@ -329,14 +295,15 @@ def picked_loss_backward(call: Call) -> list[Work]:
     return [Work("copy", traffic(probabilities.numel, read, call.written), probabilities.dtype)]
 
 
-PRODUCTS: Mapping[str, Rule] = {
+PRODUCTS: Mapping[str, Rule | None] = {
+    **SOLVERS,
     "mm": gemm_of("self", "mat2"), "addmm": gemm_of("mat1", "mat2"), "_addmm_activation": gemm_of("mat1", "mat2"),
     "bmm": gemm_of("self", "mat2"), "baddbmm": gemm_of("batch1", "batch2"), "addbmm": gemm_of("batch1", "batch2"),
     "_scaled_mm": gemm_of("self", "mat2"), "_int_mm": gemm_of("self", "mat2"), "mv": matrix_vector_of("self"),
     "_sparse_addmm": gemm_of("mat1", "mat2"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
-    "_euclidean_dist": calls.euclidean, "linalg_solve_triangular": calls.triangular_solve,
-    "convolution": convolution, "convolution_backward": convolution_backward, "_grouped_mm": grouped,
+    "_euclidean_dist": calls.euclidean, "convolution": convolution, "convolution_backward": convolution_backward,
+    "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 
@@ -345,6 +312,8 @@ _RESIZED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_
     _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"""
 RULES: Mapping[str, Rule | None] = {
     **PRODUCTS,
+    **each(packed_product, """_weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu
+        _weight_int4pack_mm_with_scales_and_zeros _dyn_quant_matmul_4bit"""),
     # normalisation and softmax
     **each(batch_norm, """native_batch_norm native_batch_norm_backward _native_batch_norm_legit
         batch_norm_backward _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
@@ -388,7 +357,8 @@ RULES: Mapping[str, Rule | None] = {
         smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward binary_cross_entropy_backward
         multi_margin_loss_backward multilabel_margin_loss_backward addr rsub floor_divide masked_fill complex polar
         isin bernoulli fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask
-        fake_quantize_per_tensor_affine_cachemask_backward"""),
+        fake_quantize_per_tensor_affine_cachemask_backward quantize_per_tensor
+        quantize_per_tensor_dynamic quantize_per_channel dequantize"""),
     # element by element, on lists of tensors
     **each(for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
         _foreach_addcdiv _foreach_addcmul _foreach_clamp_max _foreach_clamp_min _foreach_div _foreach_exp
@@ -426,7 +396,10 @@ RULES: Mapping[str, Rule | None] = {
 
 _OF_DETECTION = """nms roi_align roi_pool ps_roi_align ps_roi_pool _roi_align_backward _roi_pool_backward
     _ps_roi_align_backward _ps_roi_pool_backward box_iou_rotated"""
-_LIBRARIES: Mapping[str, Mapping[str, Rule | None]] = {"aten": RULES, "torchvision": each(other, _OF_DETECTION)}
+_LIBRARIES: Mapping[str, Mapping[str, Rule | None]] = {
+    "aten": RULES, "quantized": QUANTIZED,
+    "torchvision": {**each(other, _OF_DETECTION), **each(deformed, "deform_conv2d _deform_conv2d_backward")},
+}  # fmt: skip
 
 
 def find_rule(op: str) -> tuple[bool, Rule | None]:

@@ -413,14 +413,6 @@ def distances(call: Call) -> list[Work]:
     return [Work("reduction", found, first.dtype)]
 
 
-def triangular_solve(call: Call) -> list[Work]:
-    """Price the solution of a triangular system as a product with half the matrix, whose other half is zero."""
-    values = call.array("B")
-    rows, others = values.shape[-2:] if call.arguments.get("left", True) else values.shape[:-3:-1]
-    sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": rows, "n": others, "k": (rows + 1) // 2}
-    return [Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, values.dtype)]
-
-
 def split_gradients(op: TracedOp) -> list[TracedOp]:
     """Split a recurrent backward row into input gradient and weight gradient; return other rows unchanged.
 

@@ -11,9 +11,10 @@ from math import prod
 from typing import Any
 
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.aten import conv_dimensions, product
+from fomkit.frontends.lowering.aten import product
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, row_work, traffic
 from fomkit.frontends.lowering.onnx_calls import attention, new_array, recurrent, reshaped, swapped
+from fomkit.frontends.lowering.products import conv_dimensions
 from fomkit.frontends.lowering.tf import einsum as contraction
 from fomkit.frontends.lowering.tf import padded, transposed_padding
 

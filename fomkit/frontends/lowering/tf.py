@@ -13,6 +13,7 @@ from math import prod
 
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, row_work, traffic
+from fomkit.frontends.lowering.products import TF_SOLVERS
 
 
 def _channels_first(call: Call) -> bool:
@@ -237,7 +238,7 @@ PRODUCTS = frozenset(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3",
 """Matrix products, whose gradients are products too."""
 
 RULES: Mapping[str, Rule | None] = {
-    **each(matrix_product, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"), "Einsum": einsum,
+    **TF_SOLVERS, **each(matrix_product, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"), "Einsum": einsum,
     **each(convolution, "Conv2D Conv3D DepthwiseConv2dNative"),
     **each(input_gradient, "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput"),
     **each(weight_gradient, "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter"),

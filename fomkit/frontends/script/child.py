@@ -136,8 +136,8 @@ def _no_step_error(
             "initialises. Let it train three steps: more samples or epochs, or a smaller batch.",
         )
     expected = (
-        f"A program that trains by {framework.trains} was expected; its own arguments go after '--', for "
-        f"example: fomkit profile --script {where} -- --epochs 1. A file that only holds a model defines `inputs`"
+        f"A program that trains by {framework.trains} was expected; its own arguments end the "
+        "command, after '--', for example: -- --epochs 1. A file that only holds a model defines `inputs`"
     )
     if error is not None:
         at = explain_exception(error, where, path).where

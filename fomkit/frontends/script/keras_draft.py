@@ -222,5 +222,5 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
 def main() -> None:
     """Run one request of the parent process."""
     with watch_made_layers():
-        trains = "Model.fit, train_on_batch or a step under @tf.function"
+        trains = "Model.fit, train_on_batch, a step under @tf.function or a loop with a GradientTape"
         run_script(FrameworkCapture(FitWatch, draft_script, trains))

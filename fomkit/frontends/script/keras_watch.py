@@ -6,20 +6,22 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import DataLoop, data_loop
+from fomkit.frontends.script.loops import DataLoop, Round, RoundWatch, data_loop, round_around
 
 
 def first_axis(values: Any) -> int | None:
@@ -38,17 +40,53 @@ MOST_OWN = 50
 """Updates in a loop of the program's own after which no other training is expected."""
 
 
+@contextmanager
+def _numbers_of_symbols() -> Iterator[None]:
+    """Let the code of an eager step read values of a graph's tensors, for its log: each number is 1."""
+    from tensorflow.python.framework.ops import SymbolicTensor
+
+    one = {"__float__": float, "__int__": int, "__format__": "{:{}}".format, "numpy": lambda value: value}
+    for name, read in one.items():
+        setattr(
+            SymbolicTensor, name, lambda tensor, *how, read=read: read(np.ones(tensor.shape, "float32")[()], *how)
+        )
+    try:
+        yield
+    finally:
+        for name in one:
+            delattr(SymbolicTensor, name)
+
+
+class Program:
+    """What stands for the model of a program that has none of Keras's: the variables that it trains."""
+
+    steps_per_execution = 1
+    _layers: tuple[Any, ...] = ()
+
+    def __init__(self, variables: Iterable[Any]) -> None:
+        self.weights = [SimpleNamespace(path=one.name, shape=one.shape) for one in variables]
+        self.trainable_variables = self.weights
+
+    def _flatten_layers(self) -> tuple[Any, ...]:
+        return ()
+
+
 @dataclass(frozen=True)
 class OwnStep:
-    """A TensorFlow function that a program calls in its own loop and that updates weights, by some optimizers."""
+    """A TensorFlow function that a program calls in its own loop and that updates weights, by some optimizers.
+
+    `function`: with the plain function as its ``python_function``.
+    `variables`: those that it differentiates by, if it has no optimizer of Keras's.
+    """
 
     function: Any
     optimizers: tuple[Any, ...]
+    variables: tuple[Any, ...] = ()
 
     @property
     def optimizer(self) -> Any:
         """The optimizer that updates last, which is priced by its rule; the others are counted op by op."""
-        return self.optimizers[-1]
+        return self.optimizers[-1] if self.optimizers else None
 
     def tensors(self, arguments: Any) -> list[Any]:
         """Return the tensors and arrays among its arguments."""
@@ -62,7 +100,8 @@ class OwnStep:
             tensors = iter(data)
             given = [next(tensors) if hasattr(leaf, "shape") else leaf for leaf in leaves]
             args, kwargs = keras.tree.pack_sequence_as(arguments, given)
-            return self.function.python_function(*args, **kwargs)
+            with _numbers_of_symbols() if self.variables else nullcontext():
+                return self.function.python_function(*args, **kwargs)
 
         return step
 
@@ -73,13 +112,14 @@ class OwnStep:
 
         def smallest(*optimizers: Any) -> Any:
             updated = {id(one) for optimizer in optimizers for one in optimizer._trainable_variables}
+            updated = updated or {id(one) for one in self.variables}
             whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
             return min(whole, key=lambda one: len(one.weights), default=None)
 
         found = smallest(*self.optimizers)
         parts = [] if found is not None else [smallest(one) for one in self.optimizers]
         if len(parts) < 2 or None in parts:
-            return found
+            return Program(self.variables) if found is None and self.variables else found
         together = type(" and ".join(type(one).__name__ for one in parts), (keras.Model,), {})()
         together.parts = parts
         return together
@@ -153,7 +193,13 @@ class FitWatch:
         self._in_step = False
         self._updates = 0
         self._optimizers: dict[int, Any] = {}
-        self._own: dict[int, Training] = {}
+        self._own: dict[Any, Training] = {}
+        self._sources: dict[int, Any] = {}
+        self._changes = self._seen_changes = 0
+        self._rounds = RoundWatch(is_user_file, self._ends)
+        self._head: tuple[CodeType, int] | None = None
+        self._round: Round | None = None
+        self._loop: DataLoop | None = None
 
     @property
     def seen(self) -> str:
@@ -176,9 +222,15 @@ class FitWatch:
             stack.enter_context(watched(trainer, **{name_of_iterator: self._epoch_iterator}))
             stack.enter_context(watched(BaseOptimizer, apply=self._apply))
             if keras.backend.backend() == "tensorflow":
+                import tensorflow as tf
                 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+                from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
                 stack.enter_context(watched(Function, __call__=self._function))
+                stack.callback(sys.settrace, sys.gettrace())
+                stack.enter_context(watched(tf.GradientTape, gradient=self._gradient))
+                names = ("assign", "assign_sub", "assign_add", "scatter_sub", "scatter_update")
+                stack.enter_context(watched(ResourceVariable, **dict.fromkeys(names, self._assign)))
             yield
 
     def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
@@ -267,6 +319,55 @@ class FitWatch:
         if id(function) in self._own:
             self._stepped([(args, kwargs)], self._own[id(function)])
         return result
+
+    def _assign(self, run: Any, variable: Any, *args: Any, **kwargs: Any) -> Any:
+        self._changes += id(variable) in self._sources
+        return run(variable, *args, **kwargs)
+
+    def _gradient(self, run: Any, tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record a gradient outside of any function: the round of the loop around it is a step if it updates."""
+        import tensorflow as tf
+
+        found = run(tape, target, sources, *args, **kwargs)
+        if not (self._in_step or self._running or tf.inside_function()):
+            if self.is_over:
+                os._exit(0)  # a program that does not stop
+            self._begins(tuple(keras.tree.flatten(sources)))
+        return found
+
+    def _begins(self, sources: tuple[Any, ...]) -> None:
+        """Note the round that a gradient is computed in, once the loop is known whose rounds update."""
+        frame: Any = sys._getframe()
+        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return
+        self._rounds.around(frame)
+        self._sources.update({id(getattr(one, "_value", one)): one for one in sources})
+        if self._head and self._round is None:
+            self._round = round_around(frame, self._is_user_file, self._head)
+            self._loop = data_loop(frame, self._is_user_file, lambda one: hasattr(one, "element_spec"))
+
+    def _ends(self, head: tuple[CodeType, int]) -> None:
+        """End the round of a loop; it is a step if it updated variables by whose gradients it was computed."""
+        import tensorflow as tf
+
+        if self.is_over or self._changes == self._seen_changes:
+            return
+        self._seen_changes, done, self._round = self._changes, self._round, None
+        if self._head is None:
+            self._head = head
+            self._optimizers.clear()
+        if done is None:
+            return
+        if head not in self._own:
+            function = SimpleNamespace(python_function=done.again, __name__="a round of the loop")
+            own = OwnStep(function, tuple(self._optimizers.values()), tuple(self._sources.values()))
+            self._own[head] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=self._loop)
+        kinds = (np.ndarray, tf.Tensor)
+        held = {name: one for name, one in done.names.items() if isinstance(one, kinds) and len(one.shape)}
+        has_batch = first_axis(done.item) is not None
+        self._stepped([((done.item, {} if has_batch else held), {})], self._own[head])
 
     def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
         if training is None and not self._running:

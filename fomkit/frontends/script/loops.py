@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from fomkit.frontends.model_file import library_file, source_tree
@@ -59,6 +61,10 @@ class _Loop:
     @property
     def place(self) -> str:
         return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
+
+    @property
+    def head(self) -> tuple[CodeType, int]:
+        return self.frame.f_code, self.node.lineno
 
 
 @cache
@@ -131,7 +137,8 @@ def _rounds(loop: _Loop) -> int | None:
         if isinstance(node, ast.Call) and _called_name(node) in _RANGES and 1 <= len(node.args) <= 3:
             bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
             return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
-        if isinstance(found := _evaluated_or_none(node, loop.frame), range):
+        found = _evaluated_or_none(node, loop.frame)
+        if isinstance(found, range | list | tuple) and not any(isinstance(one, str) for one in found):
             return len(found)
     return None
 
@@ -191,6 +198,90 @@ def _loops_of_program(
     return loops, frames
 
 
+class RoundWatch:
+    """Calls a function whenever a loop around a line of the program begins a round, or ends.
+
+    Python's tracing of lines shows it, whatever a round does.
+    """
+
+    def __init__(
+        self, is_user_file: Callable[[str], bool], on_round: Callable[[tuple[CodeType, int]], None]
+    ) -> None:
+        self._is_user_file, self._on_round = is_user_file, on_round
+        self._heads: set[tuple[CodeType, int]] = set()
+
+    def around(self, frame: FrameType) -> str:
+        """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
+        loops, _ = _loops_of_program(frame, self._is_user_file)
+        for loop in loops:
+            self._heads.add(loop.head)
+            loop.frame.f_trace = self._seen
+        if loops:
+            sys.settrace(
+                lambda *_: None
+            )  # the interpreter calls a frame's own function only if there is one for all
+        return loops[-1].place if loops else ""
+
+    def _seen(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line" and (head := (frame.f_code, frame.f_lineno)) in self._heads:
+            self._on_round(head)
+        return self._seen
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of a loop that runs now, as a function that repeats it.
+
+    `head`: function and line of the loop.
+    `item`: what the loop's target holds; None for a loop without one.
+    `names`: what the round reads as a whole, not only in parts, by name.
+    """
+
+    head: tuple[CodeType, int]
+    item: Any
+    names: Mapping[str, Any]
+    _code: CodeType
+    _known: Mapping[str, Any]
+
+    def again(self, item: Any, names: Mapping[str, Any]) -> None:
+        """Run the round for another item and other values of names; the program's own variables stay."""
+        exec(self._code, {**self._known, **names, "__item": item})  # noqa: S102 - this is how the program runs
+
+
+def _held(target: ast.expr, frame: FrameType) -> Any:
+    """Return what the target of a loop holds."""
+    return (
+        tuple(_held(one, frame) for one in target.elts) if hasattr(target, "elts") else _evaluated(target, frame)
+    )
+
+
+def round_around(
+    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int]
+) -> Round | None:
+    """Return the round around a frame of the loop with this head; None if it cannot be repeated."""
+    loops = [loop for loop in _loops_of_program(frame, is_user_file)[0] if loop.head == head]
+    if not loops:
+        return None
+    (node, own), known = (
+        (loops[-1].node, loops[-1].frame),
+        {**loops[-1].frame.f_globals, **loops[-1].frame.f_locals},
+    )
+    target = ast.unparse(node.target) if isinstance(node, ast.For) else ""
+    once = ast.parse(
+        f"{f'{target} = __item' * bool(target)}\nfor __once in (0,): pass"
+    )  # in which break may stand
+    once.body[-1].body = node.body  # type: ignore[attr-defined]
+    parts = [one for part in node.body for one in ast.walk(part)]
+    cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
+    read = {one.id for one in parts if isinstance(one, ast.Name)} - cut
+    try:
+        code = compile(once, own.f_code.co_filename, "exec")
+    except SyntaxError:  # it may leave its function
+        return None
+    item = _held(node.target, own) if isinstance(node, ast.For) else None
+    return Round(loops[-1].head, item, {name: known[name] for name in read & known.keys()}, code, known)
+
+
 @dataclass(frozen=True)
 class DataLoop:
     """A loop over some data, and the number of epochs by the loop around it."""
@@ -211,28 +302,57 @@ def data_loop(
     return None
 
 
-def run_by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+def heads_around(frame: FrameType, is_user_file: Callable[[str], bool]) -> set[tuple[CodeType, int]]:
+    """Return the function and line of each loop around a frame."""
+    return {loop.head for loop in _loops_of_program(frame, is_user_file)[0]}
+
+
+def _without_repeats(
+    loops: list[_Loop], anew: Container[tuple[CodeType, int]]
+) -> tuple[list[_Loop], tuple[str, ...]]:
+    """Leave out the outer loops each of whose rounds trains from the beginning, unless they are all; note them."""
+    repeats = list(takewhile(lambda loop: loop.head in anew, loops))
+    if len(repeats) == len(loops):
+        return loops, ()
+    where = "the loop at {} makes an optimizer in each round, as for each fold: one such round is the run"
+    return loops[len(repeats) :], tuple(where.format(loop.place) for loop in repeats)
+
+
+def run_by_loops(
+    frame: FrameType | None,
+    is_user_file: Callable[[str], bool],
+    loader: Any,
+    anew: Container[tuple[CodeType, int]] = (),
+    around: Container[tuple[CodeType, int]] = (),
+) -> RunLength:
     """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
 
     Loops of libraries count as those of the program do, except those of PyTorch. Where no loop iterates over a
     loader, the rounds of all loops are the steps, if all are known.
 
     `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none.
+    `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made;
+    `around`: loops around a backward pass, since one around the step alone may be over optimizers.
     """
     loops, frames = _loops_of_program(frame, is_user_file)
+    loops = [loop for loop in loops if loop.head in around] or loops
     for place, loop in enumerate(loops):
         iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
-            return _epochs_outside(loops[:place], loop)
+            outside, repeats = _without_repeats(loops[:place], anew)
+            found = _epochs_outside(outside, loop)
+            return replace(found, remarks=(*found.remarks, *repeats))
+    loops, repeats = _without_repeats(loops, anew)
     rounds = [_rounds(loop) for loop in loops]
     own = all(is_user_file(loop.frame.f_code.co_filename) for loop in loops)
     if loops and own and all(rounds) and not _is_conditional(loops, frames):
         where = " and ".join(loop.place for loop in loops)
         steps = math.prod(one or 0 for one in rounds)
-        return RunLength(None, f"the rounds of the loops at {where}", steps=steps, remarks=_breaks(loops))
-    found = "the loop over the DataLoader cannot be analysed"
-    return RunLength(None, "no loop over a DataLoader was found" if loader is None else found)
+        return RunLength(
+            None, f"the rounds of the loops at {where}", steps=steps, remarks=(*_breaks(loops), *repeats)
+        )
+    why = "the loop over the DataLoader cannot be analysed"
+    return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
 
 
 def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:

@@ -25,11 +25,12 @@ from torch.overrides import TorchFunctionMode
 from fomkit.core.model import DOUBTFUL, OF_ONE
 from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
-from fomkit.frontends.lowering.calls import TracedOp
+from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.torch_batches import named_by_batch
 from fomkit.frontends.script.torch_recorder import shapes_in
-from fomkit.frontends.script.torch_steps import Capture, StepWatch, named_by_batch
+from fomkit.frontends.script.torch_steps import Capture, StepWatch
 from fomkit.frontends.script.trainers import SHARED, Engine, Fetched, LoaderFacts, TrainersHere, loader_facts
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
@@ -194,11 +195,18 @@ def _samples_in(batch: Fetched) -> int | None:
     return shapes[0][0] if shapes else stated
 
 
+def _passes_of_usual_step(capture: Capture) -> int:
+    """Return how often the passes of the recorded step run in a usual one: a trainer may begin with fewer."""
+    ran, wanted = len(capture.seen.batches) or capture.seen.backwards, capture.length.accumulates or 0
+    return max(wanted // ran, 1) if ran and wanted % ran == 0 and len(capture.steps_by) == 1 else 1
+
+
 def _batch(capture: Capture) -> tuple[int | None, str]:
     """Return the samples of the step, and how they are known."""
     if capture.seen.batches:
         loader = capture.seen.batches[0].loader
         parts = [_samples_in(batch) for batch in capture.seen.batches if batch.loader is loader]
+        parts *= _passes_of_usual_step(capture)
         if all(parts):
             times = f"{len(parts)} batches" if len(parts) > 1 else "one batch"
             return sum(part or 0 for part in parts), f"{times} of the DataLoader"
@@ -281,7 +289,12 @@ def _length_notes(capture: Capture) -> Iterator[str]:
         yield f"the number of epochs is unknown: {length.origin}"
     else:
         yield f"{length.epochs} epoch{'s' * (length.epochs > 1)}, {length.origin}"
-    if length.accumulates and len(capture.steps_by) == 1 and length.accumulates != capture.seen.backwards:
+    if (times := _passes_of_usual_step(capture)) > 1:
+        yield (
+            f"the trainer is set to {length.accumulates} batches a step, and its first steps have fewer: the "
+            f"passes of the recorded step count {times} times, without the sums of their gradients"
+        )
+    elif length.accumulates and len(capture.steps_by) == 1 and length.accumulates != capture.seen.backwards:
         yield (
             f"{DOUBTFUL}: the step has {capture.seen.backwards} backward passes, and its trainer is set to "
             f"{length.accumulates}"
@@ -319,6 +332,7 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
     batch, read_from = _batch(capture)
     named, why = _ops_by_batch(capture, batch)
     ops, layers = split_layers(named)
+    ops = [op for op in ops for _ in range(1 if op.pass_name == UPDATE else _passes_of_usual_step(capture))]
     rows, parts = count_rows(ops)
     facts = loader_facts(capture.seen.batches[0].loader) if capture.seen.batches else _NO_LOADER
     length, by_steps = _in_epochs(capture.length, facts, batch)
@@ -340,4 +354,11 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
 
 def main() -> None:
     """Run one request of the parent process."""
-    run_script(FrameworkCapture(StepWatch, draft_script, "a torch.optim optimizer", one_process))
+    run_script(
+        FrameworkCapture(
+            StepWatch,
+            draft_script,
+            "a torch.optim optimizer, or in a loop that changes its parameters itself,",
+            one_process,
+        )
+    )

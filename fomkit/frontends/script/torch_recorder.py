@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.script.trainers import Fetched
 from fomkit.frontends.step import Step, Update
-from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.calls import held_tensor, tensors_of
 from fomkit.frontends.torch.forms import maker_without_values, number_of, swap
 from fomkit.frontends.torch.modes import CallWatcher, watch_modules, watch_sync_norms
 from fomkit.frontends.torch.order import has_formula, layer_rows, trace_update, watch_layers
@@ -257,9 +257,13 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
 
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors among some values, without those of single numbers."""
+    """Return the shapes of the tensors among some values, without those of single numbers.
+
+    Inside ``torch.func.vmap`` a tensor has the shape of all its samples.
+    """
     values = {**values} if isinstance(values, Mapping) else values  # torch needs a plain dict
-    return [tuple(tensor.shape) for tensor in tensors_of(values) if tensor.dim()]
+    tensors = (held_tensor(one) if one.layout is torch.strided else one for one in tensors_of(values))
+    return [tuple(tensor.shape) for tensor in tensors if tensor.dim()]
 
 
 class Recording:
@@ -314,6 +318,10 @@ class Recording:
         """Add a remark for the profile."""
         self._recorder.note(text)
 
+    def also_train(self, parameters: Iterable[int]) -> None:
+        """Take further tensors, by ``id``, as parameters: a program without an optimizer may make new ones."""
+        self._recorder.stack.parameters.update(parameters)
+
     def forget(self) -> None:
         """Drop the records so far (an evaluation, or the end of an epoch), unless the training step has begun."""
         if self.has_begun or len(self._recorder.stack.running) > 1:
@@ -339,7 +347,8 @@ class Recording:
     def model_ends(self, given: tuple[Any, Mapping[str, Any]]) -> None:
         """Record the arguments of an outermost call of a module."""
         shapes = shapes_in(given) if torch.is_grad_enabled() else []
-        self.called_with = self.called_with or shapes
+        if not any(len(shape) > 1 for shape in self.called_with):  # a single sample has no axis of samples
+            self.called_with = shapes or self.called_with
         self.called_lengths += [shape[0] for shape in shapes[:1]]
 
     @contextmanager
@@ -370,7 +379,7 @@ class Recording:
         before, self._recorder.is_paused = self._recorder.is_paused, is_paused
         return before
 
-    def update(self, optimizer: torch.optim.Optimizer) -> None:
+    def update(self, optimizer: Any) -> None:
         """Record a step that an optimizer has just made; without a formula, its ops were recorded as they ran."""
         update = trace_update(optimizer, {})
         if not has_formula(optimizer):

@@ -1,7 +1,6 @@
-"""Choose the step of a running program to capture, and run the same step at other batches.
+"""Choose the step of a running program to capture, which then runs at other batches too.
 
-The chosen step comes after the first one, when every optimizer has stepped once. For other batches, the loader's
-batch is cut or repeated and the program's own code runs, so that sizes can be expressed by the batch.
+The chosen step comes after the first one, when every optimizer has stepped once.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from copy import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
@@ -21,144 +20,17 @@ from torch.optim import optimizer as hooks
 
 from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
-from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import RunLength
-from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, shapes_in
-from fomkit.frontends.script.trainers import Fetched, loader_facts, run_length, watch_loaders
-from fomkit.frontends.sizes import NoExpression, name_sizes
+from fomkit.frontends.script.loops import RoundWatch, RunLength, heads_around
+from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
+from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
+from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
+from fomkit.frontends.torch.calls import tensors_of
 from fomkit.frontends.torch.order import has_formula
 from fomkit.frontends.torch.profile import watch_backward
-
-_TRIES = 5
-"""Most steps to wait for a usable one at another batch: trainers prefetch batches, and epochs end."""
-
-
-def other_batches(batch: int) -> tuple[int, ...]:
-    """Return the batches to train at besides the program's own; for large batches, smaller and so cheaper ones.
-
-    A batch of 1 is often a special case, so it is expressed from three others. To an even batch the others are
-    even too, since some programs take samples in pairs.
-
-    >>> other_batches(32), other_batches(9), other_batches(4), other_batches(1)
-    ((18, 12), (6, 5), (8, 12), (2, 3, 5))
-    """
-    if batch == 1:
-        return 2, 3, 5
-    if batch < 8:
-        return 2 * batch, 3 * batch
-    return (batch // 2 + 2, batch // 3 + 2) if batch % 2 else (batch // 4 * 2 + 2, batch // 6 * 2 + 2)
-
-
-def with_samples(values: Any, before: int, now: int) -> Any:
-    """Return a batch with another number of samples: values of length ``before`` are cut or repeated.
-
-    Lists of texts or numbers are changed like tensors; other values stay as they are.
-    """
-    if isinstance(values, torch.Tensor):
-        is_batched = values.dim() and values.shape[0] == before
-        return values[torch.arange(now, device=values.device) % before] if is_batched else values
-    if isinstance(values, Mapping):
-        changed: Any = copy(values)
-        for name, value in values.items():
-            changed[name] = with_samples(value, before, now)
-        return changed
-    if not isinstance(values, list | tuple):
-        return values
-    if len(values) == before and all(isinstance(value, str | bytes | int | float) for value in values):
-        parts = [values[place % before] for place in range(now)]
-    else:
-        parts = [with_samples(value, before, now) for value in values]
-    return type(values)(*parts) if hasattr(values, "_fields") else type(values)(parts)
-
-
-@dataclass
-class OtherBatches:
-    """Makes a program train at other batches, and keeps the ops of its steps there.
-
-    `given`: the batch of the recorded step, whose samples are used again.
-    `samples`: in this batch, which may be one of several of the step.
-    `lengths`: first axes of the arguments of models, call by call.
-    `found`: the ops at each other batch, so far.
-    """
-
-    given: Fetched
-    samples: int
-    lengths: list[int]
-    found: dict[int, list[TracedOp]] = field(default_factory=dict)
-    _tries: int = 0
-    _last: list[int] = field(default_factory=list)
-
-    @property
-    def _wanted(self) -> int | None:
-        return next((one for one in other_batches(self.samples) if one not in self.found), None)
-
-    def instead_of(self, batch: Fetched) -> Any:
-        """Return the values that the program gets for a batch; batches of other loaders stay as they are."""
-        if batch.loader is not self.given.loader or self._wanted is None:
-            return batch.values
-        return with_samples(self.given.values, self.samples, self._wanted)
-
-    def ends(self, seen: Recording, ops: list[TracedOp]) -> bool:
-        """Record a step; return whether no further step is wanted.
-
-        A recording begins with the rest of the step before, so both steps must have the wanted batch.
-        """
-        wanted, before = self._wanted, self._last
-        self._last = seen.called_lengths
-        if wanted is not None and seen.is_clean and before == self._last == self._scaled(wanted):
-            self.found[wanted], self._tries = ops, 0
-        else:
-            self._tries += 1
-        return self._wanted is None or self._tries >= _TRIES
-
-    def _scaled(self, wanted: int) -> list[int]:
-        return [one if one % self.samples else one // self.samples * wanted for one in self.lengths]
-
-
-def at_other_batches(seen: Recording, recent: Sequence[Fetched]) -> OtherBatches | str:
-    """Prepare to train at other batches than that of a recorded step, or return why this is impossible.
-
-    `recent`: the batches fetched last; trainers fetch batches ahead of the step that uses them.
-    """
-    if len({id(batch.loader) for batch in seen.batches}) != 1:
-        return "the batch comes from several DataLoaders" if seen.batches else ""
-    loader = seen.batches[0].loader
-    own = [batch for batch in reversed(recent) if batch.loader is loader and batch.is_full]
-    used = [batch for batch in own if {*seen.called_with} <= {*shapes_in(batch.values)}]
-    shapes = shapes_in(own[0].values) if own else []
-    if not shapes or not seen.called_lengths:
-        return "no tensor of the batch was passed to a model"
-    samples = shapes[0][0]
-    if samples != (loader_facts(loader).batch or samples) or seen.called_lengths[0] % samples:
-        return "its first axis is not that of the samples"
-    return OtherBatches((used or own)[0], samples, seen.called_lengths)
-
-
-def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> list[TracedOp]:
-    """Write the sizes of a step as expressions in the batch.
-
-    `ops`: those of the recorded step; `batch`: samples of the whole step, a multiple of those of each batch.
-    Raises NoExpression when the step differs at other batches, or was not seen there.
-    """
-    if len(others.found) < len(other_batches(others.samples)):
-        raise NoExpression("the program took no step of its own at another batch")
-    times = batch // others.samples
-    name = "batch" if times == 1 else f"((batch + {times - 1})//{times})"  # never 0
-    steps = {others.samples: ops, **others.found}
-
-    def named() -> list[TracedOp]:
-        return name_sizes(list(steps.values()), [{name: size} for size in steps], [name])
-
-    if others.samples == 1:
-        with suppress(NoExpression):
-            return named()
-        del steps[1]  # a batch of 1 is left out: its ops often differ
-    return named()
-
 
 FURTHER_ROUNDS = 4
 """Most further steps to wait for an undisturbed one: in the middle of an epoch, with a full batch."""
@@ -195,6 +67,47 @@ class Capture:
     others: OtherBatches | str = ""
 
 
+class Program:
+    """What stands for the optimizer of a program without one: the program changes its parameters itself.
+
+    `leaves`: the tensors that its backward passes reach, by ``id``. A program that makes new ones in each round
+    has another model in each; two or more are wanted, since a single one may be a batch.
+    `rounds_at`: the innermost loop around the backward pass; `length`: of the run, by the loops.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: dict[int, torch.Tensor] = {}
+        self.rounds_at, self.length = "", RunLength(None, "")
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._are_new = False
+
+    @property
+    def param_groups(self) -> list[dict[str, list[torch.Tensor]]]:
+        """Return its parameters in the form of an optimizer."""
+        return [{"params": list(self.leaves.values())}]
+
+    def reach(self, outputs: Any) -> None:
+        """Note the leaves of the graph behind some outputs, and their values before they are changed."""
+        waiting, seen, found = [one.grad_fn for one in tensors_of(outputs)], set[Any](), dict[int, torch.Tensor]()
+        while waiting:
+            if (node := waiting.pop()) is None or node in seen:
+                continue
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+            if (leaf := getattr(node, "variable", None)) is not None:
+                found[id(leaf)] = leaf
+        self._are_new |= len(found) > 1 and bool(self.leaves) and not found.keys() & self.leaves.keys()
+        self.leaves = found if self._are_new else {**self.leaves, **found}
+        self._before = self._before or [(leaf, leaf.detach().clone()) for leaf in found.values()]
+
+    def has_updated(self) -> bool:
+        """Return whether a parameter has another value than at the first backward pass of the step."""
+        is_over = any(self._are_new or not torch.equal(leaf, before) for leaf, before in self._before)
+        if is_over:
+            self._before = []
+        return is_over
+
+
 class StepWatch:
     """Watches a program's optimizers and records its steps until one can be captured.
 
@@ -215,9 +128,11 @@ class StepWatch:
         self.captured: Capture | None = None
         self._is_user_file, self._on_capture = is_user_file, on_capture
         self._made: WeakSet[Any] = WeakSet()
-        self._stepped: dict[int, torch.optim.Optimizer] = {}
+        self._anew: set[tuple[CodeType, int]] = set()
+        self._around: set[tuple[CodeType, int]] = set()
+        self._stepped: dict[int, Any] = {}
         self._steps = self._depth = self._passes = 0
-        self._ended: list[torch.optim.Optimizer] = []
+        self._ended: list[Any] = []
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
         self.on_limits: Callable[[str], object] = lambda _: None
@@ -228,6 +143,8 @@ class StepWatch:
         self._remarks: dict[str, None] = {}
         self._works: list[tuple[bool, float]] = []
         self._without = 0
+        self._program, self._fills = Program(), False
+        self._round_watch = RoundWatch(is_user_file, self._round)
 
     @property
     def seen(self) -> str:
@@ -243,7 +160,7 @@ class StepWatch:
     def watch(self) -> Iterator[None]:
         """Record the code that runs inside the block."""
         with ExitStack() as stack:
-            stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
+            stack.enter_context(watch_made(torch.optim.Optimizer, self._makes))
             stack.enter_context(self._calls.watch())
             stack.enter_context(self._large.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
@@ -253,11 +170,16 @@ class StepWatch:
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
             stack.callback(hooks.register_optimizer_step_post_hook(self._after).remove)
+            stack.callback(sys.settrace, sys.gettrace())
             try:
                 yield
             finally:
                 if self._now:
                     self._now.close()
+
+    def _makes(self, optimizer: Any, _line: str) -> None:
+        self._made.add(optimizer)
+        self._anew |= heads_around(sys._getframe(), self._is_user_file)
 
     def _relayed(self, note: Callable[..., None]) -> Callable[..., None]:
         """Return a function that passes its arguments to the current recording, if there is one."""
@@ -273,12 +195,38 @@ class StepWatch:
         self.backwards += 1
         if self.backwards > MOST_BACKWARDS and not self._stepped:
             raise StopProgram
+        if not self._passes and not self.is_over:
+            self._around |= heads_around(sys._getframe(), self._is_user_file)
+        if not self._passes and not self._made:
+            self._fills |= fills
+            fills = fills or not self._fills  # where gradients are only returned, these are those to update by
+            with self._quietly():
+                self._reach(outputs)
         self._passes += 1
         try:
             with self._now.backward(outputs, fills) if self._now else nullcontext():
                 yield
         finally:
             self._passes -= 1
+
+    def _reach(self, outputs: Any) -> None:
+        """Prepare for a step of a program without an optimizer: it ends with the round of a loop that updates."""
+        frame = sys._getframe()
+        self._program.reach(outputs)
+        if self._now:
+            self._now.also_train(self._program.leaves)
+        self._program.rounds_at = self._round_watch.around(frame)
+        loader = self._recent[-1].loader if self._recent else None
+        self._program.length = run_length(frame, self._is_user_file, loader, self._anew, self._around)
+
+    def _round(self, _head: object) -> None:
+        with self._quietly():
+            has_updated = not self._made and self._program.has_updated()
+        if has_updated:
+            what = "no optimizer of PyTorch's: a step is a round that changes parameters, with the loop at"
+            self._remarks.setdefault(f"{what} {self._program.rounds_at}")
+            self._depth += 1
+            self._after(self._program, (), {})
 
     def _engine(self) -> Any:
         return self._now.watched_engine() if self._now else nullcontext()
@@ -295,8 +243,9 @@ class StepWatch:
             return others.instead_of(batch)
         self._recent.append(batch)
         if self._now:
+            before = {id(one.loader) for one in self._now.batches}  # of an epoch that ended in the step, if any
+            self._now.is_clean &= batch.is_full and not (batch.is_first and id(batch.loader) in before)
             self._now.batches.append(batch)
-            self._now.is_clean &= batch.is_full
         return batch.values
 
     @contextmanager
@@ -318,6 +267,7 @@ class StepWatch:
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         self._depth += 1
+        self._made.add(optimizer)
         if self._depth > 1 or self._now is None:
             return None
         now, is_known = self._now, has_formula(optimizer)
@@ -336,7 +286,7 @@ class StepWatch:
 
         return (args[0], *map(watched, args[1:])), {name: watched(value) for name, value in kwargs.items()}
 
-    def _after(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._depth -= 1
         if self._depth or os.getpid() != self._process:
             return
@@ -356,7 +306,7 @@ class StepWatch:
         while self._ended:
             self._ends(self._ended.pop(0))
 
-    def _ends(self, optimizer: torch.optim.Optimizer) -> None:
+    def _ends(self, optimizer: Any) -> None:
         """End a step, or a part of one if several optimizers make it."""
         is_new = id(optimizer) not in self._stepped
         self._stepped[id(optimizer)] = optimizer
@@ -417,10 +367,16 @@ class StepWatch:
         step = recording.close()
         beside = self._without - recording.without * self.rounds
         loader = recording.batches[0].loader if recording.batches else None
+        is_own = [*self._stepped.values()] == [self._program]
+        length = (
+            self._program.length
+            if is_own
+            else run_length(sys._getframe(), self._is_user_file, loader, self._anew, self._around)
+        )
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
-            length=run_length(sys._getframe(), self._is_user_file, loader),
+            length=length,
             parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from importlib.abc import MetaPathFinder
@@ -61,11 +61,12 @@ def loader_facts(loader: Any) -> LoaderFacts:
 
 @dataclass(frozen=True)
 class Fetched:
-    """One batch that the program fetched."""
+    """One batch that the program fetched; ``is_first``: whether an iteration over its loader begins with it."""
 
     loader: Any
     values: Any
     is_full: bool
+    is_first: bool = False
 
 
 @contextmanager
@@ -97,7 +98,8 @@ def watch_loaders(
             loader = loaders[batches]
             facts = loader_facts(loader)
             full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
-            return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
+            at = batches._num_yielded
+            return on_batch(Fetched(loader, values, full is None or at <= full, at == 1))
 
     batches = dataloader._BaseDataLoaderIter
     with watched(data.DataLoader, __iter__=started), watched(batches, __init__=made, __next__=fetched):
@@ -218,11 +220,13 @@ def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]]
     return None
 
 
-def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+def run_length(
+    frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any, *heads: Any
+) -> RunLength:
     """Find how long a program trains: from the running trainer, else from the loops around the data.
 
     `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none.
+    `loader`: source of the training data; None if there is none; `heads`: further arguments of `run_by_loops`.
     """
     outer = frame
     while outer is not None:
@@ -234,7 +238,7 @@ def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loa
                 name = type(trainer).__name__
                 return RunLength(None, f"{name} has another form than in known versions ({type(error).__name__})")
         outer = outer.f_back
-    return run_by_loops(frame, is_user_file, loader)
+    return run_by_loops(frame, is_user_file, loader, *heads)
 
 
 _SHARES = re.compile(r"fsdp|deepspeed|model_?parallel", re.IGNORECASE)
@@ -295,21 +299,40 @@ def _announced(kind: Any, _note: Callable[[str], object]) -> None:
     kind.step = stepped
 
 
+_ANSWERS: Mapping[str, Any] = {
+    "load_checkpoint": (None, {}), "no_sync": nullcontext(), "was_step_applied": True,
+    **dict.fromkeys(("get_global_grad_norm", "save_checkpoint", "save_16bit_model", "destroy")),
+}  # fmt: skip
+"""What methods of DeepSpeed's engine return here that do nothing; no checkpoint is found or written."""
+
+
 class Engine(torch.nn.Module):
     """Replaces DeepSpeed's engine: it scales losses, accumulates and clips gradients, and steps, on one device."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: Any, scheduler: Any, every: int, most: float) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: Any, scheduler: Any, facts: Mapping[str, Any]) -> None:
         super().__init__()
         self.module, self.optimizer, self.lr_scheduler = model, optimizer, scheduler
         self.device, self.global_rank, self.local_rank, self.world_size = torch.device("cpu"), 0, 0, 1
-        self._every, self._most, self._passes = every, most, 0
+        self.micro_steps, self._facts = 0, {**_ANSWERS, **facts}
+        self._every, self._most = facts["gradient_accumulation_steps"], facts["gradient_clipping"]
 
     def __getattr__(self, name: str) -> Any:
-        """Return its own attribute, else that of the model."""
+        """Return its own attribute, else a function that states a fact, else an attribute of the model."""
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name in (facts := vars(self).get("_facts", {})):
+                return lambda *_args, **_kwargs: facts[name]
             return getattr(super().__getattr__("module"), name)
+
+    @property
+    def global_steps(self) -> int:
+        """Return the steps so far."""
+        return int(self.micro_steps // self._every)
+
+    def get_lr(self) -> list[float]:
+        """Return the learning rate of each group of parameters."""
+        return [group["lr"] for group in self.optimizer.param_groups]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
@@ -318,12 +341,12 @@ class Engine(torch.nn.Module):
     def backward(self, loss: torch.Tensor, **_kwargs: Any) -> torch.Tensor:
         """Run a backward pass of the loss as a part of the step's."""
         torch.autograd.backward(loss / self._every if self._every > 1 else loss)
-        self._passes += 1
+        self.micro_steps += 1
         return loss
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Return whether the backward passes so far are those of whole steps."""
-        return self._passes % self._every == 0
+        return bool(self.micro_steps % self._every == 0)
 
     def step(self, *_args: Any, **_kwargs: Any) -> None:
         """Update, if all backward passes of the step ran."""
@@ -369,18 +392,23 @@ def _deepspeed_here(initialize: Any, note: Callable[[str], object]) -> None:
         each, whole = counts.get("train_micro_batch_size_per_gpu"), counts.get("train_batch_size")
         every = counts.get("gradient_accumulation_steps") or (whole // each if whole and each else 1)
         formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        converted = [dtype for name, dtype in formats.items() if stated.get(name, {}).get("enabled") is True]
-        model.to(*converted[:1])
-        note("DeepSpeed" + ", whose fp32 copies of them are not counted" * bool(converted))
+        on = [name for name in formats if stated.get(name, {}).get("enabled") is True]
+        model.to(*(formats[name] for name in on[:1]))
+        note("DeepSpeed" + ", whose fp32 copies of them are not counted" * bool(on))
         if not isinstance(optimizer, torch.optim.Optimizer):
             given = model.parameters() if model_parameters is None else model_parameters
             optimizer = optimizer(given) if callable(optimizer) else _optimizer_of(stated, given)
         scheduler = lr_scheduler(optimizer) if callable(lr_scheduler) else lr_scheduler
-        loader = training_data and data.DataLoader(
-            training_data, each or (whole or every) // every, shuffle=True, collate_fn=collate_fn
-        )
-        clips = stated.get("gradient_clipping")
-        engine = Engine(model, optimizer, scheduler, every, clips if isinstance(clips, float | int) else 0.0)
+        each = each or (whole or every) // every
+        loader = training_data and data.DataLoader(training_data, each, shuffle=True, collate_fn=collate_fn)
+        clips, stage = stated.get("gradient_clipping"), stated.get("zero_optimization", {}).get("stage", 0)
+        most = clips if isinstance(clips, float | int) else 0.0
+        engine = Engine(model, optimizer, scheduler, {
+            "train_micro_batch_size_per_gpu": each, "gradient_accumulation_steps": every,
+            "train_batch_size": each * every, "gradient_clipping": most,
+            "zero_optimization": stage > 0, "zero_optimization_stage": stage,
+            "fp16_enabled": "fp16" in on, "bfloat16_enabled": "bf16" in on,
+        })  # fmt: skip
         return engine, optimizer, loader, scheduler
 
     initialize.__globals__.update(initialize=here, init_distributed=lambda *_args, **_kwargs: None)

@@ -124,11 +124,17 @@ def as_array(tensor: torch.Tensor) -> Array:
     return Array(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), tensor.element_size(), *place)
 
 
+_PACKED = ("weight", "stride", "padding", "dilation", "groups", "transpose")
+"""What the packed weights of a quantised convolution state."""
+
+
 def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return as_array(value)
     if isinstance(value, list | tuple):
         return tuple(_described(item) for item in value)
+    if isinstance(value, torch.ScriptObject):  # a layer's packed weights
+        return {name: _described(getattr(value, name)()) for name in _PACKED if hasattr(value, name)}
     return value
 
 

@@ -1,0 +1,186 @@
+"""Rules of ops that are products by their work: solvers, factorisations, packed weights, unusual convolutions.
+
+A factorisation counts as one product of the flop that textbooks give it (Golub & Van Loan, *Matrix Computations*,
+4th ed.). A library may need longer, since much of it runs in sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, traffic
+
+
+def _three(values: Sequence[int], spatial: int, filler: int) -> list[int]:
+    """Expand per-axis values to depth, height and width; a single value applies to every axis."""
+    given = list(values) * spatial if len(values) == 1 else list(values)
+    return [filler] * (3 - spatial) + given
+
+
+def _layout(values: Array) -> str:
+    spatial = len(values.shape) - 2
+    axes = "dhw"[-max(spatial, 2) :]
+    channels_last = values.stride[1] == 1 and values.shape[1] > 1 and values.stride[-1] != 1
+    return f"n{axes}c" if channels_last else f"nc{axes}"
+
+
+def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
+    """Return the dimensions of a convolution's row; ``arguments`` are those of ``aten::convolution``."""
+    spatial, groups = len(weight.shape) - 2, int(arguments["groups"])
+    transposed = bool(arguments["transposed"])
+    # The weight is (in, out/groups, …) in a transposed convolution and (out, in/groups, …) in a direct one.
+    out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    batch, in_channels = values.shape[:2]
+    dimensions: Dimensions = {"batch": batch, "in_channels": in_channels, "out_channels": out_channels}
+    dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
+    window = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
+            "dilation": arguments["dilation"]}  # fmt: skip
+    for name, given in window.items():
+        per_axis = _three(given, spatial, 0 if name == "pad" else 1)
+        dimensions.update({f"{name}_{axis}": size for axis, size in zip(calls.AXES, per_axis, strict=True)})
+    dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
+    if transposed and any(arguments["output_padding"]):
+        added = _three(arguments["output_padding"], spatial, 0)
+        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(calls.AXES, added, strict=True)})
+    return dimensions
+
+
+def triangular_solve(call: Call) -> list[Work]:
+    """Price the solution of a triangular system as a product with half the matrix, whose other half is zero."""
+    values = call.array("B" if "B" in call.arguments else "rhs")
+    rows, others = values.shape[-2:] if call.arguments.get("left", True) else values.shape[:-3:-1]
+    sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": rows, "n": others, "k": (rows + 1) // 2}
+    return [Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, values.dtype)]
+
+
+def factored(flop_of: Callable[[int, int], float]) -> Rule:
+    """Make the rule of a factorisation of each matrix of a batch, by its flop for a long and a short side."""
+
+    def rule(call: Call) -> list[Work]:
+        values = next(arrays_in(call.arguments.values()))
+        short, long = sorted(values.shape[-2:])
+        k = max(round(flop_of(long, short) / (2 * long * short)), 1)
+        sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": long, "n": short, "k": k}
+        return [Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, values.dtype)]
+
+    return rule
+
+
+def _either(flag: str, whole: Rule, values_only: Rule) -> Rule:
+    """Make the rule of an op that finds vectors too, unless a flag is off."""
+    return lambda call: (whole if call.arguments.get(flag, True) else values_only)(call)
+
+
+def solved(matrix: str, values: str, first: Rule | None = None) -> Rule:
+    """Make the rule of a solution by two triangular systems, after the factorisation of the matrix, if any."""
+
+    def rule(call: Call) -> list[Work]:
+        square, given = call.array(matrix), call.array(values)
+        b, n = prod(square.shape[:-2]), square.shape[-1]
+        sizes: Dimensions = {"b": b, "m": n, "n": max(given.numel // max(b * n, 1), 1), "k": n}
+        works = first(call) if first else []
+        return [*works, Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, given.dtype)]
+
+    return rule
+
+
+CHOLESKY = factored(lambda _, n: n**3 / 3)
+LU = factored(lambda m, n: m * n**2 - n**3 / 3)
+INVERSE = factored(lambda _, n: 2 * n**3)
+QR = factored(lambda m, n: 4 * m * n**2 - 4 * n**3 / 3)
+"""Of both factors; `HALF_QR` is of one of them."""
+HALF_QR = factored(lambda m, n: 2 * m * n**2 - 2 * n**3 / 3)
+SVD = factored(lambda m, n: 14 * m * n**2 + 8 * n**3)
+SVD_VALUES = factored(lambda m, n: 4 * m * n**2 - 4 * n**3 / 3)
+SYMMETRIC, OTHER = factored(lambda _, n: 9 * n**3), factored(lambda _, n: 25 * n**3)
+"""Eigenvalues and eigenvectors of a symmetric matrix, and of any."""
+SYMMETRIC_VALUES, OTHER_VALUES = factored(lambda _, n: 4 * n**3 / 3), factored(lambda _, n: 10 * n**3)
+
+SOLVERS: Mapping[str, Rule | None] = {
+    "linalg_solve_triangular": triangular_solve,
+    **each(CHOLESKY, "linalg_cholesky_ex cholesky"),
+    **each(LU, "linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet"),
+    **each(INVERSE, "linalg_inv_ex"), "cholesky_inverse": factored(lambda _, n: 2 * n**3 / 3),
+    "linalg_qr": QR, **each(HALF_QR, "geqrf linalg_householder_product"),
+    "_linalg_svd": _either("compute_uv", SVD, SVD_VALUES),
+    "linalg_pinv": SVD, "_linalg_eigh": _either("compute_v", SYMMETRIC, SYMMETRIC_VALUES),
+    "linalg_eig": OTHER, **each(OTHER_VALUES, "linalg_eigvals _linalg_eigvals"),
+    "_linalg_solve_ex": solved("A", "B", LU), "linalg_lu_solve": solved("LU", "B"),
+    "cholesky_solve": solved("input2", "self"), "linalg_lstsq": solved("self", "b", HALF_QR),
+}  # fmt: skip
+"""PyTorch's solvers and factorisations, without ``aten::``."""
+TF_SOLVERS: Mapping[str, Rule | None] = {
+    "Cholesky": CHOLESKY, "Lu": LU, **each(LU, "MatrixDeterminant LogMatrixDeterminant"),
+    "MatrixInverse": INVERSE, "Qr": QR, "Svd": _either("compute_uv", SVD, SVD_VALUES),
+    **each(_either("compute_v", SYMMETRIC, SYMMETRIC_VALUES), "SelfAdjointEigV2"),
+    "Eig": _either("compute_v", OTHER, OTHER_VALUES), "MatrixTriangularSolve": triangular_solve,
+    "MatrixSolve": solved("matrix", "rhs", LU), "MatrixSolveLs": solved("matrix", "rhs", HALF_QR),
+}  # fmt: skip
+"""TensorFlow's."""
+
+
+def _rows_times(values: Array, columns: int, share: float, dtype: str) -> Work:
+    """Return the product of rows of some values with a weight that is stored in a share of its bytes."""
+    rows, inner = prod(values.shape[:-1]), values.shape[-1]
+    sizes: Dimensions = {"b": 1, "m": rows, "n": columns, "k": inner, "trans_a": 0, "trans_b": 1}
+    return Work("gemm", {**sizes, "weight_share": share} if share < 1 else sizes, dtype)
+
+
+def packed_product(call: Call) -> list[Work]:
+    """Price a product with a weight in packed integers: the kernel multiplies in the inputs' format."""
+    values, *packed = arrays_in(call.arguments.values())
+    columns = call.results[0].shape[-1]
+    share = calls.total_byte(packed) / (values.shape[-1] * columns * values.item_byte)
+    return [_rows_times(values, columns, share, values.dtype)]
+
+
+def quantized_linear(call: Call) -> list[Work]:
+    """Price a layer with 8-bit weights; a dynamic one first converts its inputs, unless its weights are fp16."""
+    values, columns = next(arrays_in(call.arguments.values())), call.results[0].shape[-1]
+    if "fp16" in call.op:
+        return [_rows_times(values, columns, 2 / values.item_byte, values.dtype)]
+    converted = (
+        [Work("pointwise", traffic(values.numel, [values], ()), values.dtype)] if "dynamic" in call.op else []
+    )
+    return [*converted, _rows_times(values, columns, 1, "int8")]
+
+
+def quantized_convolution(call: Call) -> list[Work]:
+    """Price a convolution with 8-bit weights, which PyTorch packs together with the window's sizes."""
+    values, packed = call.array("qx"), call.arguments.get("packed_weight") or call.arguments["weight"]
+    given = {**packed, "transposed": packed["transpose"], "output_padding": ()}
+    return [Work("conv", conv_dimensions(given, values, packed["weight"]), "int8", calls.FORWARD)]
+
+
+QUANTIZED: Mapping[str, Rule | None] = {
+    **each(quantized_linear, """linear linear_relu linear_leaky_relu linear_tanh linear_dynamic
+        linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16"""),
+    **each(quantized_convolution, "conv1d conv1d_relu conv2d conv2d_relu conv3d conv3d_relu"),
+    **each(calls.pointwise, """add add_relu add_scalar mul mul_relu mul_scalar relu6 hardswish leaky_relu sigmoid
+        elu batch_norm2d batch_norm2d_relu batch_norm3d"""),
+    "cat": calls.copy,
+}  # fmt: skip
+"""Ops of PyTorch's own 8-bit models, without ``quantized::``."""
+
+
+def deformed(call: Call) -> list[Work]:
+    """Price a deformed convolution: columns are interpolated at shifted places, then multiplied with the weight.
+
+    Backward multiplies twice, for columns and weight, and moves columns for inputs and for shifts.
+    """
+    values, weight, groups = call.array("input"), call.array("weight"), int(call.arguments["groups"])
+    is_backward = "grad" in call.arguments
+    places = (call.array("grad") if is_backward else call.results[0]).numel // max(weight.shape[0], 1)
+    inner, columns = weight.numel // max(weight.shape[0], 1), values.shape[1] * prod(weight.shape[2:]) * places
+    moved: Dimensions = {"numel": columns, "inputs": 2, "read_byte": calls.total_byte(call.read)}
+    gather = Work("pointwise", {**moved, "write_byte": columns * values.item_byte}, values.dtype)
+    sizes = {"b": groups, "m": weight.shape[0] // groups, "n": places, "k": inner}
+    swaps = [("m", "n", "k"), ("k", "n", "m"), ("m", "k", "n")][is_backward : 1 + 2 * is_backward]
+    works = [gather] * len(swaps)
+    for m, n, k in swaps:
+        named: Dimensions = {"b": groups, "m": sizes[m], "n": sizes[n], "k": sizes[k], "trans_a": 0, "trans_b": 0}
+        works.append(Work("gemm", named, values.dtype))
+    return works
