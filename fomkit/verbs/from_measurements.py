@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import Span, divide_independent
+from fomkit.core.interval import Span, divide
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import LastBatch
 from fomkit.merit.fom import FigureOfMerit, figure_of_merit
@@ -132,8 +132,8 @@ def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatc
     if measured is None:
         return None
     # In this order a measurement equal to the prediction gives a correction of exactly 1.
-    step = divide_independent(target.step, divide_independent(reference.step, measured.step))
-    ratio = divide_independent(target.step, reference.step)
+    step = divide(target.step, divide(reference.step, measured.step))
+    ratio = divide(target.step, reference.step)
     return TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
 
 
