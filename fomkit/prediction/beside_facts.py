@@ -183,7 +183,7 @@ def _outside(rows: Rows, known: Rows) -> Matrix:
         own, timed = (log_product(one, *names) for one in (rows, known))
         np.maximum(found, np.maximum(own - timed.max(), timed.min() - own), out=found)
     for name in ("n", "k"):
-        found += np.maximum(aligned(known, name).min() - aligned(rows, name), 0.0)
+        found += 2.0 * np.maximum(aligned(known, name).min() - aligned(rows, name), 0.0)
     return found
 
 
