@@ -176,7 +176,7 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
 def _outside(rows: Rows, known: Rows) -> Matrix:
     """Return how far products are outside all timed ones (q), in powers of two, by rows and by arithmetic.
 
-    Alignment that no timed product lacks adds one.
+    An alignment that no timed product lacks adds two: without it a product is outside at any size.
     """
     found = np.zeros(len(rows))
     for names in ("m", "mnk"):

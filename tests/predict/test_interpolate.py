@@ -338,3 +338,18 @@ def test_an_interval_covers_one_timing_of_a_shape_although_its_table_has_the_med
     found = add_times(add_costs(table(*(gemm(*sizes[at]) for at in np.flatnonzero(asked)))), board)
     inside = (found["low_s"] <= time_s[asked]) & (time_s[asked] <= found["high_s"])
     assert 0.72 <= inside.mean() <= 0.9
+
+
+@pytest.mark.parametrize(("more_n", "more_k"), [(1, 0), (0, 1), (1, 1)])
+def test_a_table_of_aligned_sides_leaves_products_with_an_unaligned_one_to_facts(more_n, more_k):
+    sizes = [
+        *itertools.product(
+            (64, 256, 1024, 4096), (64, 128, 512, 1024, 2048, 4096), (64, 256, 512, 1024, 2048, 4096)
+        )
+    ]
+    known = timings(*(gemm(*size, op="", time_s=2 * float(np.prod(size)) / 1e13 + 5e-6) for size in sizes))
+    board = with_fits(machine(device(fp32_vector=1.5e13, bandwidth=fact(1e12)), known))
+    rows = add_costs(table(gemm(512, 768, 768), gemm(512, 768 + more_n, 768 + more_k)))
+    aligned, unaligned = add_times(rows, board)["evidence"]
+    assert "of the weight" not in aligned
+    assert "100% of the weight" in unaligned
