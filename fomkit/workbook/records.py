@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -392,7 +392,8 @@ def _rate_of(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> 
     """Rate a workload whose time is given, or follows from the terms of a job."""
     facts, scope = sheet_model.machine(machine), sheet_model.scope
     if machine in workload.given:
-        return unit_per_day(workload.given[machine].unit_s, facts.up_devices(scope))
+        unit_s = replace(workload.given[machine].unit_s, common=())  # no cell states which chip a given time is of
+        return unit_per_day(unit_s, facts.up_devices(scope))
     one = workload.jobs[machine]
     return unit_per_day(
         one.run_s(sheet_model.level).scaled(workload.unit.runs), one.at_once * facts.up_share(scope)
