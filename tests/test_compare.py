@@ -305,7 +305,7 @@ def test_the_default_is_one_screen_and_all_has_every_cell() -> None:
     short = found.write(dict(found.content), Screen(80))
     assert len(short.splitlines()) <= 40
     assert "--all shows all 49 cells: times" in short
-    assert "tc1             5–65%   1.73× | 1.60×" in short
+    assert "tc1             5–65%   1.73× | 1.59×" in short
     whole = found.summary(cells=True)
     assert whole.count("what limits the time") == 1
     assert sum(line.startswith("tc1 ") for line in whole.splitlines()) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
+from fomkit.core.interval import SAME_CHIP, Span
 from fomkit.merit.fom import MEANS, OF_RATES, PROPOSAL, Rates, figure_of_merit, verdict
 from fomkit.plan.run import unit_per_day
 
@@ -115,6 +116,22 @@ def test_what_lines_do_not_share_adds_in_quadrature(mean: str) -> None:
     assert together**2 + apart**2 == pytest.approx(2 * half**2)
     # Of three lines one has at most the whole weight, and at least a third.
     assert together / math.sqrt(3) <= apart < together
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_of_two_boards_of_a_chip_errors_cancel_line_by_line(mean: str) -> None:
+    def side(names: list[str], shared: float) -> Rates:
+        spans = zip(names, spread_rates([shared] * 3).unit_per_day.items(), strict=True)
+        return Rates("a", "system", {line: replace(span, common=((name, 1.0),)) for name, (line, span) in spans})
+
+    def width(names: list[str], shared: float) -> float:
+        value = figure_of_merit(side(["facts"] * 3, shared), side(names, shared), mean).value
+        return math.log(value.high / value.low)
+
+    for shared in (1.0, 0.0):
+        none, some, every = (width(["facts"] * count + ["other"] * (3 - count), shared) for count in (0, 1, 3))
+        assert every == pytest.approx(none * math.sqrt(1 - SAME_CHIP))
+        assert every < some < none
 
 
 def test_a_line_of_its_own_is_as_wide_whatever_it_shares() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fomkit.core.interval import half_width
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
-from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time
+from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time, roll_up_step
 from fomkit.prediction.rates import power_shortfall, throttled
 from fomkit.profiles.machines import load_machine
 
@@ -70,6 +70,27 @@ def test_a_step_says_what_its_error_shares_with_other_work() -> None:
     both = pd.concat([table([1.0]), table([1.0], "conv")])
     assert device_time(both, 0.8).shared == pytest.approx((COMMON + common_of("conv", "roofline")) / 2)
     assert device_time(table([1.0]).assign(low_s=1.0, high_s=1.0), 0.8).shared == 1.0
+
+
+def test_boards_of_one_chip_have_the_errors_of_their_ops_in_common_and_others_have_none() -> None:
+    """The spread of use in a step is a board's own, and facts and timings err for other reasons."""
+    rows = pd.concat([table([1.0, 2.0]), table([1.0], "gemm", "interpolated")]).assign(
+        bound="memory", launches=0.0
+    )
+
+    def common(name: str, dtype: str = "fp32") -> dict[str, float]:
+        return dict(roll_up_step(rows.assign(dtype=dtype), load_machine(name), 0.8, USES).device_s.common)
+
+    h100, h200 = common("h100-sxm"), common("h200-sxm")
+    assert h100 == h200
+    assert len(h100) == 2
+    assert 0.5 < sum(h100.values()) < 1
+    for other in (common("b200-sxm"), common("h200-sxm", "bf16")):
+        assert not h100.keys() & other.keys()
+    assert (
+        not common("a10").keys() & common("a40").keys()
+    )  # one chip, but only one board has the power for its clock
+    assert common("m40").keys() == common("titan-x").keys()
 
 
 BOARDS = ("t4", "l4", "a10", "h100-sxm", "rtx-4090")

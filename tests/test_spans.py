@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.core.interval import Span, add_common, add_independent, divide_independent
+from fomkit.core.interval import SAME_CHIP, Span, add_common, add_independent, divide, longest_of
 
 Z = NormalDist().inv_cdf(0.9)
 
@@ -43,10 +44,36 @@ def test_independent_sum_covers_what_sampling_gives(parts: list[tuple[float, flo
 
 
 def test_ratio_covers_what_sampling_gives() -> None:
-    ratio = divide_independent(lognormal(6.0, 0.2), lognormal(2.0, 0.3))
+    ratio = divide(lognormal(6.0, 0.2), lognormal(2.0, 0.3))
     new, old = sampled([(6.0, 0.2), (2.0, 0.3)])
     inside = np.mean((new / old >= ratio.low) & (new / old <= ratio.high))
     assert inside == pytest.approx(0.8, abs=0.01)
+
+
+@pytest.mark.parametrize("deviations", [(0.2, 0.2), (0.2, 0.35)])
+def test_errors_common_to_boards_of_a_chip_cancel_in_a_ratio_as_sampling_gives(
+    deviations: tuple[float, float],
+) -> None:
+    common = (("facts", 0.6), ("timings", 0.1)), (("facts", 0.8), ("another chip", 0.1))
+    one, other = (replace(lognormal(2.0, by), common=of) for by, of in zip(deviations, common, strict=True))
+    linked = SAME_CHIP * math.sqrt(0.6 * 0.8)
+    drawn = np.random.default_rng(7).multivariate_normal([0, 0], [[1, linked], [linked, 1]], 200_000)
+    samples = np.exp(drawn @ np.array([deviations[0], -deviations[1]]))
+    ratio = divide(one, other)
+    assert np.mean((samples >= ratio.low) & (samples <= ratio.high)) == pytest.approx(0.8, abs=0.01)
+    assert divide(one, lognormal(2.0, deviations[1])).high > ratio.high
+
+
+def test_terms_with_errors_of_their_own_leave_nothing_in_common() -> None:
+    board, exact, own = (
+        replace(lognormal(2.0, 0.2), common=(("facts", 1.0),)),
+        Span.exact(1.0),
+        lognormal(1.0, 0.1),
+    )
+    for kept in (board.scaled(3.0), board.per(1.0), add_common([board, exact]), longest_of([board, exact])):
+        assert kept.common == board.common
+    for lost in (add_common([board, own]), longest_of([board, lognormal(1.9, 0.5)])):
+        assert lost.common == ()
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(0.0, 1.0)), min_size=1, max_size=8))

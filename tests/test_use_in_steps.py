@@ -20,7 +20,14 @@ USE = {"library": Use(Spread(0.1, 0.2), Spread(0.05, 0.1))}
 
 
 def timed(source: str = "interpolated", kind: str = "gemm") -> pd.DataFrame:
-    common = {"op": "mm", "kind": kind, "pass_name": "forward", "launches": 1.0, "bound": "compute"}
+    common = {
+        "op": "mm",
+        "kind": kind,
+        "pass_name": "forward",
+        "launches": 1.0,
+        "bound": "compute",
+        "dtype": "fp32",
+    }
     return pd.DataFrame(
         {"count": [2.0, 3.0], "time_s": [1.0, 2.0], "low_s": [1.0, 2.0], "high_s": [1.0, 2.0]}
     ).assign(**common, time_source=source)

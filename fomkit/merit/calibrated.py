@@ -12,7 +12,7 @@ from math import hypot
 from typing import NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_independent, at_level, divide_independent, multiply_independent
+from fomkit.core.interval import Span, add_independent, at_level, divide, multiply_independent
 from fomkit.core.job import Suite
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
@@ -113,7 +113,7 @@ def rest_of(measured: Span, device: Span) -> Span:
 def target_step(target: Span, device: Span, measured: Span, rest: Span) -> Span:
     """Return the target's step: its device time and the rest; a prediction that is too long is scaled down."""
     if rest.value <= 0:
-        return multiply_independent(measured, divide_independent(target, device))
+        return multiply_independent(measured, divide(target, device))
     least = min(1.0, target.value / device.value) / WITHIN
     above_0 = replace(rest, low=max(rest.low, rest.value / 1e3))  # 0 has no logarithm
     carried = multiply_independent(above_0, at_level(Span(1.0, least, WITHIN), rest.level))

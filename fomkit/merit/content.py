@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import Span, divide_independent, left_out_alone
+from fomkit.core.interval import Span, divide, left_out_alone
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
@@ -189,9 +189,9 @@ def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, 
     """Describe the target's speed-up, the side that leaves out more terms, and the figure of merit over all."""
     ours, theirs = one.unit_per_day, baseline.unit_per_day
     terms: list[Term] = [("", baseline.step.value * 1e3, "ms a step"), ("÷", one.step.value * 1e3, "ms a step")]
-    ratio = divide_independent(baseline.step, one.step)
+    ratio = divide(baseline.step, one.step)
     if ours is not None and theirs is not None:
-        terms, ratio = [("", ours.value, ""), ("÷", theirs.value, "")], divide_independent(ours, theirs)
+        terms, ratio = [("", ours.value, ""), ("÷", theirs.value, "")], divide(ours, theirs)
     more, less = one.excludes_in_ratio, baseline.excludes_in_ratio
     left = left_out_alone([((baseline.machine.name, less), (one.machine.name, more))])
     alone = [f"only {name} excludes {', '.join(terms)}" for name, terms in left.items()]

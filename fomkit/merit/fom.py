@@ -9,13 +9,14 @@ sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw); at system scope 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import harmonic_mean
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, divide_independent
+from fomkit.core.interval import Span, divide, share_that_cancels
 from fomkit.core.machine import Machine
 
 if TYPE_CHECKING:
@@ -161,11 +162,11 @@ def _elasticities(mean: str, new: Numbers, old: Numbers, weights: Numbers, side:
     return [term / math.fsum(terms) for term in terms]
 
 
-def _own_variance(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
+def _own_variance(spans: Sequence[Span], pulls: Numbers, end: str, cancel: Numbers) -> float:
     """Return the variance of a mean's logarithm towards one end from the errors that lines do not share."""
     return math.fsum(
-        (pull * math.log(getattr(span, end) / span.value)) ** 2 * (1 - span.shared)
-        for span, pull in zip(spans, pulls, strict=True)
+        (pull * math.log(getattr(span, end) / span.value)) ** 2 * (1 - span.shared) * (1 - part)
+        for span, pull, part in zip(spans, pulls, cancel, strict=True)
     )
 
 
@@ -175,10 +176,11 @@ def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
 
 
 def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
-    """Compute a mean of lines on two machines with its interval; the errors of two machines are independent.
+    """Compute a mean of lines on two machines with its interval.
 
     On one machine, the shared part of errors (`Span.shared`) is fully correlated; the rest is independent from
-    line to line and adds in quadrature.
+    line to line and adds in quadrature. Errors of two machines are independent, unless they are boards of one
+    chip: then a share cancels, line by line (`share_that_cancels`); of the shared part, its mean over the lines.
     """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
@@ -186,12 +188,13 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
 
     rates = [rate.value for rate in new], [rate.value for rate in old]
     middle, (pulls, old_pulls) = of(*rates), (_elasticities(mean, *rates, weights, side) for side in rates)
+    cancel = [share_that_cancels(*pair) for pair in zip(new, old, strict=True)]
+    rest = 1 - math.fsum(map(operator.mul, pulls, cancel))
 
     def reach(end: str, other: str) -> float:
         shared = of(_shared_rates(new, end), rates[1]) - middle, of(rates[0], _shared_rates(old, other)) - middle
-        return math.sqrt(
-            math.hypot(*shared) ** 2 + _own_variance(new, pulls, end) + _own_variance(old, old_pulls, other)
-        )
+        own = _own_variance(new, pulls, end, cancel) + _own_variance(old, old_pulls, other, cancel)
+        return math.sqrt(rest * math.hypot(*shared) ** 2 + own)
 
     value = take_mean(mean, *rates, weights)
     ends = value * math.exp(-reach("low", "high")), value * math.exp(reach("high", "low"))
@@ -229,7 +232,7 @@ def figure_of_merit(
         baseline=baseline,
         target=target,
         value=_mean_with_ends(mean, old, new, by_line),
-        ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
+        ratios={line: divide(b, a) for line, a, b in zip(lines, old, new, strict=True)},
         weights=dict(zip(lines, shares, strict=True)),
         others={name: _mean_with_ends(name, old, new, by_line) for name in MEANS if name != mean},
         mean_rates={

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypedDict
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, add_known, divide_independent
+from fomkit.core.interval import Span, add_common, add_known, divide
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
@@ -195,7 +195,7 @@ def _length_for(time_s: Span, work_s: Span | None) -> Span | None:
     if not time_s.low:  # a cost that may be 0 needs no length; its upper bound still does
         most = work_for_share(time_s).high / work_s.low
         return Span(work_for_share(time_s).value / work_s.value, 0.0, most, time_s.level)
-    return divide_independent(work_for_share(time_s), work_s)
+    return divide(work_for_share(time_s), work_s)
 
 
 def _of_time(estimate: Estimate, stated: Overhead, work_s: Span | None) -> OneOff:

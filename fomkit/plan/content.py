@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from fomkit.core.interval import Span, divide_independent, left_out_alone
+from fomkit.core.interval import Span, divide, left_out_alone
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
 from fomkit.core.units import UNITS, format_quantity
@@ -336,8 +336,8 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> E
         content["job"] = job
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
-        of_steps = divide_independent(reference.step, estimate.step)
-        ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else of_steps
+        of_steps = divide(reference.step, estimate.step)
+        ratio = divide(ours, theirs) if ours is not None and theirs is not None else of_steps
         sides = (reference.machine.name, reference.excludes_in_ratio), (machine.name, estimate.excludes_in_ratio)
         content["ratio"] = as_content(
             Compared, ratio, baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),

@@ -428,4 +428,5 @@ class TimedStep:
         seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
         ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
         starts = self.priced.rows.number("launches") * executions
-        return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), starts)
+        formats = tuple(sorted(set(self.products()["dtype"])))
+        return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), starts, formats)

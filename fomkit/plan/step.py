@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.columns import alike
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
+from fomkit.prediction.rates import power_shortfall
 
 Array = NDArray[np.float64]
 
@@ -149,13 +150,15 @@ def ops_of(timed: pd.DataFrame) -> Ops:
 class StepRows(NamedTuple):
     """The ops of one variant, and the other columns from which a step is added up, one entry per op.
 
-    `passes`: of `PASSES`; `bounds`: what bounds each op; `starts`: launches of all executions.
+    `passes`: of `PASSES`; `bounds`: what bounds each op; `starts`: launches of all executions; `formats`: the
+      number formats of the ops.
     """
 
     ops: Ops
     passes: tuple[str, ...]
     bounds: Sequence[str]
     starts: Array
+    formats: tuple[str, ...]
 
     @property
     def bound(self) -> str:
@@ -174,7 +177,8 @@ def starts_of(ops: pd.DataFrame) -> float:
 def step_rows(timed: pd.DataFrame) -> StepRows:
     """Read the rows of a TIMED table."""
     starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
-    return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), starts)
+    formats = tuple(sorted(set(timed["dtype"])))
+    return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), starts, formats)
 
 
 @lru_cache(maxsize=32)
@@ -289,6 +293,37 @@ def _spans(ops: Ops, which: NDArray[np.bool_], uses: Uses, level: float) -> list
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
 
+ON_ONE_CHIP: Mapping[str, tuple[str, ...]] = {
+    "facts": ("roofline",), "similar timings": ("interpolated", "extrapolated", "transferred"),
+}  # fmt: skip
+"""Time sources whose errors boards of a chip have in common, by name. Facts and timings have none in common."""
+
+
+def chip_of(machine: Machine) -> str:
+    """Return the chip whose boards err alike, "" if unknown; a board short of power is unlike one that is not."""
+    chip = machine.device.architecture
+    return f"{chip}{' short of power' * bool(power_shortfall(machine))}" if len(chip.split()) > 2 else ""
+
+
+def _common_on_chip(
+    rows: StepRows, width_s: float, machine: Machine, level: float
+) -> tuple[tuple[str, float], ...]:
+    """Return the shares of a device's error that boards of its chip have in common (`Span.common`), by name.
+
+    Only steps in equal number formats have any: the errors of a product in two formats have little in common. What
+    use in a step adds counts as the board's own, because no two boards of one chip showed it.
+
+    `width_s`: of the interval of the device time [s].
+    """
+    chip, sources = chip_of(machine), rows.ops.sources
+    if not chip or not width_s:
+        return ()
+    which = np.hstack([np.isin(sources, [SOURCES[name] for name in names]) for names in ON_ONE_CHIP.values()])
+    _, low, high = device_times(rows.ops._replace(seconds=rows.ops.seconds * which), _ALONE, level).ends
+    names = (f"{name} of {chip}, {' '.join(rows.formats)}" for name in ON_ONE_CHIP)
+    return tuple(zip(names, (((high - low) / width_s) ** 2).tolist(), strict=True))
+
+
 def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
     launch = machine.host_op_s or machine.device.launch_s
     return None if launch is None else Span(launch.value, launch.low, launch.high, level).scaled(starts)
@@ -328,13 +363,15 @@ def roll_up_step(
     names, which = _pass_masks(rows.passes)
     uses = uses_of(machine) if uses is None else uses
     device_s, *of_passes = _spans(rows.ops, which, uses, level)
+    device_s = replace(device_s, common=_common_on_chip(rows, device_s.high - device_s.low, machine, level))
+    whole = partial(replace, shared=device_s.shared, common=device_s.common)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
     host, input_s = terms.host_s, terms.input_s
     together = [(rows.bound, device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(
-        passes={name: replace(span, shared=device_s.shared) for name, span in zip(names, of_passes, strict=True)},
+        passes={name: whole(span) for name, span in zip(names, of_passes, strict=True)},
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,

@@ -67,6 +67,17 @@ def typical_error(distance: Matrix, sizes: Matrix, usual: float) -> Matrix:
     return np.asarray(np.einsum("ij,ij->i", weight, sizes) / weight.sum(1) + 0.1 * usual + 1e-6)
 
 
+def with_repeats(found: Answers, family: Known, interval: float) -> Answers:
+    """Widen predictions by the spread of a table's repeats of one op around their median (`training_rows`).
+
+    The fit and its cross-validation errors are of medians. An interval is for one timing, whatever is repeated.
+    """
+    spread = op_half_width(interval) * np.nan_to_num(family.rows.number("_repeat")[0])
+    apart = np.hypot(np.log(found.times / found.times[0]), [[0.0], [spread], [spread]])
+    times = found.times[0] * np.exp(apart * np.array([[0.0], [-1.0], [1.0]]))
+    return Answers(found.index, times, found.source, found.limit, found.evidence) if spread else found
+
+
 class Known(Protocol):
     """A fitted table: its rows, also as a DataFrame, and the fit (`fomkit.prediction.interpolate.Family`)."""
 
@@ -165,14 +176,14 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
 def _outside(rows: Rows, known: Rows) -> Matrix:
     """Return how far products are outside all timed ones (q), in powers of two, by rows and by arithmetic.
 
-    Alignment that no timed product lacks adds one.
+    An alignment that no timed product lacks adds two: without it a product is outside at any size.
     """
     found = np.zeros(len(rows))
     for names in ("m", "mnk"):
         own, timed = (log_product(one, *names) for one in (rows, known))
         np.maximum(found, np.maximum(own - timed.max(), timed.min() - own), out=found)
     for name in ("n", "k"):
-        found += np.maximum(aligned(known, name).min() - aligned(rows, name), 0.0)
+        found += 2.0 * np.maximum(aligned(known, name).min() - aligned(rows, name), 0.0)
     return found
 
 

@@ -236,7 +236,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     an attention; 7. attention on a matrix engine is one kernel; 8. a recurrence is its products, on devices that
     state their processors; 9. the op is a sum of library calls whose recurrences are predicted so, or were timed;
     10. it is a sum of parts; 11. it moves data like a timed element-wise op or like its own forward pass, a copy
-    in 1.2 times the time; 12. it is a collective on a stated link; 13. the machine's rates apply, for the backward
+    with addresses; 12. it is a collective on a stated link; 13. the machine's rates apply, for the backward
     pass of an attention through its forward pass; else the op stays unpriced.
 
     Returns the estimators before the sums, and those after them.

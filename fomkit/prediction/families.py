@@ -418,8 +418,8 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     Timings that name an op are valid for that op only and are left out, except in kinds whose traffic determines
     the time; special cases (`servable`) are left out too.
 
-    Returns the timings with ``_time_s``, the median over duplicates less the harness [s], and ``_step_s``, the
-    step of the clock [s].
+    Returns the timings with ``_time_s``, the median over duplicates less the harness [s], ``_step_s``, the step of
+    the clock [s], and if there are duplicates ``_repeat``, the typical spread of ln(time) around these medians.
     """
     rows = in_order(_rows_of(timings, name))
     # Tables are grids: every tenth row of a sorted one may have the same width. So rows are shuffled.
@@ -428,10 +428,13 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     places = np.unique(ids)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)
-    median = rows["_time_s"].groupby(ids).median().reindex(places)
+    grouped = rows["_time_s"].groupby(ids)
+    apart = (rows["_time_s"] / grouped.transform("median")).to_numpy(np.float64)
+    repeat = 1.4826 * float(np.median(np.abs(np.log(apart))))
     # Of duplicates the first in the table's order is kept.
     earliest = rows.index.to_series().groupby(ids).min().reindex(places)
-    return rows.loc[earliest].assign(_time_s=median.to_numpy()).reset_index(drop=True)
+    median = grouped.median().reindex(places).to_numpy()
+    return rows.loc[earliest].assign(_time_s=median, _repeat=repeat).reset_index(drop=True)
 
 
 def training_key(rows: pd.DataFrame, kind: str) -> str:

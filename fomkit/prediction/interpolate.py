@@ -25,6 +25,7 @@ from fomkit.prediction.beside_facts import (
     typical_error,
     with_facts,
     with_growth,
+    with_repeats,
     with_vectors,
 )
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, places_of
@@ -397,15 +398,15 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
             family = family_of(machine, name) if len(own) else None
             if family is None:
                 continue
-            if view.exact:
-                own = own[fitted(chosen.take(own), family.training, kind)]
+            own = own[fitted(chosen.take(own), family.training, kind)] if view.exact else own
             if len(own):
                 served = chosen.take(own)
                 if kind == "gemm":
-                    yield _products(served, family, machine, interval)
+                    yield with_repeats(_products(served, family, machine, interval), family, interval)
                     continue
                 query = with_tiles(features[own], served, kind, len(family.training))
-                yield _answers(served, kind, terms[own], _seen(family.fit, query, served, kind), family, interval)
+                query = _seen(family.fit, query, served, kind)
+                yield with_repeats(_answers(served, kind, terms[own], query, family, interval), family, interval)
 
 
 @cache

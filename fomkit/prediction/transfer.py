@@ -27,7 +27,7 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, is_in, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.prior import VECTOR, utilisation_of
-from fomkit.prediction.rates import Bounds, bounds, throttled
+from fomkit.prediction.rates import Bounds, bounds, rates, throttled, value_of
 from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"
@@ -110,9 +110,9 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     return estimates.join_answers(found)
 
 
-COPIED, COPIED_SPREAD = 1.2, 0.13
-"""Time of a copy over that of an element-wise op of the same traffic, and the standard deviation of its logarithm.
-Most copies change the order of axes, and each thread computes the address of its number (docs/adr/0060)."""
+ADDRESS, COPIED_SPREAD = 50.0, 0.12
+"""Instructions to find a number's address in a copy that changes the order of axes, and the deviation of ln(time):
+0.1 on each of five boards by the value of the four others, 40 to 50, wider for so few (docs/adr/0075)."""
 
 FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
 """Kinds whose gradients take the same time per byte as their forward pass, and flop of that pass over flop of the
@@ -130,7 +130,6 @@ rows and columns. On the tables of DeepBench (11 sheets, 847 pairs) eight of ten
 of 1.16, of the others within 1.5. With each sheet predicted from the ten others, 43 to 100 % of the intervals of
 broad ones hit, 77 % in the mean: products of one sheet err alike (docs/adr/0048)."""
 
-
 FORMAT_SPREAD, BLOCK_SPREAD = 0.15, 0.3
 """Standard deviation of ln(time) between fp16 and bf16 of one op on a matrix engine. No table has both of one
 library. Products timed in fp16 by Vidur and in bf16 by aiconfigurator differ by 0.12 on A100 (2,079) and 0.16 on
@@ -141,14 +140,12 @@ The second is for a format of scaled blocks from fp8 with one scale, at one rate
 fp8 with a scale for each 128 numbers, eight of ten products above 20 us take 0.69 to 1.22 times as long on the
 H100, and 0.7 to 1.6 on the B200. The same is assumed for formats of another rate."""
 
-
 FOLLOWS, FOLLOWS_S = (0.55, 0.35), 1e-4
 """Exponent with which a time follows the ratio of two formats' floors: for an op of 100 us in the timed format,
 and its increase per factor of ten in time. Starts, and the joining of products, are as long in either. Chosen on
 experts that aiconfigurator timed in bf16 and in fp8 on H100 and H200 with one library: 0.73 of the time at 60 us,
 0.62 at 200 us, 0.57 at 500 us, 0.46 at 3 ms, where the rates predict 0.5. On B200 and GB200 those with a scale for
 each 128 numbers take 0.9 to 1.5 of it, by kernels of their own; none with a single scale are timed."""
-
 
 PACKED = ("gemm", "experts")
 """Kinds whose weights may be stored narrower than they are multiplied."""
@@ -382,20 +379,24 @@ def _element_wise(rows: Rows) -> Rows:
 
 
 def _copied(rows: Rows, machine: Machine) -> Flags:
-    """Select copies that read as well as write, on devices that state their processors: `COPIED` is from GPUs."""
-    known = _has_element_wise(machine) and machine.device.units is not None
+    """Select copies that read as well as write, on devices of known processors and rate: `ADDRESS` is of GPUs."""
+    rate = rates(machine, "fp32", "vector").flop_per_s
+    known = _has_element_wise(machine) and None not in (machine.device.units, rate)
     return is_in(rows, "kind", "copy") & (numbers(rows, "read_byte") > 0) & known
 
 
 @estimates.opened_by(_copied)
 def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict copies from the machine's element-wise ops of equal traffic, which take less (an `Estimator`)."""
+    """Predict copies: traffic as of element-wise ops and, added as a square, its addresses (an `Estimator`)."""
     known, side = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
+    numel = chosen.number("numel")[places_of(known.index, chosen.index)]
+    flop_per_s = value_of(rates(machine, "fp32", "vector").flop_per_s)  # a multiply-add is 2 flop
+    ratio = np.hypot(1.0, 2 * ADDRESS * numel / (flop_per_s * known.time_s))
 
     def evidence(place: int) -> str:
-        return f"{COPIED} × an element-wise op of this traffic ({known.source.at(place)}, {known.evidence(place)})"
+        return f"{ratio[place]:.2f} × an element-wise op ({known.source.at(place)}, {known.evidence(place)})"
 
-    times = widen(known.times, side, side) * COPIED
+    times = widen(known.times, side, side) * ratio
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 

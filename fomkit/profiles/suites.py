@@ -78,6 +78,7 @@ def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
 def _stated(rate: FrozenRate) -> dict[str, Any]:
     """Return the hashed content of a frozen rate, without fields that older files do not have."""
     stated = asdict(rate)
+    del stated["unit_per_day"]["common"]  # no file states it
     if rate.unit_per_day.shared == 1:
         del stated["unit_per_day"]["shared"]
     return {name: value for name, value in stated.items() if value is not None}
@@ -86,7 +87,7 @@ def _stated(rate: FrozenRate) -> dict[str, Any]:
 def _stated_time(given: GivenTime) -> dict[str, object]:
     """Return the hashed content of a given time, without fields that older files do not have."""
     stated = asdict(given)
-    del stated["run_s"]["shared"]
+    del stated["run_s"]["shared"], stated["run_s"]["common"]
     if given.precision_gain == 1:
         del stated["precision_gain"]
     return stated

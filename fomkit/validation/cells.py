@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, at_level, divide_independent
+from fomkit.core.interval import Span, at_level, divide
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile
@@ -69,8 +69,8 @@ def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
     if cell.quantity == "sample_per_s":
         measured = 1 / measured
     if cell.projected is not None and baseline.projected is not None and cell.quantity != "sample_per_s":
-        return measured, divide_independent(baseline.projected, cell.projected)
-    return measured, divide_independent(baseline.estimate.step, cell.estimate.step)
+        return measured, divide(baseline.projected, cell.projected)
+    return measured, divide(baseline.estimate.step, cell.estimate.step)
 
 
 def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None, int], list[Measurement]]:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
+from fomkit.core.interval import DEFAULT_LEVEL, Span, divide
 from fomkit.core.machine import Machine
 from fomkit.plan.coverage import STEP, USES, Spread, Use, Uses, groups_of, limited, widen_calls
 from fomkit.plan.step import device_time
@@ -227,7 +227,7 @@ def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
         if right is None or above is None or below is None:
             continue
         peers = {peer: left.seconds("step", peer) / right.seconds("step", peer) for peer in PEERS}
-        yield Pair(left.seconds("step") / right.seconds("step"), divide_independent(above, below), peers)
+        yield Pair(left.seconds("step") / right.seconds("step"), divide(above, below), peers)
 
 
 def _pair_cases(found: list[Pair]) -> Cases:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, at_level, divide_independent, half_width
+from fomkit.core.interval import Span, add_common, at_level, divide, half_width
 from fomkit.merit.measured_steps import COMPARABLE, ENOUGH
 from fomkit.plan.estimate import Estimate
 from fomkit.validation.cells import Cell, ratio_to
@@ -241,7 +241,7 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
         reference = cells_by_key.get(one.machine)
         if one.model == model or reference is None or reference.projected is None or one.projected is None:
             continue
-        ratio = divide_independent(one.projected, reference.projected)
+        ratio = divide(one.projected, reference.projected)
         found.append(ExtendedProjection(one, ratio.scaled(reference.measured.value), reference))
     return tuple(found)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import Span, divide_independent
+from fomkit.core.interval import Span, divide, multiply_independent
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import LastBatch
 from fomkit.merit.fom import FigureOfMerit, figure_of_merit
@@ -131,9 +131,10 @@ def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatc
     measured, reference = baseline.measured, baseline.predicted
     if measured is None:
         return None
+    ratio = divide(target.step, reference.step)
     # In this order a measurement equal to the prediction gives a correction of exactly 1.
-    step = divide_independent(target.step, divide_independent(reference.step, measured.step))
-    ratio = divide_independent(target.step, reference.step)
+    value = target.step.value / (reference.step.value / measured.step.value)
+    step = replace(multiply_independent(ratio, measured.step), value=value)
     return TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
 
 

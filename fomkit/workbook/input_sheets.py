@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.interval import DEFAULT_LEVEL, SAME_CHIP
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS, in_si
 from fomkit.plan.coverage import GROUPS
@@ -18,6 +18,7 @@ from fomkit.workbook.records import SHARED_USES, Case, SheetModel, case_name, op
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
 USE, WIDENED, SHARE = "use in a step, ", "widened for use in a step", "errors in common, "
+CHIP = "chip of "
 CAVEAT = "caveat"
 ASSUMPTION_ENDS = ("low", "high")
 _TEXTS = (
@@ -31,7 +32,8 @@ _TEXTS = (
      "half-widths add; the rest is independent for each op and adds in quadrature; so do kinds and sources"),
     ("intervals of means", "errors common to ops are also common to lines, so half-widths add; the rest of a "
      "line's error is independent and adds in quadrature, as do the errors of the two machines"),
-    ("intervals of ratios", "errors of the two machines are independent and log-normal"),
+    ("intervals of ratios", "errors of the two machines are log-normal, and independent unless both are boards of "
+     f"one chip: then errors of ops by facts, and those by similar timings, have a correlation of {SAME_CHIP}"),
     ("units a day", "86,400 s · runs at once / (run · runs per unit)"),
     ("unknown", "unknown work has the word unknown and is excluded from sums; times are then lower bounds"),
 )  # fmt: skip
@@ -63,6 +65,8 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
         for machine, share in one.common_shares.items():
             what = "share of the error variance of a given time that is common to lines of the machine"
             yield f"{SHARE}{case_name(one.name, machine)}", share, what
+    for machine, chip in sheet_model.chips.items():
+        yield f"{CHIP}{machine}", chip, "boards of one chip have a part of their errors in common"
     what = "the weakest basis of the figure of merit"
     yield "worst basis", sheet_model.worst_basis or UNKNOWN, what
 

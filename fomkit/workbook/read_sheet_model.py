@@ -13,7 +13,17 @@ from fomkit.core.machine import Basis, Device, Fact, Machine, Overhead, Party, P
 from fomkit.core.model import Data, Run, Unit
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.tables import DIMENSIONS
-from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, SHARE, USE, WIDENED, from_unit
+from fomkit.workbook.input_sheets import (
+    ASSUMPTION_ENDS,
+    CAVEAT,
+    CHIP,
+    NONE,
+    SCHEMA,
+    SHARE,
+    USE,
+    WIDENED,
+    from_unit,
+)
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, JOB_KEYS, JOBS, OPS, WORKLOADS
 from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
@@ -53,7 +63,7 @@ def _fact(row: Row) -> Fact | None:
     return None if ends is None else Fact(*ends, cast("Basis", _text_in(row, "basis")), _text_in(row, "source"))
 
 
-def _machine(name: str, rows: list[Row]) -> Machine:
+def _machine(name: str, rows: list[Row], chip: str) -> Machine:
     facts = {(_text_in(row, "fact"), _text_in(row, "what"), _text_in(row, "where")): _fact(row) for row in rows}
 
     def stated(fact: str) -> Fact | None:
@@ -73,6 +83,7 @@ def _machine(name: str, rows: list[Row]) -> Machine:
             stated("memory capacity"),
             stated("memory bandwidth"),
             stated("launch cost"),
+            architecture=chip,
         ),
         timings=empty_table("TIMINGS"),
         node_devices=whole("devices per node"),
@@ -197,7 +208,7 @@ def sheet_model_from(book: Book) -> SheetModel:
     return SheetModel(
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
-        machines=tuple(_machine(name, rows) for name, rows in machines.items()),
+        machines=tuple(_machine(name, rows, _text_in(chosen, f"{CHIP}{name}")) for name, rows in machines.items()),
         workloads=tuple(
             _facts_in(row, book.rows(GIVEN), book.rows(JOBS), level, chosen) for row in book.rows(WORKLOADS)
         ),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent, half_width
+from fomkit.core.interval import DEFAULT_LEVEL, Span, divide, half_width
 from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.coverage import USES, Spread, Use, Uses, check_work, coverage
 from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day, unit_per_day
-from fomkit.plan.step import StepTime, roll_up_step
+from fomkit.plan.step import StepTime, chip_of, roll_up_step
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,12 @@ class SheetModel:
         """Find a machine by name."""
         return next(machine for machine in self.machines if machine.name == name)
 
+    @property
+    def chips(self) -> dict[str, str]:
+        """The chip of each machine of which another machine has the same: their ratio's errors partly cancel."""
+        of = {machine.name: chip_of(machine) for machine in self.machines}
+        return {name: chip for name, chip in of.items() if chip and [*of.values()].count(chip) > 1}
+
     def workload(self, name: str) -> WorkloadFacts:
         """Find a workload by name."""
         return next(workload for workload in self.workloads if workload.name == name)
@@ -343,10 +349,21 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
     """Return the ops of a case with the columns of a TIMED table that the roll-up reads."""
     rows = [
         (one.kind, one.pass_name, one.count, one.launches, *(span or _UNKNOWN).ends,
-         one.time_source if span else "", one.bound)
+         one.time_source if span else "", one.bound, one.dtype)
         for one, span in zip(case.ops, times, strict=True)
     ]  # fmt: skip
-    names = ["kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound"]
+    names = [
+        "kind",
+        "pass_name",
+        "count",
+        "launches",
+        "time_s",
+        "low_s",
+        "high_s",
+        "time_source",
+        "bound",
+        "dtype",
+    ]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -375,7 +392,8 @@ def _rate_of(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> 
     """Rate a workload whose time is given, or follows from the terms of a job."""
     facts, scope = sheet_model.machine(machine), sheet_model.scope
     if machine in workload.given:
-        return unit_per_day(workload.given[machine].unit_s, facts.up_devices(scope))
+        unit_s = replace(workload.given[machine].unit_s, common=())  # no cell states which chip a given time is of
+        return unit_per_day(unit_s, facts.up_devices(scope))
     one = workload.jobs[machine]
     return unit_per_day(
         one.run_s(sheet_model.level).scaled(workload.unit.runs), one.at_once * facts.up_share(scope)
@@ -417,8 +435,8 @@ def evaluate(sheet_model: SheetModel) -> Values:
         for workload in sheet_model.workloads:
             ours, theirs = (workload.name, target), (workload.name, str(sheet_model.baseline))
             if ours in units and theirs in units:
-                ratios[ours] = divide_independent(units[ours], units[theirs])
+                ratios[ours] = divide(units[ours], units[theirs])
             elif ours in cases and theirs in cases:
-                ratios[ours] = divide_independent(cases[theirs].step.wall_s, cases[ours].step.wall_s)
+                ratios[ours] = divide(cases[theirs].step.wall_s, cases[ours].step.wall_s)
     merits = {target: _target_merit(sheet_model, target, units) for target in sheet_model.targets}
     return Values(cases, units, ratios, {name: merit for name, merit in merits.items() if merit is not None})

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from fomkit.core.interval import level_text, probability_above
+from fomkit.core.interval import SAME_CHIP, Span, level_text, probability_above, share_that_cancels
 from fomkit.merit.fom import ACCEPTANCE, MISSED, OF_RATES, REACHED, FigureOfMerit, mean_rate, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import SHARE, UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
 from fomkit.workbook.records import SheetModel, case_name
-from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, SHARED, STEP, Sheets
+from fomkit.workbook.timings_sheet import DEVICE, ENDS, ON_CHIP, RATE, SHARED, STEP, Sheets
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
 MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric", "arithmetic")
@@ -45,12 +45,13 @@ def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell:
 
 @dataclass(frozen=True)
 class _Side:
-    """Blocks of one machine's rates: values, low and high bounds, and the shares of errors common to lines."""
+    """Blocks of one machine's rates: values, bounds, and the shares of errors that lines share, or that cancel."""
 
     value: str
     low: str
     high: str
     shared: str
+    cancels: str
 
     def together(self, end: str) -> str:
         """Return the formula of the rates with the common part of their errors applied."""
@@ -58,13 +59,15 @@ class _Side:
 
     def apart(self, end: str, term: str) -> str:
         """Return the formula of the variance of a mean's logarithm by lines' own errors; ``term``: its summand."""
-        return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*(1-{self.shared}))/SUMPRODUCT({term})^2"
+        own = f"(1-{self.shared})*(1-{self.cancels})"
+        return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*{own})/SUMPRODUCT({term})^2"
 
 
 def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -> list[str]:
-    """Return the formulas of a mean and its bounds; errors of the two machines are independent.
+    """Return the formulas of a mean and its bounds.
 
-    On one machine common parts of the lines' errors add up, the rest adds in quadrature (`fomkit.merit.fom`).
+    On one machine common parts of the lines' errors add up, the rest adds in quadrature. Errors of two machines
+    are independent but for what cancels between boards of one chip (`fomkit.merit.fom`).
     `value`: the cell of the mean itself.
     """
     terms = {"harmonic": f"{old.value}/{new.value}", "arithmetic": f"{new.value}/{old.value}",
@@ -73,10 +76,12 @@ def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -
 
     def width(new_end: str, old_end: str) -> str:
         ends = (new.together(new_end), old.value), (new.value, old.together(old_end))
-        shared = (f"LN({mean_formula(name, *blocks, weight)}/{value})^2" for blocks in ends)
+        shared = "+".join(f"LN({mean_formula(name, *blocks, weight)}/{value})^2" for blocks in ends)
         sides = ((new, new_end), (old, old_end))
         apart = (side.apart(end, terms.get(name, f"{times}{side.value}")) for side, end in sides)
-        return "+".join([*shared, *apart])
+        pull = f"({terms.get(name, f'{times}{new.value}')})"
+        rest = f"(1-SUMPRODUCT({pull}*{new.cancels})/SUMPRODUCT({pull}))"
+        return "+".join([f"{rest}*({shared})", *apart])
 
     below, above = width(new.low, old.high), width(new.high, old.low)
     mean = mean_formula(name, new.value, old.value, weight)
@@ -99,7 +104,8 @@ def _figures(
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
     """Yield each row's name, its formulas for value, low and high, and their values."""
     new, old = (
-        _Side(*(block[f"{key}{end}"] for end in ("", "_low", "_high", "_shared"))) for key in ("new", "old")
+        _Side(*(block[name] for name in (key, *(f"{key}_{end}" for end in ("low", "high", "shared")), "cancels")))
+        for key in ("new", "old")
     )
     weight, target = block["line_weight"], merit.target.machine
     yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.of((target, FOM), "value")), merit.value.ends
@@ -195,6 +201,19 @@ def _shared_cell(key: tuple[str, str], sheets: Sheets) -> Value:
     return Formula(sheets.terms.at(*key, SHARED), sheets.values.cases[key].step.wall_s.shared)
 
 
+def _cancels(
+    key: tuple[str, str], old: tuple[str, str], spans: Sequence[Span], cell: Mapping[str, str], sheets: Sheets
+) -> Value:
+    """Return the share of a ratio's variance that cancels between boards of one chip (`share_that_cancels`)."""
+    found = share_that_cancels(*spans)
+    if not found:
+        return 0.0
+    pairs = ([sheets.terms.at(*one, term) for one in (key, old)] for term in ON_CHIP.values())
+    linked = "+".join(f"SQRT({one}*{other})" for one, other in pairs)
+    widths = [f"LN({cell[f'{side}_high']}/{cell[f'{side}_low']})" for side in ("new", "old")]
+    return Formula(f"2*{SAME_CHIP}*({linked})*{widths[0]}*{widths[1]}/({widths[0]}^2+{widths[1]}^2)", found)
+
+
 def _state(key: tuple[str, str], sheets: Sheets) -> str:
     terms, table = sheets.terms, sheets.stated(key)
     if table is not None:
@@ -220,8 +239,8 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
     yield Formula(f"{cell['new']}/{cell['old']}", ratio.value)
     below = f"LN({cell['new']}/{cell['new_low']})^2+LN({cell['old_high']}/{cell['old']})^2"
     above = f"LN({cell['new_high']}/{cell['new']})^2+LN({cell['old']}/{cell['old_low']})^2"
-    yield Formula(f"{cell['value']}*EXP(-SQRT({below}))", ratio.low)
-    yield Formula(f"{cell['value']}*EXP(SQRT({above}))", ratio.high)
+    yield Formula(f"{cell['value']}*EXP(-SQRT((1-{cell['cancels']})*({below})))", ratio.low)
+    yield Formula(f"{cell['value']}*EXP(SQRT((1-{cell['cancels']})*({above})))", ratio.high)
     yield _weight(number, workload, values.merits.get(target))
     yield Formula(sheets.workloads.of(workload, "weight"), sheet_model.workload(workload).weight)
     yield ratio.value
@@ -235,6 +254,8 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
     for one in (key, old):
         yield _shared_cell(one, sheets)
+    spans = [values.unit_per_day[one] if unit == PER_DAY else values.cases[one].step.wall_s for one in (key, old)]
+    yield _cancels(key, old, spans, cell, sheets)
 
 
 def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:

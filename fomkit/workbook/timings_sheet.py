@@ -10,7 +10,7 @@ from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
 from fomkit.plan.coverage import GROUPS, TABLES
 from fomkit.plan.coverage import STEP as WHOLE
-from fomkit.plan.step import INPUT, common_of, overhead_span
+from fomkit.plan.step import INPUT, ON_ONE_CHIP, common_of, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
@@ -116,6 +116,8 @@ CHANGED_INPUTS, DEVICE, SHARED, STEP, EPOCH, RUN, RATE = (
     "changed inputs", "device", "share of the error's variance that lines share", "step", "epoch", "run",
     "units of work",
 )  # fmt: skip
+ON_CHIP = {name: f"share of the error's variance by {name} of its chip" for name in ON_ONE_CHIP}
+"""Names of the terms that say which errors boards of one chip have in common."""
 Triple = Sequence[str]
 """Formulas or cells of a value, its low and its high bound."""
 
@@ -223,6 +225,13 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
             case, SHARED, "1", step.device_s.shared, _triple(f"IF({width}>0,(({together})/{width})^2,1)"),
             "squared common errors of kinds and sources, divided by all squared errors",
         )  # fmt: skip
+    alike = step.device_s.common if case.machine in sheets.sheet_model.chips else ()
+    for (name, share), term in zip(alike, ON_ONE_CHIP, strict=False):
+        value, low, high, source = (sheets.families.block(case, key) for key in (*ENDS, "time_source"))
+        some = "+".join(f'({source}="{word}")' for word in ON_ONE_CHIP[term])
+        sides = (f"SQRT(SUMPRODUCT(({some})*({value}-{end})^2))" for end in (low, high))
+        own = f"IF({device[2]}>{device[1]},(({'+'.join(sides)})/({device[2]}-{device[1]}))^2,0)"
+        sheets.terms.add(case, ON_CHIP[term], "1", share, _triple(own), f"squared errors by {name}")
     starts = sheets.ops.block(case, "step_starts")
     costs = [sheets.machines.si(case.machine, "launch cost", end=end) for end in ENDS]
     launch = [f'IF(ISNUMBER({cost}),{cost}*SUM({starts}),"{UNKNOWN}")' for cost in costs]

@@ -15,9 +15,9 @@ from fomkit.ops.pricing import add_costs
 from fomkit.plan.evidence import nearest_timings
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.transfer import (
+    ADDRESS,
     BROAD,
     BROAD_ORDER_SPREAD,
-    COPIED,
     COPIED_SPREAD,
     FEWEST,
     FORMAT_SPREAD,
@@ -105,7 +105,7 @@ def test_a_gradient_of_an_element_wise_op_moves_data_as_the_forward_op_of_this_t
     assert "as an element-wise op of this traffic (measured" in timed["evidence"].iloc[0]
 
 
-def test_a_copy_on_a_gpu_takes_longer_than_the_timed_element_wise_op_of_this_traffic():
+def test_a_copy_on_a_gpu_takes_longer_than_an_element_wise_op_by_what_its_addresses_show_beside_the_traffic():
     op = traffic("pointwise", 1e6)
     known = timings({**op, "op": "aten::relu", "pass_name": "forward", "time_s": 1e-5})
     rows = add_costs(
@@ -114,12 +114,14 @@ def test_a_copy_on_a_gpu_takes_longer_than_the_timed_element_wise_op_of_this_tra
             {**op, "kind": "copy", "op": "aten::zeros", "read_byte": 0.0, "write_byte": 12e6},
         )
     )
-    timed = add_times(rows, machine(replace(ROUND, units=fact(80.0)), known))
+    boards = [replace(ROUND, units=fact(80.0), peaks=device(fp32_vector=rate).peaks) for rate in (1e13, 4e13)]
+    timed, faster = (add_times(rows, machine(board, known)) for board in boards)
     assert timed["time_source"].tolist() == ["transferred", "roofline"]
-    assert timed["time_s"].iloc[0] == pytest.approx(COPIED * 1e-5)
+    assert timed["time_s"].iloc[0] == pytest.approx(math.hypot(1e-5, 1e6 * 2 * ADDRESS / 1e13))
+    assert 1e-5 < faster["time_s"].iloc[0] < 1.05e-5
     wide = math.log(timed["high_s"].iloc[0] / timed["time_s"].iloc[0])
-    assert wide >= NormalDist().inv_cdf(0.9) * COPIED_SPREAD
-    assert "1.2 × an element-wise op of this traffic (measured" in timed["evidence"].iloc[0]
+    assert wide == pytest.approx(NormalDist().inv_cdf(0.9) * COPIED_SPREAD)
+    assert "1.41 × an element-wise op (measured" in timed["evidence"].iloc[0]
 
 
 def test_a_gradient_over_rows_takes_what_its_forward_pass_takes_per_byte():

@@ -19,7 +19,16 @@ from fomkit.merit.fom import MEAN
 from fomkit.workbook.layout import FACTS, GIVEN, JOBS, OPS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
-from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, own_use
+from fomkit.workbook.records import (
+    Case,
+    Given,
+    JobTerms,
+    OpLine,
+    SheetModel,
+    WorkloadFacts,
+    evaluate,
+    own_use,
+)
 from fomkit.workbook.vendor import VISIBLE_FIELDS, for_target
 from fomkit.workbook.write import write_workbook
 
@@ -219,3 +228,17 @@ def test_names_that_hold_an_on_are_told_apart(tmp_path: Path) -> None:
     assert shares == pytest.approx(pairs)
     assert (set(read.uses_on("b on c")), set(read.uses_on("c"))) == ({"library"}, set(sheet_model().uses))
     assert not for_target(whole, "c").uses.keys() & {own_use("library", "b on c")}
+
+
+def test_a_copy_does_not_say_that_its_baseline_is_a_board_of_the_targets_chip(tmp_path: Path) -> None:
+    """So its errors count as independent there, and the interval is wider than in the study's own workbook."""
+    whole = sheet_model(chip="NVIDIA Hopper GH100")
+    copy = for_target(whole, "acme-1")
+    write_workbook(copy, tmp_path / "copy.xlsx")
+    read = sheet_model_from(read_book(tmp_path / "copy.xlsx"))
+    known, told, again = (evaluate(one).merits["acme-1"].value for one in (whole, copy, read))
+    assert told.value == pytest.approx(known.value)
+    assert told.high / told.low > known.high / known.low
+    assert (again.low, again.high) == pytest.approx((told.low, told.high))
+    with zipfile.ZipFile(tmp_path / "copy.xlsx") as archive:
+        assert not any(b"Hopper" in archive.read(name) for name in archive.namelist())

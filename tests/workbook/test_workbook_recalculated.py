@@ -11,6 +11,7 @@ from libreoffice import recalculated
 from made_ledgers import sheet_model
 from sheets import find
 
+from fomkit.core.interval import share_that_cancels
 from fomkit.workbook.layout import ANSWERS, CHECKS, FACTS, GIVEN, JOBS, MERITS, OPS, RATIOS, TERMS, WORKLOADS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
@@ -94,13 +95,18 @@ def states(path: Path) -> set[str]:
 
 
 KINDS = [
-    ("node", "weighted_harmonic", False), ("system", "ratio_of_harmonic_means", False), ("node", "geometric", True)
+    ("node", "weighted_harmonic", False, "A B C"), ("system", "ratio_of_harmonic_means", False, ""),
+    ("node", "geometric", True, ""),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("scope", "mean", "for_vendor"), KINDS)
-def test_every_formula_gives_pythons_value(tmp_path: Path, scope: str, mean: str, for_vendor: bool) -> None:
-    path, model = tmp_path / "sent.xlsx", sheet_model(scope, mean)
+@pytest.mark.parametrize(("scope", "mean", "for_vendor", "chip"), KINDS)
+def test_every_formula_gives_pythons_value(
+    tmp_path: Path, scope: str, mean: str, for_vendor: bool, chip: str
+) -> None:
+    path, model = tmp_path / "sent.xlsx", sheet_model(scope, mean, chip)
+    cancels = [share_that_cancels(span, span) for span in evaluate(model).unit_per_day.values()]
+    assert any(cancels) == bool(chip)
     # In a vendor's copy the baseline's predicted rates are given, and what their errors share goes along.
     sent = for_target(model, "acme-1") if for_vendor else model
     write_workbook(sent, path)
