@@ -28,6 +28,7 @@ from fomkit.files import child_process
 from fomkit.files.child_process import Program, run_child
 from fomkit.files.csv import READ
 from fomkit.files.write import write_whole
+from fomkit.frontends.model_file import framework_of_file
 from fomkit.harness.torch.cases import processor_clock
 from fomkit.output.files import to_json
 from fomkit.profiles import locate
@@ -194,6 +195,15 @@ def test_a_path_may_be_written_with_the_systems_own_separator(
     assert locate.locate("candle\\p1b1", "model_profiles").name == "p1b1.yaml"
     given = f"{tmp_path}/mine".replace("/", "\\")
     assert locate.locate(given, "machine_profiles") == tmp_path / "mine.yaml"
+
+
+def test_keras_is_recognised_where_nobody_has_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers with a user of their own, and on Windows without USERPROFILE."""
+    (tmp_path / "model.py").write_text("import keras\n", encoding="utf-8")
+    for name in ("HOME", "KERAS_HOME", "KERAS_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert framework_of_file(tmp_path / "model.py") == "tensorflow"
 
 
 def test_results_of_files_that_changed_a_moment_ago_are_not_cached_where_ctime_is_of_creation(
