@@ -27,7 +27,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.files import child_process
 from fomkit.files.child_process import Program, run_child
 from fomkit.files.csv import READ
-from fomkit.files.write import write_whole
+from fomkit.files.write import write_set, write_whole
 from fomkit.frontends.model_file import framework_of_file
 from fomkit.harness.torch.cases import processor_clock
 from fomkit.output.files import to_json
@@ -222,6 +222,19 @@ def test_results_of_files_that_changed_a_moment_ago_are_not_cached_where_ctime_i
     assert locate.user_cached_profile("test", [path], lambda: (1, ()))[1] == ""
     os.utime(path, ns=(0, 0))
     assert locate.user_cached_profile("test", [path], lambda: (1, ()))[1]
+
+
+def test_files_are_written_on_a_disk_that_refuses_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk of Windows does in WSL, where it is mounted without metadata."""
+
+    def refuse(_path: Path, _mode: int, **_more: bool) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    write_whole(tmp_path / "one.yaml", "a")
+    for text in "cd":  # the second time they are replaced
+        write_set({tmp_path / "two.yaml": "b", tmp_path / "two.csv": text})
+    assert sorted(path.read_text(encoding="utf-8") for path in tmp_path.iterdir()) == ["a", "b", "d"]
 
 
 def test_an_input_under_its_other_name_is_not_overwritten(tmp_path: Path) -> None:
