@@ -21,14 +21,14 @@ from terminal import in_this_process
 
 from fomkit.bench.journal import clocks_of
 from fomkit.bench.model_steps import stopwatch
-from fomkit.bench.record import HostFacts
 from fomkit.cli import choices, main
 from fomkit.cli.main import VERB_ENTRIES
 from fomkit.core.errors import FomkitError
 from fomkit.files import child_process
 from fomkit.files.child_process import Program, run_child
 from fomkit.files.csv import READ
-from fomkit.files.write import write_whole
+from fomkit.files.write import write_set, write_whole
+from fomkit.frontends.model_file import framework_of_file
 from fomkit.harness.torch.cases import processor_clock
 from fomkit.output.files import to_json
 from fomkit.profiles import locate
@@ -187,11 +187,6 @@ def test_where_process_time_advances_in_ticks_the_wall_clock_times(monkeypatch: 
     assert clocks_of("cpu", 1, lambda: 0.0).name == "wall time"
 
 
-def test_a_machine_without_readable_caches_says_so() -> None:
-    assert any(line.startswith("data caches: not readable here") for line in HostFacts().lines())
-    assert not any("not readable" in line for line in HostFacts(cache_byte={2: 1e6}, clock_hz=(1e9,)).lines())
-
-
 def test_a_path_may_be_written_with_the_systems_own_separator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +195,15 @@ def test_a_path_may_be_written_with_the_systems_own_separator(
     assert locate.locate("candle\\p1b1", "model_profiles").name == "p1b1.yaml"
     given = f"{tmp_path}/mine".replace("/", "\\")
     assert locate.locate(given, "machine_profiles") == tmp_path / "mine.yaml"
+
+
+def test_keras_is_recognised_where_nobody_has_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers with a user of their own, and on Windows without USERPROFILE."""
+    (tmp_path / "model.py").write_text("import keras\n", encoding="utf-8")
+    for name in ("HOME", "KERAS_HOME", "KERAS_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert framework_of_file(tmp_path / "model.py") == "tensorflow"
 
 
 def test_results_of_files_that_changed_a_moment_ago_are_not_cached_where_ctime_is_of_creation(
@@ -218,6 +222,19 @@ def test_results_of_files_that_changed_a_moment_ago_are_not_cached_where_ctime_i
     assert locate.user_cached_profile("test", [path], lambda: (1, ()))[1] == ""
     os.utime(path, ns=(0, 0))
     assert locate.user_cached_profile("test", [path], lambda: (1, ()))[1]
+
+
+def test_files_are_written_on_a_disk_that_refuses_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk of Windows does in WSL, where it is mounted without metadata."""
+
+    def refuse(_path: Path, _mode: int, **_more: bool) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    write_whole(tmp_path / "one.yaml", "a")
+    for text in "cd":  # the second time they are replaced
+        write_set({tmp_path / "two.yaml": "b", tmp_path / "two.csv": text})
+    assert sorted(path.read_text(encoding="utf-8") for path in tmp_path.iterdir()) == ["a", "b", "d"]
 
 
 def test_an_input_under_its_other_name_is_not_overwritten(tmp_path: Path) -> None:
@@ -242,12 +259,18 @@ def test_printed_json_loses_nothing_in_any_encoding(encoding: str | None, shown:
     assert json.loads(text.encode(encoding or "utf-8")) == {"interval": "254 … 310"}
 
 
-def test_an_output_without_unicode_shows_similar_characters(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fomkit.cli", "estimate", "p1b3", "--target", "v100"]
+@pytest.mark.parametrize("words", ["estimate p1b3 -t v100", "memory resnet50 --json", "schema machine"])
+def test_an_output_without_unicode_shows_similar_characters_and_whole_json(words: str, tmp_path: Path) -> None:
     settings = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True)
-    assert re.search(rb"\d \.\.\. \d", done.stdout)
-    assert b"?" not in done.stdout
+    command = [sys.executable, "-m", "fomkit.cli", *words.split()]
+    shown = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True).stdout.decode()
+    if words.startswith("estimate"):
+        assert re.search(r"\d \.\.\. \d", shown)
+        assert "?" not in shown
+    else:
+        usual = in_this_process(*words.split(), cwd=tmp_path).stdout
+        assert not usual.isascii()
+        assert json.loads(shown) == json.loads(usual)
 
 
 def test_colours_are_for_the_newer_console_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:

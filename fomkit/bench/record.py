@@ -99,7 +99,7 @@ class HostFacts:
             levels = ", ".join(f"L{level} {size / 2**20:g} MiB" for level, size in sorted(self.cache_byte.items()))
             messages.append(f"data caches: {levels} (/sys/devices/system/cpu)")
         else:
-            messages.append("data caches: not readable here, so no op counts as small enough to stay in one")
+            messages.append("data caches: not readable here")
         if self.clock_hz:
             low, high = (f"{value / 1e9:.2f}" for value in (min(self.clock_hz), max(self.clock_hz)))
             governor = f", governor {self.governor}" if self.governor else ""

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -40,7 +40,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with _os_errors_reported(path):
             with os.fdopen(handle, "wb") as stream:
                 yield stream
-            temporary.chmod(0o666 & ~_umask())
+            _give_usual_rights(temporary)
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -75,13 +75,15 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
             handle, ready[path] = _temporary(path)
             with _os_errors_reported(path), os.fdopen(handle, "wb") as stream:
                 stream.write(_bytes(content))
-                ready[path].chmod(0o666 & ~_umask())
+                _give_usual_rights(ready[path])
         for path in files:
             if path.exists():
                 with _os_errors_reported(path):
                     handle, old[path] = _temporary(path)
                     os.close(handle)
-                    shutil.copy2(path, old[path])
+                    shutil.copyfile(path, old[path])
+                    with suppress(PermissionError):
+                        shutil.copystat(path, old[path])
         for path in reversed(ready):
             named.append(path)
             with _os_errors_reported(path):
@@ -119,10 +121,12 @@ def packed(data: pd.DataFrame, table: str) -> bytes:
     return gzip.compress(format_table(data, table).encode("utf-8"), mtime=0)
 
 
-def _umask() -> int:
+def _give_usual_rights(path: Path) -> None:
+    """Give a temporary file the rights of any new file; disks without rights, as Windows' in WSL, refuse it."""
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    with suppress(PermissionError):
+        path.chmod(0o666 & ~mask)
 
 
 def check_absent(paths: list[Path], force: bool) -> None:

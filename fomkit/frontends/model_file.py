@@ -101,7 +101,7 @@ def _stated_backend(tree: ast.AST) -> str | None:
 
 def _configured_backend() -> str:
     """Return the backend in Keras's configuration file; TensorFlow if it states none."""
-    folder = os.environ.get("KERAS_HOME") or Path("~", ".keras").expanduser()
+    folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")  # where there is no home, not found
     try:
         stated = json.loads(Path(folder, "keras.json").read_text(encoding="utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):

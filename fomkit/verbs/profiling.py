@@ -140,7 +140,7 @@ def profile(
     time_limit : float
         Time limit of one attempt [s].
     memory_limit : float, optional
-        Memory limit [GB]; default: 8, or 16 where the model or program really runs.
+        Memory limit [GB], on Linux; default: 8, or 16 where the model or program really runs.
     inputs, loss, tell
         For a module in memory, in the form that `Workload` takes. `tell` gets a message before each part.
 

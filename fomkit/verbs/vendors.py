@@ -184,7 +184,7 @@ class _Profiles(Generic[Profile]):
     def name(self, given: str | Path | Profile) -> str:
         """Return the name in the table's rows of a profile that is given by name, by path or loaded."""
         text = str(given) if isinstance(given, str | Path) else ""
-        if text and (text in self._given or not ("/" in text or text.endswith((".yaml", ".yml")))):
+        if text and (text in self._given or (Path(text).name == text and not text.endswith((".yaml", ".yml")))):
             return text
         found = self._load(given)
         self._given[found.name] = text or found

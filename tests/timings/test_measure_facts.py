@@ -60,7 +60,7 @@ def test_nothing_is_made_up_where_nothing_is_told(tmp_path: Path) -> None:
     assert facts.model == ""
     assert facts.cores is facts.memory_byte is None
     assert facts.clock_hz == ()
-    assert facts.lines() == ["clock: not readable here"]
+    assert facts.lines() == ["data caches: not readable here", "clock: not readable here"]
     moment = read_moment(tmp_path)
     assert moment.load is moment.throttled is None
 
