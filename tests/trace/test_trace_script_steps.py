@@ -550,3 +550,18 @@ for epoch in range(7):
 """)
     assert (profile.batch, profile.data.train_samples, profile.run.epochs) == (12, 7 * 4 * 12, 1)
     assert told(profile, "28 steps of the optimizer, the rounds of the loops at train.py:15 and train.py:16")
+
+
+def test_a_model_that_was_called_once_while_it_was_made_is_no_part(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"""
+earlier = nn.Linear(50, 60)
+earlier(torch.zeros(1, 50))
+train = loader(96, 12)
+for epoch in range(7):
+    for x, y in train:
+{TRAIN}
+""")
+    assert (profile.title, profile.parameters_total) == ("Sequential, training step", 8 * 16 + 16 + 16 * 3 + 3)
+    assert set(profile.ops.loc[profile.ops["kind"] == "gemm", "module"]) == {"0", "2"}
+    assert profile.layers is not None
+    assert not profile.layers["module"].str.contains("linear").any()

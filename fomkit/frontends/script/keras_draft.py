@@ -149,7 +149,7 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     if capture.others:
         others = ", ".join(f"{other.way} at {other.place}" for other in capture.others)
         yield f"partial: the program trains elsewhere too, which is left out: {others}"
-    if further := _further_fits(training):
+    if training.own is None and (further := _further_fits(training)):
         lines = " and ".join(map(str, further))
         yield f"{Path(training.file).name} calls fit at line {lines} too, which is not part of this profile"
 

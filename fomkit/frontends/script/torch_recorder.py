@@ -269,7 +269,7 @@ def shapes_in(values: Any) -> list[tuple[int, ...]]:
 class Recording:
     """What a program does between two steps of its optimizer.
 
-    `models`: the program's models by name, "" for a single one.
+    `models`: the program's models by name, "" for a single one; after `close` those that the step called.
     `trained`: the parameters that its optimizers hold.
 
     `is_clean`: whether the step is undisturbed: no epoch ended in it, no evaluation ran, its batch was full.
@@ -297,6 +297,7 @@ class Recording:
         self.has_begun = False
         self.backwards = self.closures = self.without = 0
         self.batches: list[Fetched] = []
+        self.called: set[int] = set()
         self.called_with: list[tuple[int, ...]] = []
         self.called_lengths: list[int] = []
         self.updated_by: Counter[int] = Counter()
@@ -336,6 +337,7 @@ class Recording:
         """Handle the begin of an outermost call of a module."""
         if self._is_stale:
             self.forget()
+        self.called.add(id(model))
         self._recorder.layers = self._logs.get(id(model))
         self._recorder.between = FORWARD
         self.without += not torch.is_grad_enabled()
@@ -399,7 +401,11 @@ class Recording:
         for update in self._updates:
             # The profile's head names the first of several optimizers.
             step.add_update(replace(update, optimizer={} if step.optimizer else update.optimizer))
+        if self.called:  # a model that was only called earlier, as when it was made, is none of the step's
+            self.models = {name: one for name, one in self.models.items() if id(one) in self.called}
         step.ops.extend(self._layers())
+        for op in step.ops if len(self.models) == 1 else ():
+            op.module = op.module.removeprefix(next(iter(self.models))).removeprefix(".")
         return replace(step, notes=list(dict.fromkeys(step.notes)))
 
     def _layers(self) -> list[TracedOp]:
