@@ -180,14 +180,6 @@ def _time_cell(line: OpLine, machine: Machine, number: int, span: Span | None) -
     return Formula(f"{floor}/{cell['utilisation']}{starts}", span.value if span else UNKNOWN)
 
 
-def _rate_formulas(line: OpLine, machine: Machine, machines: MachineCells) -> Iterator[Value]:
-    name, device = machine.name, machine.device
-    peak = device.peak(line.dtype, line.engine)
-    yield UNKNOWN if peak is None else Formula(machines.si(name, "peak", line.dtype, line.engine), peak.rate.value)
-    for fact, value in (("memory bandwidth", device.byte_per_s), ("launch cost", device.launch_s)):
-        yield Formula(machines.si(name, fact), known(None if value is None else value.value))
-
-
 def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
     cell = OPS.row(number)
     ends = (None, None, None) if span is None else span.ends
@@ -196,12 +188,6 @@ def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
     for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
         formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
         yield Formula(formula, known(None if end is None else end * count))
-
-
-def _kernel_starts(number: int, line: OpLine) -> Formula:
-    cell = OPS.row(number)
-    starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
-    return Formula(starts, known(line.launches * line.count))
 
 
 _SAME_OP = ("kind", "pass_name", "time_source", "time")
@@ -261,17 +247,23 @@ def _op_row(
     yield from (line.kind, line.dtype, line.engine, line.pass_name)
     inputs = _inputs(line)
     yield from inputs[:4]
-    yield from _rate_formulas(line, machine, machines)
+    name, device = machine.name, machine.device
+    peak = device.peak(line.dtype, line.engine)
+    yield UNKNOWN if peak is None else Formula(machines.si(name, "peak", line.dtype, line.engine), peak.rate.value)
+    for fact, value in (("memory bandwidth", device.byte_per_s), ("launch cost", device.launch_s)):
+        yield Formula(machines.si(name, fact), known(None if value is None else value.value))
     yield from inputs[4:6]
     yield _time_cell(line, machine, number, span)
     yield from inputs[7:]
     yield from _totals(number, line.count, span)
     yield from _own_errors(number, (first, first + len(case.ops) - 1), span, squares)
-    yield _kernel_starts(number, line)
+    cell = OPS.row(number)
+    starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
+    yield Formula(starts, known(line.launches * line.count))
     yield from (line.time_source or UNKNOWN, line.bound or UNKNOWN, _how_made(line))
     yield "measured" if line.time_source == "measured" else "modelled" if line.time_source else ""
     yield from (machine.party, line.evidence, *inputs)
-    cell, filled = OPS.row(number), [key for key, one in zip(OP_KEYS, inputs, strict=True) if one is not None]
+    filled = [key for key, one in zip(OP_KEYS, inputs, strict=True) if one is not None]
     yield Formula(state_of_inputs((cell[key], cell[f"was_{key}"]) for key in filled), AS_ISSUED)
 
 
