@@ -208,6 +208,12 @@ def _check_names(
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}. {do}")
 
 
+def _rows_of(table: str) -> Sequence[Measurement]:
+    from fomkit.readers.measurements import read_measurements  # imports pandas, which help does not need
+
+    return read_measurements(locate(table, "measurements"))
+
+
 def _sheet(found: Answer) -> bytes:
     from fomkit.output.files import to_xlsx
 
@@ -266,9 +272,7 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or the latency is invalid.
     """
-    from fomkit.readers.measurements import read_measurements  # imports pandas, which help does not need
-
-    rows = read_measurements(locate(table := str(measured), "measurements"))
+    rows = _rows_of(table := str(measured))
     model = _Profiles((row.model for row in rows), as_model)
     machine = _Profiles((row.machine for row in rows), as_machine)
     named, base = [*map(model.name, models or ())], machine.name(baseline)
