@@ -162,18 +162,6 @@ def _timing_note(answer: Mapping[str, Any], found: Summary, host_s: float) -> st
     return "; ".join((*parts, *spread_notes(found), f"checked to {answer['error']:.1e}"))
 
 
-def timing_row(
-    cells: Cells, answer: Mapping[str, Any], library: Mapping[str, str], host_s: float = 0.0
-) -> dict[str, object]:
-    """Make a row of timings from an op and its repeats.
-
-    ``host_s`` is the framework's time per op of a step if the host is the device, so that both cannot overlap. It
-    is added to the times of all ops but updates, which contain it already.
-    """
-    found, host_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
-    return {**row_of_times(cells, found, host_s), **library, "note": _timing_note(answer, found, host_s)}
-
-
 def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str, object]:
     """Make the columns of a row of timings that hold the op and its times."""
     return {
@@ -196,8 +184,17 @@ def in_order(timings: pd.DataFrame) -> pd.DataFrame:
 def timings_table(
     answers: Iterable[tuple[Cells, Mapping[str, Any]]], library: Mapping[str, str], host_s: float = 0.0
 ) -> pd.DataFrame:
-    """Make the table of timings of all answers that have times."""
-    rows = [timing_row(cells, answer, library, host_s) for cells, answer in answers if "reason" not in answer]
+    """Make the table of timings of all answers that have times.
+
+    ``host_s`` is the framework's time per op of a step if the host is the device, so that both cannot overlap. It
+    is added to the times of all ops but updates, which contain it already.
+    """
+    rows = []
+    for cells, answer in answers:
+        if "reason" not in answer:
+            found, added_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
+            row = row_of_times(cells, found, added_s)
+            rows.append({**row, **library, "note": _timing_note(answer, found, added_s)})
     return in_order(pd.DataFrame(rows)) if rows else empty_table("TIMINGS")
 
 

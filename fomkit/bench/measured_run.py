@@ -330,7 +330,10 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     step = run.step.by(clock)
     if step is None:
         raise FomkitError(where, f"has no times of the clock {clock!r}. Measure it again.")
-    notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
+    load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
+    threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
+    shared = ", as other processes shared the processor" if clock == "process" else ""
+    notes = [f"{run.processor}{threads}; {clock} time{shared}{load}", *_machine_notes(run, machine, where)]
     if not (precision := run.precision):  # the number format of most of the arithmetic, as an estimate names it
         ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
         precision = str((ops["flop"] * ops["count"]).groupby(ops["dtype"]).sum().idxmax())
@@ -391,10 +394,3 @@ def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
             f"{kind.upper()}. Name the profile of the machine that it ran on.",
         )
     return []
-
-
-def _conditions_text(run: MeasuredRun, clock: Clock) -> str:
-    load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
-    threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
-    shared = ", as other processes shared the processor" if clock == "process" else ""
-    return f"{run.processor}{threads}; {clock} time{shared}{load}"

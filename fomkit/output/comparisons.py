@@ -130,7 +130,11 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
     if cells:
         page.line(f"projected and measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
-        _add_cells(page, content)
+        page.rows(
+            ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
+             figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time"],
+            map(_claim_cells, content["cells"]),
+        )  # fmt: skip
     else:
         unit_text = f"times as fast as {base}, measured | projected"
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
@@ -152,15 +156,6 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         )
         page.line(f"--all shows all {len(content['cells'])} cells{more}: times, intervals, what limits each time")
     return page.text()
-
-
-def _add_cells(page: Page, content: grid.ComparedContent) -> None:
-    """Add each cell with its claim and cause."""
-    page.rows(
-        ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
-         figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time"],
-        map(_claim_cells, content["cells"]),
-    )  # fmt: skip
 
 
 def _add_summary(page: Page, content: grid.ComparedContent) -> None:

@@ -86,17 +86,6 @@ def _parameter_cells(one: EffectContent, name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _add_parameters(content: SensitivityContent, page: Page) -> None:
-    for owner, title in GROUPS.items():
-        if found := [parameter for parameter in content["parameters"] if parameter["of"] == owner]:
-            page.rows(
-                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by",
-                 figure("at_low"), figure("at_high"), figure("swing")],
-                (_parameter_cells(one, content["figure"]) for one in found),
-                first_out=("by", *map(title_of, ("varied.from", "at_low", "at_high"))),
-            )  # fmt: skip
-
-
 def _by_why(entries: Iterable[NotVaried]) -> Iterator[tuple[str, str]]:
     """Return each reason with the parameters that it applies to."""
     found: dict[str, list[str]] = {}
@@ -156,7 +145,14 @@ def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> s
     """Format ``fomkit/sensitivity/1`` as text."""
     page = Page(screen)
     page.line(title_line(content), "bold")
-    _add_parameters(content, page)
+    for owner, title in GROUPS.items():
+        if found := [parameter for parameter in content["parameters"] if parameter["of"] == owner]:
+            page.rows(
+                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by",
+                 figure("at_low"), figure("at_high"), figure("swing")],
+                (_parameter_cells(one, content["figure"]) for one in found),
+                first_out=("by", *map(title_of, ("varied.from", "at_low", "at_high"))),
+            )  # fmt: skip
     page.lines(_elasticity_lines(content))
     _measurements(content, page)
     page.line(f"assumed: {'; '.join(content['assumed'])}")

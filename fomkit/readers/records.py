@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Measurement
@@ -352,18 +352,32 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
 
 
 @dataclass(frozen=True)
-class Importer:
-    """One format: title, recogniser, and reader of rows by column (None where empty) and messages."""
+class Format:
+    """A foreign format: its title, how it is recognised and read, and what its files become.
+
+    `read`: called with the path; for a model also with its step's named sizes, for a machine as ``takes`` says.
+    `takes`: "device": the name of a device, if a file has several; "run": ranks and nodes, which the file may
+      lack.
+    `product`, `also`: what the file becomes, and what else it can become on request.
+    """
 
     title: str
     recognise: Callable[[Path], bool]
-    read: Callable[[Path], tuple[Sequence[Mapping[str, Any]], Sequence[str]]]
+    read: Callable[..., Any]
+    takes: Literal["", "device", "run"] = ""
+    product: str = "machine"
+    also: str = ""
+
+    def makes(self, product: str | None) -> bool:
+        """Return whether the format can become a product; ``None`` is any."""
+        return product in (None, self.product, self.also)
 
 
 _OF_BENCHMARKER = partial(names_keys, needed=("problem", "framework", "device"))
 _OF_DAWNBENCH = partial(names_keys, needed=("author", "framework", "hardware", "model"))
-IMPORTERS: Mapping[str, Importer] = {
-    "benchmarker": Importer("record of the modular benchmarker (.json)", _OF_BENCHMARKER, read_benchmarker),
-    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", _OF_DAWNBENCH, read_dawnbench),
-    "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
+_RECORD = partial(Format, product="measurements")
+IMPORTERS: Mapping[str, Format] = {
+    "benchmarker": _RECORD("record of the modular benchmarker (.json)", _OF_BENCHMARKER, read_benchmarker),
+    "dawnbench": _RECORD("DAWNBench entry (.json, its .tsv beside it)", _OF_DAWNBENCH, read_dawnbench),
+    "mllog": _RECORD("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
 }

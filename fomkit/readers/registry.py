@@ -6,11 +6,11 @@ Timings, network logs and recorded calls become a machine; ops, traces and ONNX 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -37,7 +37,7 @@ from fomkit.readers.profilers.nsys import read_nsys, recognise_nsys
 from fomkit.readers.profilers.tfprof import model_of_tfprof, recognise_tfprof
 from fomkit.readers.profilers.xplane import model_of_planes
 from fomkit.readers.profilers.xplane_file import recognise_xplane
-from fomkit.readers.records import IMPORTERS
+from fomkit.readers.records import IMPORTERS, Format
 from fomkit.readers.tables.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
 from fomkit.readers.tables.collectives import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
 from fomkit.readers.tables.deepbench import (
@@ -49,28 +49,6 @@ from fomkit.readers.tables.deepbench import (
 from fomkit.readers.tables.foreign import ImportedTimings, read_timings_table, recognise_timings_table
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
-
-
-@dataclass(frozen=True)
-class Format:
-    """A foreign format: its title, how it is recognised and read, and what its files become.
-
-    `read`: called with the path; for a model also with its step's named sizes, for a machine as ``takes`` says.
-    `takes`: "device": the name of a device, if a file has several; "run": ranks and nodes, which the file may
-      lack.
-    `product`, `also`: what the file becomes, and what else it can become on request.
-    """
-
-    title: str
-    recognise: Callable[[Path], bool]
-    read: Callable[..., Any]
-    takes: Literal["", "device", "run"] = ""
-    product: str = "machine"
-    also: str = ""
-
-    def makes(self, product: str | None) -> bool:
-        """Return whether the format can become a product; ``None`` is any."""
-        return product in (None, self.product, self.also)
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
@@ -162,9 +140,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "tfprof": _MODEL("output of tfprof, its view of ops with shapes", recognise_tfprof, model_of_tfprof),
     "onnx": _MODEL("ONNX model (.onnx)", recognise_onnx, model_of_onnx),
-    **{
-        name: Format(one.title, one.recognise, one.read, product="measurements") for name, one in IMPORTERS.items()
-    },
+    **IMPORTERS,
     "meter": Format(METER, recognise_meter, read_meter, product="measurements"),
 }
 READERS = {name: one for name, one in FORMATS.items() if one.product == "machine"}

@@ -295,13 +295,6 @@ def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | No
     return rows[usable] if usable.any() else None
 
 
-class IntervalOptions(NamedTuple):
-    """Level of the intervals, and the errors of use in a step, fitted to other devices."""
-
-    level: float
-    uses: Uses
-
-
 def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd.DataFrame:
     """Return the kernels of the op graphs for which a device has labels, of whole models or of calls."""
     names = set() if labels is None else set(labels["graph"])
@@ -340,21 +333,22 @@ def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
 
 
 def _compare(
-    folder: LabelFolder, device: str, machine: Machine, comparison: str, options: IntervalOptions, found: Found
+    folder: LabelFolder, device: str, machine: Machine, comparison: str, level: float, uses: Uses, found: Found
 ) -> pd.DataFrame | None:
+    """Score a device's labels on a machine; ``uses``: the errors of use in a step, fitted to other devices."""
     labels = _usable(folder, device, found if comparison != OTHER else Found())
     ops = _ops_of(folder, device, labels)
     if not len(ops):
         return None
-    timed = predict_graphs(ops, machine, options.level)
+    timed = predict_graphs(ops, machine, level)
     if comparison == OWN and (calls := _calls_of(folder, device)) is not None:
-        scored, reasons = scored_calls(calls, widen_calls(timed, options.uses, options.level))
+        scored, reasons = scored_calls(calls, widen_calls(timed, uses, level))
         found.scores += call_scores(scored, OWN, device)
         if len(scored):
             found.calls[device] = cases_of_calls(scored)
         found.not_scored += [(f"calls of {device}", count, reason) for reason, count in reasons.items()]
     if labels is not None:
-        models = outcomes(labels, timed, options.level, options.uses)
+        models = outcomes(labels, timed, level, uses)
         if unpriced := sum(model.spans["step"] is None for model in models):
             found.not_scored.append((f"labels of {device}, {comparison}", unpriced, "work without a time"))
         found.outcomes.setdefault(comparison, {})[device] = models
@@ -412,22 +406,22 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         others = {name: rows for name, rows in calls.items() if name != device}
         stated = folder.facts(device) if own is None else own
         uses = fit_uses(others, {name: ratios for name, ratios in wholes.items() if name != device})
-        options = IntervalOptions(level, uses if stated is None else limited(uses, stated))
+        uses = uses if stated is None else limited(uses, stated)
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
-        timed = None if own is None else _compare(folder, device, own, OWN, options, found)
+        timed = None if own is None else _compare(folder, device, own, OWN, level, uses, found)
         if facts is None:
             tables = [table for table in (folder.whole_models, folder.single_calls) if table is not None]
             count = sum(int((table["device"] == device).sum()) for table in tables)
             found.not_scored.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
             _compare(
-                folder, device, facts, FACTS, options, found if own is None else replace(found, not_scored=[])
+                folder, device, facts, FACTS, level, uses, found if own is None else replace(found, not_scored=[])
             )
         names = folder.profiles.get(device, Profiles())
         if names.other:
             # The other board's table alone: typical utilisation from the device's own timings would help it.
             other = replace(load_machine(names.other), excluded=(names.own,))
-            by_other = _compare(folder, device, other, OTHER, options, found)
+            by_other = _compare(folder, device, other, OTHER, level, uses, found)
             if timed is not None and by_other is not None:
                 _warn_of_another_board(device, timed, other.name, by_other, found)
     _score_all_devices(found, folder)

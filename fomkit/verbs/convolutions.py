@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -31,20 +31,15 @@ from fomkit.profiles.evidence import with_fits
 Array = NDArray[np.float64]
 
 
-class _Facts(NamedTuple):
-    """Rates for one op: for products, for all other arithmetic, and of the memory; None where unknown."""
+def _facts(machine: Machine, dtype: str, engine: str) -> tuple[Fact | None, Fact | None, Fact | None]:
+    """Return the rates of products, by the op's engine, of transforms, by the vector engine, and of the memory.
 
-    products: Fact | None
-    others: Fact | None
-    memory: Fact | None
-
-
-def _facts(machine: Machine, dtype: str, engine: str) -> _Facts:
-    """Return the rates: of the op's engine for products; of the vector engine, or fp32 there, for transforms."""
+    None where unknown. Where the vector engine has no rate for the op's number format, that for fp32 is used.
+    """
     own = rates(machine, dtype, engine)
     vector = [rates(machine, name, "vector").flop_per_s for name in (dtype, "fp32")]
     others = own.flop_per_s if engine == "vector" else next((rate for rate in vector if rate is not None), None)
-    return _Facts(own.flop_per_s, others, own.byte_per_s)
+    return own.flop_per_s, others, own.byte_per_s
 
 
 def add_workspace(methods: pd.DataFrame, batch: pd.Series[float], limit_byte: float | None) -> pd.DataFrame:

@@ -98,7 +98,13 @@ class Cost(Shown):
     @property
     def content(self) -> CostContent:
         """``fomkit/cost/1``."""
-        return cost_content(self)
+        energy, carbon = _energy_and_carbon(self)
+        return as_content(
+            CostContent, estimate_content(self.estimate), schema=SCHEMA, fomkit=__version__,
+            interval=self.estimate.step.level, once=one_off_costs.one_off_content(self.once),
+            money=_money_content(self), inference=_inference_content(self), energy_j=energy, carbon=carbon,
+            to_target=_to_target_content(self), speedup=_speedup(self),
+        )  # fmt: skip
 
 
 def _cost_to_target(estimated: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
@@ -294,17 +300,6 @@ def _speedup(one: Cost) -> Speedup | None:
     combined = combine(one.declared.claimed, modelled)
     naive = combined.naive if combined.claimed else None
     return as_content(Speedup, ratio, combined, naive_product=naive, naive=NAIVE)
-
-
-def cost_content(one: Cost) -> CostContent:
-    """Convert a cost to ``fomkit/cost/1``."""
-    energy, carbon = _energy_and_carbon(one)
-    return as_content(
-        CostContent, estimate_content(one.estimate), schema=SCHEMA, fomkit=__version__,
-        interval=one.estimate.step.level, once=one_off_costs.one_off_content(one.once), money=_money_content(one),
-        inference=_inference_content(one), energy_j=energy, carbon=carbon, to_target=_to_target_content(one),
-        speedup=_speedup(one),
-    )  # fmt: skip
 
 
 def figures_of(content: CostContent) -> list[Mapping[str, object]]:

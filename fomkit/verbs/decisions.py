@@ -60,9 +60,7 @@ def _subject(
     target = as_machine(machine)
     if model is not None:
         stated, linked = _linked(target, layout, links, node_devices)
-        return subject_of_model(
-            as_model(model, batch=options.batch), linked, options, nodes, stated if nodes else None
-        )
+        return subject_of_model(as_model(model, batch=options.batch), linked, options, nodes, stated)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
     return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])

@@ -72,14 +72,6 @@ SuiteContent = TypedDict("SuiteContent", {
 })  # fmt: skip
 
 
-def _threshold_verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> Verdict:
-    probability = probability_above(value, threshold)
-    return as_content(
-        Verdict, threshold=threshold, probability=probability if has_interval and not withheld else None,
-        verdict=NOT_GIVEN if withheld else verdict(probability, PROPOSAL), why=withheld or None,
-    )  # fmt: skip
-
-
 def _rated_content(line: RatedLine) -> Rated:
     behind = line.estimate or line.job
     return as_content(
@@ -155,9 +147,12 @@ def suite_content(result: SuiteResult) -> SuiteContent:
     ]
     against_threshold = None
     if merit is not None and suite.threshold is not None:
-        against_threshold = _threshold_verdict(
-            merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
-        )
+        probability = probability_above(merit.value, suite.threshold)
+        against_threshold = as_content(
+            Verdict, threshold=suite.threshold,
+            probability=probability if result.has_interval and not result.withheld else None,
+            verdict=NOT_GIVEN if result.withheld else verdict(probability, PROPOSAL), why=result.withheld or None,
+        )  # fmt: skip
     messages = (
         text
         for estimate in result.estimates

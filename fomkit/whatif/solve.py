@@ -300,16 +300,11 @@ class Solution(Shown):
         return self.already or combined or any(change.reached for change in self.changes)
 
     @property
-    def _whole_number_notes(self) -> list[str]:
-        """The assumptions on sizes and nodes, where some were changed."""
-        tried = any(not change.proved for change in self.changes)
-        batch = any(change.parameter.name.rpartition(".")[2] == "batch" for change in self.changes)
-        return [*[OF_TRIED] * tried, *[OF_BATCH] * batch]
-
-    @property
     def content(self) -> SolveContent:
         """Everything in the form of ``fomkit/solve/1``."""
         goal = self.goal
+        tried = any(not change.proved for change in self.changes)
+        batch = any(change.parameter.name.rpartition(".")[2] == "batch" for change in self.changes)
         return {
             "schema": SCHEMA, "fomkit": __version__, **self.title, "interval": self.level,
             "interval_covers": INTERVAL_MEANING, "figure": goal.figure,
@@ -319,7 +314,7 @@ class Solution(Shown):
             "most_factor": MOST, "changes": [_change(change) for change in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
-            "assumed": [*ASSUMED, *self._whole_number_notes],
+            "assumed": [*ASSUMED, *[OF_TRIED] * tried, *[OF_BATCH] * batch],
         }  # fmt: skip
 
 

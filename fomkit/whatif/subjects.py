@@ -397,26 +397,19 @@ AnySubject = OneModel | OnNodes | OfSuite
 
 
 def subject_of_model(
-    model: ModelProfile, target: Machine, options: Options, nodes: int | None = None, layout: Layout | None = None
+    model: ModelProfile, target: Machine, options: Options, nodes: int | None, layout: Layout
 ) -> AnySubject:
     """Make the subject of a model on the scope of the options, or of its training spread over nodes."""
     if nodes is None:
-        if layout is not None:
-            raise FomkitError("layout", "describes how a training is spread over nodes. Add --nodes.")
         return OneModel(model, target, options)
     check_nodes(nodes)
     if options.scope is not None:
         raise FomkitError("scope", "and nodes contradict each other. Nodes are of one job; leave the scope out.")
-    return OnNodes(model, target, options, check_layout(layout or Layout()), nodes)
+    return OnNodes(model, target, options, check_layout(layout), nodes)
 
 
 def subject_of_suite(
-    suite: Suite,
-    baseline: Machine,
-    target: Machine,
-    options: Options,
-    load: Load,
-    measured: MeasuredRuns = NOTHING_MEASURED,
+    suite: Suite, baseline: Machine, target: Machine, options: Options, load: Load, measured: MeasuredRuns
 ) -> AnySubject:
     """Make the subject of a suite, which fixes batch, sizes, precision and scope; ``measured`` checks lines."""
     if options.wanted_sizes or options.precision is not None or options.scope is not None:

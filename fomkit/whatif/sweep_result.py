@@ -122,12 +122,6 @@ class Tally:
         self.front = pd.DataFrame()
         self.ranges: dict[str, tuple[float, float]] = {}
 
-    def over(self, blocks: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the blocks unchanged, and add them to the tally."""
-        for block in blocks:
-            self.add(block)
-            yield block
-
     def add(self, block: pd.DataFrame) -> None:
         """Add some points to the tally."""
         self.seen += len(block)
@@ -315,7 +309,8 @@ def run_sweep(
         from fomkit.whatif.cluster import blocks_on
 
         blocks = blocks_on(sweep, scheduler, first)
-    for block in tally.over(through(blocks)):
+    for block in through(blocks):
+        tally.add(block)
         tables.append(block if keep else block.iloc[:0].copy())
         after_each()
     return Swept(pd.concat(tables), tally.sorted_front(), sweep_content(sweep, tally))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
@@ -180,14 +180,6 @@ def _time_cell(line: OpLine, machine: Machine, number: int, span: Span | None) -
     return Formula(f"{floor}/{cell['utilisation']}{starts}", span.value if span else UNKNOWN)
 
 
-def _rate_formulas(line: OpLine, machine: Machine, machines: MachineCells) -> Iterator[Value]:
-    name, device = machine.name, machine.device
-    peak = device.peak(line.dtype, line.engine)
-    yield UNKNOWN if peak is None else Formula(machines.si(name, "peak", line.dtype, line.engine), peak.rate.value)
-    for fact, value in (("memory bandwidth", device.byte_per_s), ("launch cost", device.launch_s)):
-        yield Formula(machines.si(name, fact), known(None if value is None else value.value))
-
-
 def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
     cell = OPS.row(number)
     ends = (None, None, None) if span is None else span.ends
@@ -196,12 +188,6 @@ def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
     for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
         formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
         yield Formula(formula, known(None if end is None else end * count))
-
-
-def _kernel_starts(number: int, line: OpLine) -> Formula:
-    cell = OPS.row(number)
-    starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
-    return Formula(starts, known(line.launches * line.count))
 
 
 _SAME_OP = ("kind", "pass_name", "time_source", "time")
@@ -251,32 +237,33 @@ def _inputs(line: OpLine) -> list[Value]:
     return [*work, line.utilisation, line.starts or None, time, *ends]
 
 
-class _Issued(NamedTuple):
-    """The times of a case's ops as issued [s], and the squares of their own errors."""
-
-    spans: Sequence[Span | None]
-    squares: Sequence[tuple[float, float]]
-
-
 def _op_row(
-    number: int, case: Case, at: int, values: _Issued, machine: Machine, machines: MachineCells
-) -> Iterator[Value]:
-    line, span, first = case.ops[at], values.spans[at], number - at
+    number: int, case: Case, at: int, span: Span | None, squares: tuple[float, float], machine: Machine,
+    machines: MachineCells,
+) -> Iterator[Value]:  # fmt: skip
+    """Yield the cells of an op; ``squares``: those of its own errors, below and above, as issued."""
+    line, first = case.ops[at], number - at
     yield from (*case.key, line.op, line.sizes, _dimension_words(line))
     yield from (line.kind, line.dtype, line.engine, line.pass_name)
     inputs = _inputs(line)
     yield from inputs[:4]
-    yield from _rate_formulas(line, machine, machines)
+    name, device = machine.name, machine.device
+    peak = device.peak(line.dtype, line.engine)
+    yield UNKNOWN if peak is None else Formula(machines.si(name, "peak", line.dtype, line.engine), peak.rate.value)
+    for fact, value in (("memory bandwidth", device.byte_per_s), ("launch cost", device.launch_s)):
+        yield Formula(machines.si(name, fact), known(None if value is None else value.value))
     yield from inputs[4:6]
     yield _time_cell(line, machine, number, span)
     yield from inputs[7:]
     yield from _totals(number, line.count, span)
-    yield from _own_errors(number, (first, first + len(case.ops) - 1), span, values.squares[at])
-    yield _kernel_starts(number, line)
+    yield from _own_errors(number, (first, first + len(case.ops) - 1), span, squares)
+    cell = OPS.row(number)
+    starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
+    yield Formula(starts, known(line.launches * line.count))
     yield from (line.time_source or UNKNOWN, line.bound or UNKNOWN, _how_made(line))
     yield "measured" if line.time_source == "measured" else "modelled" if line.time_source else ""
     yield from (machine.party, line.evidence, *inputs)
-    cell, filled = OPS.row(number), [key for key, one in zip(OP_KEYS, inputs, strict=True) if one is not None]
+    filled = [key for key, one in zip(OP_KEYS, inputs, strict=True) if one is not None]
     yield Formula(state_of_inputs((cell[key], cell[f"was_{key}"]) for key in filled), AS_ISSUED)
 
 
@@ -288,9 +275,9 @@ def write_ops(page: Page, sheet_model: SheetModel, values: Values, machines: Mac
     first, rows, starts = page.first_row(), list[list[Value]](), {}
     for case in sheet_model.cases:
         machine, spans = sheet_model.machine(case.machine), values.cases[case.key].ops
-        start, issued = len(rows), _Issued(spans, own_squares(case, spans))
-        for at in range(len(case.ops)):
-            rows.append(list(_op_row(first + len(rows), case, at, issued, machine, machines)))
+        start = len(rows)
+        for at, (span, squares) in enumerate(zip(spans, own_squares(case, spans), strict=True)):
+            rows.append(list(_op_row(first + len(rows), case, at, span, squares, machine, machines)))
         starts[case.key] = (start, len(rows))
     foreign = [rows for (_, machine), rows in starts.items() if machine not in sheet_model.targets]
     own = {index for start, stop in foreign for index in range(start, stop)}

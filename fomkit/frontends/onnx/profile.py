@@ -322,14 +322,6 @@ def _folded(nodes: Sequence[Any]) -> int:
     return sum(len(node.input) > 1 and node.input[1].startswith(_FOLDED) for node in convolutions)
 
 
-def _as_derived(draft: Draft, nodes: Sequence[Any], rule: str) -> Draft:
-    """Mark the passes of a training step that are derived, and name the work that cannot be derived."""
-    loss = [] if any(node.op_type in _LOSSES for node in nodes) else ["loss"]
-    folded = ["batch normalisation"] if _folded(nodes) else []
-    derived = [BACKWARD, *([UPDATE] if rule else [])]
-    return replace(draft, missing=[*loss, *folded, *draft.missing], derived=derived)
-
-
 def _export_notes(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[str]:
     folded = _folded(nodes)
     keep = "torch.onnx.export(…, training=TrainingMode.TRAINING) keeps it"
@@ -406,7 +398,12 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     title = printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
     traced = Traced(title, made_with, whole, trainable)
     draft = drafting.make_draft(Workload(None, None, **run), request, traced, sized, notes)  # type: ignore[arg-type]
-    return _as_derived(draft, nodes, rule) if training else draft
+    if not training:
+        return draft
+    loss = [] if any(node.op_type in _LOSSES for node in nodes) else ["loss"]
+    folded = ["batch normalisation"] if _folded(nodes) else []
+    derived = [BACKWARD, *([UPDATE] if rule else [])]
+    return replace(draft, missing=[*loss, *folded, *draft.missing], derived=derived)
 
 
 def main() -> None:

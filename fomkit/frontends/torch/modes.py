@@ -117,15 +117,6 @@ def _library() -> Any:
     return library, fallback
 
 
-def _switch() -> None:
-    """Switch the casts on or off with the carrier's autocast state."""
-    enabled = torch.is_autocast_enabled(_CARRIER)
-    torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
-    torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, not enabled)
-    if not enabled:
-        _CASTS.clear()
-
-
 def running_dtype(tensor: torch.Tensor) -> torch.dtype:
     """Return the number format in which a recurrent layer or an attention runs here."""
     casts = torch.is_autocast_enabled(_CARRIER) and tensor.is_floating_point() and tensor.dtype != torch.float64
@@ -156,7 +147,11 @@ def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
     def switched(run: Callable[..., Any], *region_and_error: Any) -> Any:
         given = run(*region_and_error)
         if on_meta:
-            _switch()
+            enabled = torch.is_autocast_enabled(_CARRIER)
+            torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
+            torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, not enabled)
+            if not enabled:
+                _CASTS.clear()
         return given
 
     if on_meta:
