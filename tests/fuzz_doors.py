@@ -46,11 +46,10 @@ from fomkit.output.machines import format_memory
 from fomkit.output.money import format_campaign
 from fomkit.output.suites import format_review, format_suite
 from fomkit.plan.estimate import estimate
-from fomkit.plan.op_tables import predict_ops
+from fomkit.plan.op_tables import predict_ops, timeline_content
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
 from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
-from fomkit.plan.timeline import timeline_content
 from fomkit.profiles.campaigns import load_campaign, load_epochs
 from fomkit.profiles.declared import load_layout, load_recipe
 from fomkit.profiles.evidence import with_fits

@@ -24,8 +24,8 @@ from fomkit.output.files import to_csv, to_json
 from fomkit.output.machines import format_memory
 from fomkit.output.models import format_model_view
 from fomkit.plan.content import estimate_content
+from fomkit.plan.op_tables import timeline_content
 from fomkit.plan.options import Options
-from fomkit.plan.timeline import timeline_content
 from fomkit.verbs.machine_view import memory_content
 from fomkit.verbs.model_view import View, show_model
 from fomkit.whatif.advice_case import WORTH, one_at_a_time

@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine, Overhead, Scope
 from fomkit.core.model import Transformer
-from fomkit.parallel.layout import check_layout
+from fomkit.parallel.step import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job

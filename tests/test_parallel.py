@@ -18,8 +18,15 @@ from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.one_off_costs import amortised_share
-from fomkit.parallel.layout import check_layout, check_schedule, microbatches_of
-from fomkit.parallel.step import activation_byte, pipeline_s, state_byte, step_coverage
+from fomkit.parallel.step import (
+    activation_byte,
+    check_layout,
+    check_schedule,
+    microbatches_of,
+    pipeline_s,
+    state_byte,
+    step_coverage,
+)
 from fomkit.parallel.traffic import (
     Bucket,
     Traffic,

@@ -22,8 +22,8 @@ from fomkit.ops.views import executions
 from fomkit.output.files import timeline_text
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import step_memory
+from fomkit.plan.op_tables import PROCESS, STEP_TRACK, timeline_content
 from fomkit.plan.options import Options
-from fomkit.plan.timeline import PROCESS, STEP_TRACK, timeline_content
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 

@@ -180,7 +180,7 @@ def job_content(estimate: Estimate) -> OfJob | None:
     step = estimate.job
     if step is None:
         return None
-    from fomkit.parallel.layout import describe_layout  # imported here because most estimates have no layout
+    from fomkit.parallel.step import describe_layout  # imported here because most estimates have no layout
 
     return as_content(
         OfJob, step, nodes=estimate.machine.nodes_of(step.devices) or None, layout=describe_layout(step.layout),

@@ -18,8 +18,16 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import OF_SIZES, Data, ModelProfile
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
-from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, of_traffic, step_coverage, unhidden
+from fomkit.parallel.step import (
+    Notes,
+    ParallelStep,
+    Waits,
+    add_waits,
+    microbatches_of,
+    of_traffic,
+    step_coverage,
+    unhidden,
+)
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory

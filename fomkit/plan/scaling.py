@@ -18,8 +18,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import memory_text
 from fomkit.ops.precision import choose_formats
-from fomkit.parallel.layout import check_layout, describe_layout
-from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.step import ParallelStep, check_layout, describe_layout
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much

@@ -29,7 +29,7 @@ from fomkit.files.documents import load_document
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.footprint import Grid
 from fomkit.merit.one_off_costs import STATED
-from fomkit.parallel.layout import check_layout, check_split
+from fomkit.parallel.step import check_layout, check_split
 from fomkit.parallel.transformer import profile_table
 from fomkit.plan.options import check_nodes
 from fomkit.plan.transformer_step import NARROW

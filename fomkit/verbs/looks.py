@@ -286,7 +286,7 @@ def _with_timeline(
 ) -> Answer:
     """Write the predicted step as trace events, and add a note at the end of the text."""
     from fomkit.output.files import timeline_text
-    from fomkit.plan.timeline import timeline_content
+    from fomkit.plan.op_tables import timeline_content
 
     if path.suffix != ".json":
         raise FomkitError(str(path), "has the wrong ending for a timeline. Use .json.")

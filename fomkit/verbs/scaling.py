@@ -17,8 +17,7 @@ from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, memory_text
 from fomkit.merit.one_off_costs import Once, Stack, parse_once, stack_content, times_of, with_once
-from fomkit.parallel.layout import describe_layout
-from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.step import ParallelStep, describe_layout
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of

@@ -16,8 +16,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite
-from fomkit.parallel.layout import check_layout
-from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.step import ParallelStep, check_layout
 from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun

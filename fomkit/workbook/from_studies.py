@@ -20,7 +20,7 @@ from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult, deviations_of
 from fomkit.ops.groups import row_dicts, shape_label
 from fomkit.ops.kinds import KINDS
-from fomkit.parallel.layout import describe_layout
+from fomkit.parallel.step import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
