@@ -78,18 +78,19 @@ def test_boards_of_one_chip_have_the_errors_of_their_ops_in_common_and_others_ha
         bound="memory", launches=0.0
     )
 
-    def common(name: str, dtype: str = "fp32") -> dict[str, float]:
-        return dict(roll_up_step(rows.assign(dtype=dtype), load_machine(name), 0.8, USES).device_s.common)
+    def common(name: str, dtype: str = "fp32", work: str = "net") -> dict[str, float]:
+        step = roll_up_step(rows.assign(dtype=dtype), load_machine(name), 0.8, USES, work)
+        return dict(step.device_s.common)
 
     h100, h200 = common("h100-sxm"), common("h200-sxm")
     assert h100 == h200
     assert len(h100) == 2
     assert 0.5 < sum(h100.values()) < 1
-    for other in (common("b200-sxm"), common("h200-sxm", "bf16")):
+    for other in (common("b200-sxm"), common("h200-sxm", "bf16"), common("h200-sxm", work="another net")):
         assert not h100.keys() & other.keys()
-    assert (
-        not common("a10").keys() & common("a40").keys()
-    )  # one chip, but only one board has the power for its clock
+    assert common("h200-sxm", work="") == {}
+    # One chip, but only one board has the power for its clock.
+    assert not common("a10").keys() & common("a40").keys()
     assert common("m40").keys() == common("titan-x").keys()
 
 

@@ -306,21 +306,22 @@ def chip_of(machine: Machine) -> str:
 
 
 def _common_on_chip(
-    rows: StepRows, width_s: float, machine: Machine, level: float
+    rows: StepRows, width_s: float, machine: Machine, level: float, work: str
 ) -> tuple[tuple[str, float], ...]:
     """Return the shares of a device's error that boards of its chip have in common (`Span.common`), by name.
 
-    Only steps in equal number formats have any: the errors of a product in two formats have little in common. What
-    use in a step adds counts as the board's own, because no two boards of one chip showed it.
+    Only steps of the same work in equal number formats have any: errors were compared op by op, and those of a
+    product in two formats have little in common. What use in a step adds counts as the board's own, because no two
+    boards of one chip showed it.
 
-    `width_s`: of the interval of the device time [s].
+    `width_s`: of the interval of the device time [s]; `work`: its name, "" if unknown.
     """
     chip, sources = chip_of(machine), rows.ops.sources
-    if not chip or not width_s:
+    if not chip or not width_s or not work:
         return ()
     which = np.hstack([np.isin(sources, [SOURCES[name] for name in names]) for names in ON_ONE_CHIP.values()])
     _, low, high = device_times(rows.ops._replace(seconds=rows.ops.seconds * which), _ALONE, level).ends
-    names = (f"{name} of {chip}, {' '.join(rows.formats)}" for name in ON_ONE_CHIP)
+    names = (f"{name} of {chip}, {work}, {' '.join(rows.formats)}" for name in ON_ONE_CHIP)
     return tuple(zip(names, (((high - low) / width_s) ** 2).tolist(), strict=True))
 
 
@@ -351,19 +352,21 @@ def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
 
 
 def roll_up_step(
-    timed: pd.DataFrame | StepRows, machine: Machine, level: float, uses: Uses | None = None
+    timed: pd.DataFrame | StepRows, machine: Machine, level: float, uses: Uses | None = None, work: str = ""
 ) -> StepTime:
     """Add up one step.
 
     `timed`: a TIMED table, or its ops; rows without a time are left out (see `check_covered`); `machine`: for the
     launch cost and the overheads per step; `level`: the level of the intervals in ``timed``; `uses`: the error
-    that use in a step adds to timings of single kernels; default: `uses_of` the machine.
+    that use in a step adds to timings of single kernels; default: `uses_of` the machine; `work`: the name of what
+    is timed, of which two boards of one chip have errors in common.
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
     names, which = _pass_masks(rows.passes)
     uses = uses_of(machine) if uses is None else uses
     device_s, *of_passes = _spans(rows.ops, which, uses, level)
-    device_s = replace(device_s, common=_common_on_chip(rows, device_s.high - device_s.low, machine, level))
+    common = _common_on_chip(rows, device_s.high - device_s.low, machine, level, work)
+    device_s = replace(device_s, common=common)
     whole = partial(replace, shared=device_s.shared, common=device_s.common)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
     host, input_s = terms.host_s, terms.input_s

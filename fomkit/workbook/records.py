@@ -373,7 +373,7 @@ def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
     times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
     timed = timed_table(case, times)
     check_work(timed, case.name)
-    step = roll_up_step(timed, machine, sheet_model.level, _uses(sheet_model, case.machine))
+    step = roll_up_step(timed, machine, sheet_model.level, _uses(sheet_model, case.machine), case.workload)
     run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
     at_once = runs_at_once(model, machine, sheet_model.scope)
     rate = run.run_s and runs_per_day(model, machine, run.run_s, sheet_model.scope, at_once)
