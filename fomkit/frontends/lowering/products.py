@@ -107,7 +107,7 @@ SOLVERS: Mapping[str, Rule | None] = {
     "linalg_qr": QR, **each(HALF_QR, "geqrf linalg_householder_product"),
     "_linalg_svd": _either("compute_uv", SVD, SVD_VALUES),
     "linalg_pinv": SVD, "_linalg_eigh": _either("compute_v", SYMMETRIC, SYMMETRIC_VALUES),
-    "linalg_eig": OTHER, **each(OTHER_VALUES, "linalg_eigvals _linalg_eigvals"),
+    "linalg_eig": OTHER, "_linalg_eigvals": OTHER_VALUES,
     "_linalg_solve_ex": solved("A", "B", LU), "linalg_lu_solve": solved("LU", "B"),
     "cholesky_solve": solved("input2", "self"), "linalg_lstsq": solved("self", "b", HALF_QR),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -80,7 +80,14 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
         return []
     own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
     found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
-    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
+    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno) if _is_in_body(node, frame)]
+
+
+def _is_in_body(node: ast.For | ast.While, frame: FrameType) -> bool:
+    """Return whether a frame runs a loop's body, which may be on the line of its head."""
+    first = node.body[0]
+    column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
+    return first.lineno > node.lineno or column is None or column >= first.col_offset
 
 
 def _evaluated(node: ast.expr, frame: FrameType) -> Any:
