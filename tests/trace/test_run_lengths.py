@@ -54,6 +54,8 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
         ("for i in range(40):\n    if i % 4 == 0:\n        step()", None),
         ("def once(i):\n    if i % 4 == 0:\n        step()\nfor i in range(40):\n    once(i)", None),
         ("for i in [1, 2]:\n    for n in range(3):\n        step()", None),
+        ("n = 0\nwhile True:\n    n += 1\n    if n > 50: break\n    step()", 50),
+        ("n = 0\nwhile True:\n    n += 1\n    step()\n    if n >= 50: break", 50),
         ("for i in range(9): step()", 9),
         ("for i in range(9):\n    for n in [step()]: pass", 9),
         ("step()", None),

@@ -7,6 +7,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, takewhile
@@ -168,8 +169,18 @@ def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
             first = _first_value(test.left, loop.frame.f_code.co_filename)
             last = _evaluated_or_none(test.comparators[0], loop.frame)
             if first is not None and type(last) is int:
-                return max(last - first + _LIMITS[type(test.ops[0])], 0)
+                # The last round of a loop that counts, then breaks, does not come to what runs now.
+                ends = (
+                    test is not node.test and loop.frame.f_lineno > test.lineno and _is_raised_before(test, node)
+                )
+                return max(last - first + _LIMITS[type(test.ops[0])] - ends, 0)
     return None
+
+
+def _is_raised_before(test: ast.Compare, loop: ast.While) -> bool:
+    """Return whether a loop raises the counter that it tests before it does so."""
+    raised = f"{ast.unparse(test.left)} += 1"
+    return any(ast.unparse(one) == raised and one.lineno < test.lineno for one in loop.body)
 
 
 def _first_value(counter: ast.expr, path: str) -> int | None:
@@ -262,6 +273,16 @@ def _held(target: ast.expr, frame: FrameType) -> Any:
     )
 
 
+class _Leaving(ast.NodeTransformer):
+    """Replaces a return from the round's function, which is no function here, by leaving the round."""
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        return ast.copy_location(ast.Break(), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+
 def round_around(
     frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int]
 ) -> Round | None:
@@ -277,13 +298,13 @@ def round_around(
     once = ast.parse(
         f"{f'{target} = __item' * bool(target)}\nfor __once in (0,): pass"
     )  # in which break may stand
-    once.body[-1].body = node.body  # type: ignore[attr-defined]
+    once.body[-1].body = [_Leaving().visit(deepcopy(part)) for part in node.body]  # type: ignore[attr-defined]
     parts = [one for part in node.body for one in ast.walk(part)]
     cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
     read = {one.id for one in parts if isinstance(one, ast.Name)} - cut
     try:
         code = compile(once, own.f_code.co_filename, "exec")
-    except SyntaxError:  # it may leave its function
+    except SyntaxError:  # a generator
         return None
     item = _held(node.target, own) if isinstance(node, ast.For) else None
     return Round(loops[-1].head, item, {name: known[name] for name in read & known.keys()}, code, known)
