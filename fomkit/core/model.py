@@ -227,7 +227,7 @@ class ModelProfile:
     `order`: an ORDER table of one step; None if the order was not recorded.
     `transformer`: the sizes from which the ops were computed by rule; None for a traced network.
     `unsupported`: ops without a rule, with their counts; they are missing in ``ops``.
-    `bounded`: ops without a rule that are in ``ops`` with their traffic, by name.
+    `bounded`: ops whose price is a lower bound, by name: that of their bytes or, in sequence, of their flop.
     `missing`: work of the step that its source did not contain, such as ``loss``; it is missing in ``ops``.
     `excludes`: work of a unit that no step of this model contains, such as the ``prompt`` of decoded tokens.
     `derived`: passes whose rows are derived from the forward pass by rule, not traced.

@@ -39,7 +39,7 @@ class Step:
     `ops`: the ops, and after them the layers of the forward pass, whose kind is ``layer``.
     `states`: counts of the framework's ops that are priced, zero_work and unsupported.
     `unsupported`: the unsupported ops by name.
-    `bounded`: ops without a rule that are among ``ops`` with their traffic, by name.
+    `bounded`: ops whose price is a lower bound, by name: that of their bytes or, in sequence, of their flop.
     `order`: the lines of the order, whose kind is ``order``; ``row`` is a position in ``ops``. Empty if memory was
       not traced.
     """
@@ -78,11 +78,12 @@ class Step:
 
     @property
     def of_bounds(self) -> list[str]:
-        """A note on the ops that are priced by their traffic alone."""
+        """A note on the ops whose prices are lower bounds."""
         listed = ", ".join(
             f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.bounded.items())
         )
-        return [f"without a rule, priced by the bytes they read and write, a lower bound: {listed}"] * bool(listed)
+        how = "by their bytes if they have no rule, by their flop if much of them runs in sequence"
+        return [f"priced by a lower bound, {how}: {listed}"] * bool(listed)
 
 
 Row = dict[str, Any]

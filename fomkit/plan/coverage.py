@@ -95,11 +95,11 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
 
 
 MOST_BOUNDED = 0.05
-"""Largest share of a step's time that ops priced by their traffic alone may have."""
+"""Largest share of a step's time that ops priced by a lower bound may have."""
 
 
 def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> None:
-    """Raise where ops without a rule, priced by their traffic alone, take over `MOST_BOUNDED` of a step.
+    """Raise where ops priced by a lower bound take over `MOST_BOUNDED` of a step.
 
     `timed`: with the columns op, time_s and count; `bounded`: their names.
     """
@@ -109,9 +109,8 @@ def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> 
     if share > MOST_BOUNDED:
         raise FomkitError(
             where,
-            f"{share:.0%} of the step is ops without a rule ({', '.join(bounded)}), whose predicted times are "
-            f"lower bounds by their traffic. Expected {MOST_BOUNDED:.0%} at most. Pass --allow-uncovered to use "
-            "these times.",
+            f"{share:.0%} of the step is ops whose predicted times are lower bounds ({', '.join(bounded)}), by "
+            f"their bytes or flop. Expected {MOST_BOUNDED:.0%} at most. Pass --allow-uncovered to use them.",
         )
 
 

@@ -152,7 +152,9 @@ def test_an_op_without_a_rule_counts_with_its_traffic_and_is_told(tmp_path: Path
     found = profile_script(program(tmp_path, more="torch.unique(values, dim=0)"))
     assert found.bounded == ("aten::unique_dim",)
     assert not found.unsupported
-    assert any(note.startswith("without a rule, priced by the bytes they read and write") for note in found.notes)
+    assert any(
+        note.startswith("priced by a lower bound, by their bytes if they have no rule") for note in found.notes
+    )
     save_model(found, tmp_path / "found.yaml")
     again = load_model(str(tmp_path / "found.yaml"))
     assert again.bounded == found.bounded
@@ -163,7 +165,9 @@ def test_an_op_without_a_rule_counts_with_its_traffic_and_is_told(tmp_path: Path
     share = (timed["time_s"] * timed["count"])[timed["op"] == "aten::unique_dim"].sum()
     share /= (timed["time_s"] * timed["count"]).sum()
     much = replace(again, bounded=("aten::addmm", "aten::mm"))
-    with pytest.raises(FomkitError, match=r"% of the step is ops without a rule \(aten::addmm, aten::mm\)"):
+    with pytest.raises(
+        FomkitError, match=r"predicted times are lower bounds \(aten::addmm, aten::mm\), by their bytes"
+    ):
         estimate(much, machine, Options())
     if share > 0.05:
         with pytest.raises(FomkitError, match=f"{share:.0%} of the step"):
@@ -171,6 +175,14 @@ def test_an_op_without_a_rule_counts_with_its_traffic_and_is_told(tmp_path: Path
     else:
         assert estimate(again, machine, Options()).step.value > 0
     check_bounded(timed, (), "nothing")
+
+
+def test_the_price_of_a_factorisation_is_a_lower_bound_since_it_runs_in_sequence(tmp_path: Path) -> None:
+    found = profile_script(
+        program(tmp_path, more="torch.linalg.cholesky(values @ values.mT + torch.eye(len(values)))")
+    )
+    assert found.bounded == ("aten::linalg_cholesky_ex",)
+    assert found.ops[found.ops["op"] == "aten::linalg_cholesky_ex"]["kind"].tolist() == ["gemm"]
 
 
 @pytest.mark.parametrize(

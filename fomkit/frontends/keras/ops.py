@@ -25,6 +25,7 @@ from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLine
 from fomkit.frontends.layers import RowOwner
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Rule, TracedOp
+from fomkit.frontends.lowering.products import is_sequential
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
 _SAME_VALUES = (
@@ -331,6 +332,6 @@ def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Gra
             if not any(array.numel for array in (*call.read, *call.written)):
                 state, call = "zero_work", None
     found.states[state] += 1
-    if call is not None and kind not in RULES:
+    if call is not None and (kind not in RULES or is_sequential(kind)):
         found.bounded[kind] += ran.count
     return call

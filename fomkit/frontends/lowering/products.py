@@ -1,7 +1,7 @@
 """Rules of ops that are products by their work: solvers, factorisations, packed weights, unusual convolutions.
 
 A factorisation counts as one product of the flop that textbooks give it (Golub & Van Loan, *Matrix Computations*,
-4th ed.). A library may need longer, since much of it runs in sequence.
+4th ed.). A library needs longer, since much of it runs in sequence: these prices are lower bounds.
 """
 
 from __future__ import annotations
@@ -120,6 +120,15 @@ TF_SOLVERS: Mapping[str, Rule | None] = {
     "MatrixSolve": solved("matrix", "rhs", LU), "MatrixSolveLs": solved("matrix", "rhs", HALF_QR),
 }  # fmt: skip
 """TensorFlow's."""
+
+
+_AT_ONCE = {"linalg_solve_triangular", "MatrixTriangularSolve"}
+
+
+def is_sequential(op: str) -> bool:
+    """Return whether much of an op runs in sequence, so that a product of its flop takes less time."""
+    name = op.removeprefix("aten::")
+    return name not in _AT_ONCE and (name in SOLVERS or name in TF_SOLVERS)
 
 
 def _rows_times(values: Array, columns: int, share: float, dtype: str) -> Work:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope
-from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering import calls, products
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step, Update
@@ -177,7 +177,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     `ops`: in order; a row found at the call is at the place of its first op.
     `states`: ops seen, by state: priced, zero_work, unsupported.
-    `unsupported`, `bounded`: ops without a rule, by name; for the latter the traffic is recorded.
+    `unsupported`, `bounded`: ops without a price, and those whose price is a lower bound, by name.
     `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
     `notes`: remarks for the profile, each once.
     `between`: the pass of ops outside calls and outside the backward pass.
@@ -252,7 +252,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             rule = calls.other if has_bound else facts.rule
             self.states["priced" if rule else facts.state] += 1
             rows: list[TracedOp] = []
-            if facts.state == "unsupported":
+            if facts.state == "unsupported" or products.is_sequential(facts.name):
                 (self.bounded if rule else self.unsupported)[facts.name] += 1
             if rule is not None:
                 call = describe_call(facts, args, kwargs, results)
