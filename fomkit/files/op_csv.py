@@ -29,7 +29,7 @@ _UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 
 
 def _in_seconds(header: Sequence[str], known: set[str]) -> dict[str, tuple[str, float]]:
     """Return columns of times in other units, such as time_us: the known column, and its units in a second."""
-    found = {}
+    found: dict[str, tuple[str, float]] = {}
     for name in header:
         stem, _, unit = name.lower().rpartition("_")
         column = f"{stem}_s"
