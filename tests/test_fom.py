@@ -134,6 +134,22 @@ def test_of_two_boards_of_a_chip_errors_cancel_line_by_line(mean: str) -> None:
         assert every < some < none
 
 
+@pytest.mark.parametrize("mean", MEANS)
+def test_narrow_lines_that_cancel_leave_the_error_of_a_wide_line_that_does_not(mean: str) -> None:
+    """Nine lines are predicted on two boards of a chip; of the tenth, the baseline's time is given."""
+    common, lines = (("facts", 1.0),), [f"P{place}" for place in range(10)]
+    narrow, wide = (
+        Span(1.0, math.exp(-0.02), math.exp(0.02), common=common),
+        Span(1.0, math.exp(-0.4), math.exp(0.4)),
+    )
+    new = Rates("a", "system", {line: narrow if line != "P9" else wide for line in lines})
+    old = Rates("b", "system", {line: narrow if line != "P9" else Span.exact(1.0) for line in lines})
+    found = figure_of_merit(old, new, mean).value
+    ours, theirs = 0.9 * 0.02 + 0.1 * 0.4, 0.9 * 0.02
+    least = math.sqrt(ours**2 + theirs**2 - 2 * SAME_CHIP * ours * theirs)
+    assert least <= math.log(found.high / found.low) / 2 <= math.hypot(ours, theirs)
+
+
 def test_a_line_of_its_own_is_as_wide_whatever_it_shares() -> None:
     """The other lines are exact, so one line's error cannot correlate with another."""
     for shared in (1.0, 0.5, 0.0):

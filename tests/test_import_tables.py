@@ -113,6 +113,8 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
         (TIMINGS, ["--as", "machin"], "cannot be imported. The nearest name is 'machine'"),
         (TIMINGS, ["--as", "model", "--format", "timings"], "the format 'timings' makes a machine"),
         (TIMINGS.replace("time_s", "time_s,time_ms"), [], "the column 'time_ms' is not a column of a table"),
+        (TIMINGS.replace("time_s,note", "time_us,time_ms"), [], "the column 'time_ms' is not a column of a table"),
+        (TIMINGS.replace("time_s", "Time_US").replace("1e-5", "10 us"), [], "x.csv:2: Time_US is '10 us'"),
         (TIMINGS.replace("1e-5", "0"), [], "x.csv:2: time_s is 0. Expected a finite number above 0"),
         (TIMINGS.replace(",vector", ","), [], "x.csv:2: engine is ''. Expected one of vector, matrix"),
         (TIMINGS, ["--set", "batch=8"], "are for a model, not for a machine"),

@@ -155,6 +155,9 @@ def test_times_in_another_unit_are_converted(tmp_path: Path) -> None:
     done = run("ops.csv", "-t", "v100", "-o", "out.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert pd.read_csv(tmp_path / "out.csv")["traced_time_s"].tolist() == [0.001]
+    written(tmp_path, GEMM.replace("k\n", "k,time_us\n").replace("784\n", "784,10\n"))
+    done = run("ops.csv", "-t", "v100", "-o", "out.csv", "--force", "--keep", "time_us", cwd=tmp_path)
+    assert pd.read_csv(tmp_path / "out.csv")["time_us"].tolist() == [10], done.stderr
 
 
 def test_sizes_are_asked_for_by_name(tmp_path: Path) -> None:

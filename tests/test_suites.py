@@ -65,7 +65,9 @@ def test_what_a_suite_lacks_is_asked_for_with_the_words_it_may_have(tmp_path: Pa
     with pytest.raises(FomkitError) as told:
         load_suite(written(tmp_path, P1B3, "  - {given: {p100: 10 h}}\n", head=lacking))
     assert "scope is missing. Add it: device or node or system." in str(told.value)
-    assert "Expected: name, basis, party beside given times." in str(told.value)
+    assert "lines[1] has given times. Add to it name; basis: measured or simulated or " in str(told.value)
+    with pytest.raises(FomkitError, match="has no work"):
+        load_suite(written(tmp_path, P1B3, "  - {batch: 3}\n"))
     assert "mean is missing. Add it: ratio_of_harmonic_means or " in str(told.value)
 
 

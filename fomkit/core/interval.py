@@ -215,6 +215,16 @@ def longest_of(spans: Sequence[Span]) -> Span:
     return Span(value, low, high, spans[0].level, min(span.shared for span in spans), common)
 
 
+def correlation_on_chip(one: Span, other: Span) -> float:
+    """Return the correlation of two quantities' errors by what boards of one chip have in common; 0 by default.
+
+    >>> correlation_on_chip(*(Span(6.0, 3.0, 12.0, common=(("facts", share),)) for share in (1.0, 0.25)))
+    0.4
+    """
+    shares = dict(other.common)
+    return SAME_CHIP * math.fsum(math.sqrt(share * shares.get(name, 0.0)) for name, share in one.common)
+
+
 def share_that_cancels(one: Span, other: Span) -> float:
     """Return the share of the variance of a ratio's logarithm that errors common to two boards of a chip cancel.
 
@@ -222,8 +232,7 @@ def share_that_cancels(one: Span, other: Span) -> float:
     >>> share_that_cancels(board, board.scaled(2.0)), share_that_cancels(board, Span(6.0, 3.0, 12.0))
     (0.8, 0.0)
     """
-    shares = dict(other.common)
-    linked = SAME_CHIP * math.fsum(math.sqrt(share * shares.get(name, 0.0)) for name, share in one.common)
+    linked = correlation_on_chip(one, other)
     if not linked:
         return 0.0
     widths = [math.log(span.high / span.low) for span in (one, other)]

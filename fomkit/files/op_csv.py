@@ -27,13 +27,14 @@ _SLIP = 0.84
 _UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 60}
 
 
-def _in_seconds(header: Sequence[str], known: Collection[str]) -> dict[str, tuple[str, float]]:
+def _in_seconds(header: Sequence[str], known: set[str]) -> dict[str, tuple[str, float]]:
     """Return columns of times in other units, such as time_us: the known column, and its units in a second."""
-    found = {}
+    found: dict[str, tuple[str, float]] = {}
     for name in header:
         stem, _, unit = name.lower().rpartition("_")
         column = f"{stem}_s"
-        if unit in _UNITS and name not in known and column in known and column not in header:
+        taken = {*header, *(other for other, _ in found.values())}
+        if unit in _UNITS and name not in known and column in known - taken:
             found[name] = (column, _UNITS[unit])
     return found
 
@@ -81,7 +82,7 @@ def read_numbered_table(
     """Read a CSV file, packed by gzip or not, with the columns of a table.
 
     `table`: a key of `fomkit.ops.tables.TABLES`. All but `PLAIN_TABLES` may have expressions in their dimensions.
-    Times in another unit, such as a column time_us, are converted to seconds.
+    Times in another unit, such as a column time_us, are converted to seconds, unless it is listed in `keep`.
     `extra`: number columns allowed beyond the table's own. `keep`: None refuses unknown columns. Otherwise they
     are kept as text, unchanged, unless a name not listed in `keep` looks like a misspelling of a known column.
     Returns a DataFrame indexed by the line of the file. Number columns are float64 with NaN where empty, or
@@ -95,10 +96,8 @@ def read_numbered_table(
         raise FomkitError(str(path), f"is empty. A table of {TITLES[table]} was expected, with a header.")
     header, numbers = [name.strip() for name in cells], {*column_names(table, "number"), *extra}
     known = {*column_names(table), *extra}
-    in_seconds = _in_seconds(header, known)
-    header = [in_seconds[name][0] if name in in_seconds else name for name in header]
-    units = dict(in_seconds.values())
-    _check_header(path, header, known, table, keep)
+    in_seconds = _in_seconds([name for name in header if name not in (keep or ())], known)
+    _check_header(path, header, {*known, *in_seconds}, table, keep)
     symbolic = set(SIZED) if table not in PLAIN_TABLES else set[str]()
     lines, body = [], []
     for line, row in rows:
@@ -112,13 +111,13 @@ def read_numbered_table(
     columns = {}
     for name, column in zip(header, zip(*body, strict=True), strict=True):
         values: list[float | str] = list(column)
-        if name in numbers:
-            values = _number_cells(path, lines, name, column, expressions=name in symbolic)
-            if name in units:
-                values = [float(cell) / units[name] for cell in values]
+        own, units = in_seconds.get(name, (name, 0.0))
+        if own in numbers:
+            values = _number_cells(path, lines, name, column, expressions=own in symbolic)
+            values = [float(cell) / units for cell in values] if units else values
         elif name in known:
             values = [*map(unescape, column)]
-        columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
+        columns[own] = pd.Series(values, index, dtype=_dtype(values, own in numbers))
     return pd.DataFrame(columns)
 
 

@@ -9,14 +9,13 @@ sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw); at system scope 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import harmonic_mean
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, divide, share_that_cancels
+from fomkit.core.interval import Span, correlation_on_chip, divide, share_that_cancels
 from fomkit.core.machine import Machine
 
 if TYPE_CHECKING:
@@ -175,12 +174,28 @@ def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
     return [span.value * (getattr(span, end) / span.value) ** math.sqrt(span.shared) for span in spans]
 
 
+def _shared_that_cancels(sides: Sequence[tuple[Sequence[Span], Numbers]], linked: Numbers) -> float:
+    """Return the share of the variance by errors that lines share which cancels between boards of one chip.
+
+    Each line counts by its part of the width of both means, so that narrow lines cancel no error of wide ones.
+    `sides`: the spans and pulls of each machine; `linked`: the correlation of each line's errors.
+    """
+    widths = [
+        [pull * math.log(span.high / span.low) * math.sqrt(span.shared) for span, pull in zip(*side, strict=True)]
+        for side in sides
+    ]
+    found = 2 * math.prod(
+        math.fsum(part * math.sqrt(of) for part, of in zip(width, linked, strict=True)) for width in widths
+    )
+    return found and found / math.fsum(math.fsum(width) ** 2 for width in widths)
+
+
 def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
     """Compute a mean of lines on two machines with its interval.
 
     On one machine, the shared part of errors (`Span.shared`) is fully correlated; the rest is independent from
     line to line and adds in quadrature. Errors of two machines are independent, unless they are boards of one
-    chip: then a share cancels, line by line (`share_that_cancels`); of the shared part, its mean over the lines.
+    chip: then a share cancels, line by line (`share_that_cancels`), and of the shared part `_shared_that_cancels`.
     """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
@@ -188,8 +203,11 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
 
     rates = [rate.value for rate in new], [rate.value for rate in old]
     middle, (pulls, old_pulls) = of(*rates), (_elasticities(mean, *rates, weights, side) for side in rates)
-    cancel = [share_that_cancels(*pair) for pair in zip(new, old, strict=True)]
-    rest = 1 - math.fsum(map(operator.mul, pulls, cancel))
+    cancel, linked = (
+        [share(*pair) for pair in zip(new, old, strict=True)]
+        for share in (share_that_cancels, correlation_on_chip)
+    )
+    rest = 1 - _shared_that_cancels(((new, pulls), (old, old_pulls)), linked)
 
     def reach(end: str, other: str) -> float:
         shared = of(_shared_rates(new, end), rates[1]) - middle, of(rates[0], _shared_rates(old, other)) - middle

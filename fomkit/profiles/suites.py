@@ -13,9 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
@@ -36,7 +37,7 @@ from fomkit.core.units import DAY_S, Precision
 from fomkit.files.documents import Document, format_document, load_document, read_text
 from fomkit.profiles.declared import layout_from, parse_layout
 from fomkit.profiles.locate import locate
-from fomkit.profiles.records import AlsoText, Record, Time, check_record, check_schema, fields_of
+from fomkit.profiles.records import FIELD, AlsoText, Record, Time, check_record, check_schema, fields_of
 
 _BLOCK = re.compile(r"^frozen:.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _VERSION = re.compile(r"^version:.*$", re.MULTILINE)
@@ -224,9 +225,12 @@ class LineRecord(ConditionsRecord):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        absent = [name for name in ("name", "basis", "party") if name not in self.model_fields_set]
-        if absent and (self.given or self.model is None):
-            raise ValueError(f"{', '.join(absent)} beside given times")
+        words = {"name": (), "basis": get_args(Basis), "party": get_args(Party)}
+        absent = [f"{name}{': ' * bool(one)}{' or '.join(one)}" for name, one in words.items()
+                  if name not in self.model_fields_set]  # fmt: skip
+        if absent and self.given:
+            what = f"{FIELD} has given times. Add to it {'; '.join(absent)}."
+            raise PydanticCustomError("quantity", "{what}", {"what": what})
         return self
 
 
@@ -304,7 +308,7 @@ def read_job(nodes: Nodes | None, layout: LayoutRecord | None, where: str) -> Jo
 def _check_names(names: Sequence[str], record: SuiteRecord, document: Document) -> None:
     for index, name in enumerate(names):
         if names.index(name) != index:
-            raise document.error(("lines", index), f"line {name!r} is listed twice. Rename one of them.")
+            raise document.error(("lines", index), f"line {name!r} is listed twice. Give one another name.")
     for index, campaign in enumerate(record.campaigns):
         if campaign.line not in names:
             what = f"{campaign.line!r} is not a line of the suite. Its lines: {', '.join(names)}."

@@ -98,7 +98,7 @@ def model_of_ops(path: Path, sizes: Mapping[str, int], **_: Any) -> tuple[ModelP
 def recognise_ops_table(path: Path) -> bool:
     """Return whether a file is text whose header names the columns of an op: a kind, and a count or no time."""
     header = read_header(path)
-    return "kind" in header and ("count" in header or not any(name.startswith("time") for name in header))
+    return "kind" in header and ("count" in header or not any(name.lower().startswith("time") for name in header))
 
 
 TRACES = ("kineto", "xplane", "nsys")

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from fomkit.core.interval import SAME_CHIP, Span, level_text, probability_above, share_that_cancels
+from fomkit.core.interval import (
+    SAME_CHIP,
+    Span,
+    correlation_on_chip,
+    level_text,
+    probability_above,
+    share_that_cancels,
+)
 from fomkit.merit.fom import ACCEPTANCE, MISSED, OF_RATES, REACHED, FigureOfMerit, mean_rate, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import SHARE, UNIT_OF, MachineCells, state_of_value
@@ -45,13 +52,17 @@ def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell:
 
 @dataclass(frozen=True)
 class _Side:
-    """Blocks of one machine's rates: values, bounds, and the shares of errors that lines share, or that cancel."""
+    """Blocks of one machine's rates: values, bounds, the shares of errors that lines share, or that cancel.
+
+    `linked`: the correlation of the errors on both machines, for each line.
+    """
 
     value: str
     low: str
     high: str
     shared: str
     cancels: str
+    linked: str
 
     def together(self, end: str) -> str:
         """Return the formula of the rates with the common part of their errors applied."""
@@ -61,6 +72,10 @@ class _Side:
         """Return the formula of the variance of a mean's logarithm by lines' own errors; ``term``: its summand."""
         own = f"(1-{self.shared})*(1-{self.cancels})"
         return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*{own})/SUMPRODUCT({term})^2"
+
+    def pulled(self, term: str, linked: str = "1") -> str:
+        """Return the formula of a mean's width by the errors that lines share, or by a part of each line's."""
+        return f"(SUMPRODUCT(({term})*LN({self.high}/{self.low})*SQRT({self.shared}*{linked}))/SUMPRODUCT({term}))"
 
 
 def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -> list[str]:
@@ -73,14 +88,15 @@ def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -
     terms = {"harmonic": f"{old.value}/{new.value}", "arithmetic": f"{new.value}/{old.value}",
              "geometric": f"{weight}*1"}  # fmt: skip
     times = f"{weight}/" if name == "weighted_harmonic" else "1/"
+    both = [(side, terms.get(name, f"{times}{side.value}")) for side in (new, old)]
+    linked = "*".join(side.pulled(term, side.linked) for side, term in both)
+    all_shared = "+".join(f"{side.pulled(term)}^2" for side, term in both)
+    rest = f"(1-2*{linked}/({all_shared}+1E-300))"  # no line may have an error
 
     def width(new_end: str, old_end: str) -> str:
         ends = (new.together(new_end), old.value), (new.value, old.together(old_end))
         shared = "+".join(f"LN({mean_formula(name, *blocks, weight)}/{value})^2" for blocks in ends)
-        sides = ((new, new_end), (old, old_end))
-        apart = (side.apart(end, terms.get(name, f"{times}{side.value}")) for side, end in sides)
-        pull = f"({terms.get(name, f'{times}{new.value}')})"
-        rest = f"(1-SUMPRODUCT({pull}*{new.cancels})/SUMPRODUCT({pull}))"
+        apart = (side.apart(end, term) for (side, term), end in zip(both, (new_end, old_end), strict=True))
         return "+".join([f"{rest}*({shared})", *apart])
 
     below, above = width(new.low, old.high), width(new.high, old.low)
@@ -103,9 +119,9 @@ def _figures(
     cells: Placed, merit: FigureOfMerit, block: dict[str, str], weights: Sequence[float]
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
     """Yield each row's name, its formulas for value, low and high, and their values."""
+    own, both = ("", "_low", "_high", "_shared"), ("cancels", "linked")
     new, old = (
-        _Side(*(block[name] for name in (key, *(f"{key}_{end}" for end in ("low", "high", "shared")), "cancels")))
-        for key in ("new", "old")
+        _Side(*(block[name] for name in (*(f"{key}{end}" for end in own), *both))) for key in ("new", "old")
     )
     weight, target = block["line_weight"], merit.target.machine
     yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.of((target, FOM), "value")), merit.value.ends
@@ -203,15 +219,16 @@ def _shared_cell(key: tuple[str, str], sheets: Sheets) -> Value:
 
 def _cancels(
     key: tuple[str, str], old: tuple[str, str], spans: Sequence[Span], cell: Mapping[str, str], sheets: Sheets
-) -> Value:
-    """Return the share of a ratio's variance that cancels between boards of one chip (`share_that_cancels`)."""
+) -> list[Value]:
+    """Return the share of a ratio's variance that cancels between boards of one chip, and their correlation."""
     found = share_that_cancels(*spans)
     if not found:
-        return 0.0
+        return [0.0, 0.0]
     pairs = ([sheets.terms.at(*one, term) for one in (key, old)] for term in ON_CHIP.values())
-    linked = "+".join(f"SQRT({one}*{other})" for one, other in pairs)
+    linked = f"{SAME_CHIP}*({'+'.join(f'SQRT({one}*{other})' for one, other in pairs)})"
     widths = [f"LN({cell[f'{side}_high']}/{cell[f'{side}_low']})" for side in ("new", "old")]
-    return Formula(f"2*{SAME_CHIP}*({linked})*{widths[0]}*{widths[1]}/({widths[0]}^2+{widths[1]}^2)", found)
+    share = f"2*{cell['linked']}*{widths[0]}*{widths[1]}/({widths[0]}^2+{widths[1]}^2)"
+    return [Formula(share, found), Formula(linked, correlation_on_chip(*spans))]
 
 
 def _state(key: tuple[str, str], sheets: Sheets) -> str:
@@ -255,7 +272,7 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
     for one in (key, old):
         yield _shared_cell(one, sheets)
     spans = [values.unit_per_day[one] if unit == PER_DAY else values.cases[one].step.wall_s for one in (key, old)]
-    yield _cancels(key, old, spans, cell, sheets)
+    yield from _cancels(key, old, spans, cell, sheets)
 
 
 def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:

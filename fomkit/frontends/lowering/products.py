@@ -69,9 +69,17 @@ def factored(flop_of: Callable[[int, int], float]) -> Rule:
     return rule
 
 
-def _either(flag: str, whole: Rule, values_only: Rule) -> Rule:
-    """Make the rule of an op that finds vectors too, unless a flag is off."""
-    return lambda call: (whole if call.arguments.get(flag, True) else values_only)(call)
+def _either(flag: str, on: Rule, off: Rule, *, default: bool = True) -> Rule:
+    """Make the rule of an op that does more where a flag is on, such as also finding vectors."""
+    return lambda call: (on if call.arguments.get(flag, default) else off)(call)
+
+
+def _orthogonal(call: Call) -> list[Work]:
+    """Price a QR factorisation: both factors, R alone, or a square Q."""
+    rows, columns = next(arrays_in(call.arguments.values())).shape[-2:]
+    mode = call.arguments.get("mode") or ("complete" if call.arguments.get("full_matrices") else "reduced")
+    rule = {"r": HALF_QR, "complete": SQUARE_QR if rows > columns else QR}.get(mode, QR)
+    return rule(call)
 
 
 def solved(matrix: str, values: str, first: Rule | None = None) -> Rule:
@@ -80,7 +88,9 @@ def solved(matrix: str, values: str, first: Rule | None = None) -> Rule:
     def rule(call: Call) -> list[Work]:
         square, given = call.array(matrix), call.array(values)
         b, n = prod(square.shape[:-2]), square.shape[-1]
-        sizes: Dimensions = {"b": b, "m": n, "n": max(given.numel // max(b * n, 1), 1), "k": n}
+        # One set of values may be solved for by every matrix of a batch, and many sets by one matrix.
+        own = 1 if given.shape == square.shape[:-1] else given.numel // max(prod(given.shape[:-2]) * n, 1)
+        sizes: Dimensions = {"b": b, "m": n, "n": max(given.numel // max(b * n, 1), own, 1), "k": n}
         works = first(call) if first else []
         return [*works, Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, given.dtype)]
 
@@ -93,8 +103,12 @@ INVERSE = factored(lambda _, n: 2 * n**3)
 QR = factored(lambda m, n: 4 * m * n**2 - 4 * n**3 / 3)
 """Of both factors; `HALF_QR` is of one of them."""
 HALF_QR = factored(lambda m, n: 2 * m * n**2 - 2 * n**3 / 3)
-SVD = factored(lambda m, n: 14 * m * n**2 + 8 * n**3)
+SQUARE_QR = factored(lambda m, n: 4 * m**2 * n - 2 * m * n**2 + 2 * n**3 / 3)
 SVD_VALUES = factored(lambda m, n: 4 * m * n**2 - 4 * n**3 / 3)
+SVD = factored(lambda m, n: 14 * m * n**2 + 8 * n**3)
+"""Of as many vectors on either side; `SQUARE_SVD` is of all."""
+SQUARE_SVD = factored(lambda m, n: max(4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 14 * m * n**2 + 8 * n**3))
+SVDS = _either("compute_uv", _either("full_matrices", SQUARE_SVD, SVD, default=False), SVD_VALUES)
 SYMMETRIC, OTHER = factored(lambda _, n: 9 * n**3), factored(lambda _, n: 25 * n**3)
 """Eigenvalues and eigenvectors of a symmetric matrix, and of any."""
 SYMMETRIC_VALUES, OTHER_VALUES = factored(lambda _, n: 4 * n**3 / 3), factored(lambda _, n: 10 * n**3)
@@ -104,8 +118,8 @@ SOLVERS: Mapping[str, Rule | None] = {
     **each(CHOLESKY, "linalg_cholesky_ex cholesky"),
     **each(LU, "linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet"),
     **each(INVERSE, "linalg_inv_ex"), "cholesky_inverse": factored(lambda _, n: 2 * n**3 / 3),
-    "linalg_qr": QR, **each(HALF_QR, "geqrf linalg_householder_product"),
-    "_linalg_svd": _either("compute_uv", SVD, SVD_VALUES),
+    "linalg_qr": _orthogonal, **each(HALF_QR, "geqrf linalg_householder_product"),
+    "_linalg_svd": SVDS,
     "linalg_pinv": SVD, "_linalg_eigh": _either("compute_v", SYMMETRIC, SYMMETRIC_VALUES),
     "linalg_eig": OTHER, "_linalg_eigvals": OTHER_VALUES,
     "_linalg_solve_ex": solved("A", "B", LU), "linalg_lu_solve": solved("LU", "B"),
@@ -114,8 +128,8 @@ SOLVERS: Mapping[str, Rule | None] = {
 """PyTorch's solvers and factorisations, without ``aten::``."""
 TF_SOLVERS: Mapping[str, Rule | None] = {
     "Cholesky": CHOLESKY, "Lu": LU, **each(LU, "MatrixDeterminant LogMatrixDeterminant"),
-    "MatrixInverse": INVERSE, "Qr": QR, "Svd": _either("compute_uv", SVD, SVD_VALUES),
-    **each(_either("compute_v", SYMMETRIC, SYMMETRIC_VALUES), "SelfAdjointEigV2"),
+    "MatrixInverse": INVERSE, "Qr": _orthogonal, "Svd": SVDS,
+    "SelfAdjointEigV2": _either("compute_v", SYMMETRIC, SYMMETRIC_VALUES),
     "Eig": _either("compute_v", OTHER, OTHER_VALUES), "MatrixTriangularSolve": triangular_solve,
     "MatrixSolve": solved("matrix", "rhs", LU), "MatrixSolveLs": solved("matrix", "rhs", HALF_QR),
 }  # fmt: skip

@@ -150,13 +150,10 @@ class ImportedTimings:
     links: tuple[Link, ...] = ()
 
 
-_TIME_COLUMNS = ("time_s", "time_ms", "time_us", "time_ns", "time")
-
-
 def recognise_timings_table(path: Path) -> bool:
     """Return whether a file is text whose header names the columns of a timing, with a time in any unit."""
     header = read_header(path)
-    return "kind" in header and any(name in header for name in _TIME_COLUMNS)
+    return "kind" in header and any(name.lower().partition("_")[0] == "time" for name in header)
 
 
 def _with_source(table: pd.DataFrame, path: Path) -> pd.DataFrame:
