@@ -694,11 +694,15 @@ from fomkit.whatif.sweep import make_sweep
 from fomkit.whatif.sweep_result import Tally
 vary = {"byte_per_s": "0.1 TB/s..4 TB/s", "flop_per_s/fp32/vector": "1 TFLOP/s..20 TFLOP/s"}
 vary["price_per_h"] = "1 USD/h..3 USD/h"
+def added(blocks, tally):
+    for block in blocks:
+        tally.add(block)
+        yield block
 for points in (10_000, 100_000):
     asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), vary, way="random", points=points)
     tally = Tally(asked)
     with whole_file(Path(sys.argv[1])) as stream:
-        write_blocks(tally.over(asked.blocks()), stream, Path(sys.argv[1]).suffix)
+        write_blocks(added(asked.blocks(), tally), stream, Path(sys.argv[1]).suffix)
     assert tally.seen == points
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """

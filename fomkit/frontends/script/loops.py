@@ -235,9 +235,8 @@ class RoundWatch:
             self._heads.add(loop.head)
             loop.frame.f_trace = self._seen
         if loops:
-            sys.settrace(
-                lambda *_: None
-            )  # the interpreter calls a frame's own function only if there is one for all
+            # The interpreter calls a frame's own function only if there is one for all.
+            sys.settrace(lambda *_: None)
         return loops[-1].place if loops else ""
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> Any:
