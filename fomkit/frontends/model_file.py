@@ -329,6 +329,7 @@ T = TypeVar("T")
 Owner = Literal["user", "library", "framework", "end"]
 
 
+@cache
 def is_user_file(name: str) -> bool:
     """Return whether a file is the user's own source, not the standard library, an installed package or fomkit."""
     path = Path(name)
@@ -343,6 +344,7 @@ def _cell_name(name: str) -> str:
     return "notebook" if number is None else f"In [{number}]"
 
 
+@cache
 def library_file(name: str) -> str:
     """Return the path of an installed file from its package on; "" for a package that contains no model."""
     parts = Path(name).parts
