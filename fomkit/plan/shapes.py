@@ -410,11 +410,16 @@ class TimedStep:
         """Return the share of the time by time source, where each op runs `runs` times as often (n,)."""
         return shares_of(self.priced.executions[:, 0] * runs, self.time_s[0], self.sources)
 
-    def products(self) -> pd.DataFrame:
-        """Return what determines a step's precision: kind, flop, count and the requested number format."""
+    def _dtypes(self) -> NDArray[np.object_]:
+        """Return the requested number format of each op."""
         dtypes = self.step.text("dtype").cells()
         for row, replaced in self.step.replaced.items():
             dtypes[row] = replaced.asked["dtype"]
+        return dtypes
+
+    def products(self) -> pd.DataFrame:
+        """Return what determines a step's precision: kind, flop, count and the requested number format."""
+        dtypes = self._dtypes()
         flop, count = self.priced.rows.number("flop"), self.priced.executions[:, 0]
         return pd.DataFrame({"kind": self.step.rows["kind"], "dtype": dtypes, "flop": flop, "count": count})
 
@@ -428,5 +433,5 @@ class TimedStep:
         seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
         ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
         starts = self.priced.rows.number("launches") * executions
-        formats = tuple(sorted(set(self.products()["dtype"])))
+        formats = tuple(sorted(set(self._dtypes())))
         return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), starts, formats)

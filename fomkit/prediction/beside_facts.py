@@ -204,9 +204,15 @@ def _above_facts(family: Known, places: Places, machine: Machine, interval: floa
     return above
 
 
+def _nearest(apart: Matrix) -> Places:
+    """Return the positions of the `ERRORS` nearest timed products of each product (q, n)."""
+    count = apart.shape[1]
+    return np.asarray(gp.nearest_rows(apart, min(ERRORS, count)) % count, np.intp)
+
+
 def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
     """Return the weighted mean of ``above`` over the `ERRORS` nearest timed products, shrunk towards 0 (q)."""
-    places = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
+    places = _nearest(apart)
     near = np.take_along_axis(apart, places, 1)
     weight = 1 / ((near + 0.5) ** 2 * noise[places])
     known = above[places]
@@ -290,8 +296,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     at = np.flatnonzero((share > LITTLE) & (thin < 1))
     apart = _octaves(rows.take(at), family.rows) if by_range else apart[at]
     if not few:
-        near = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
-        above = _above_facts(family, near, machine, interval)
+        above = _above_facts(family, _nearest(apart), machine, interval)
     here = prior.estimate(rows.take(at), machine, interval)
     offset = np.exp(_offsets(apart, above, noise))
     if len(here) < len(at) or not np.isfinite(offset).all():

@@ -23,7 +23,7 @@ from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import choose_words, significant
-from fomkit.prediction import tiles
+from fomkit.prediction import estimates, tiles
 from fomkit.prediction.estimates import (
     Answers,
     Rows,
@@ -36,7 +36,7 @@ from fomkit.prediction.estimates import (
     same_texts,
 )
 from fomkit.prediction.families import conv_output
-from fomkit.prediction.gp import Flags, Matrix, Places, Texts
+from fomkit.prediction.gp import Flags, Matrix, Texts
 from fomkit.prediction.monotone import SIDES, climbing, growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, kernel_start, rates, throttled, value_of
 from fomkit.prediction.typical import SHORTEST_S, TypicalUtilisations, spread_at, typical_utilisation
@@ -44,8 +44,7 @@ from fomkit.prediction.typical import SHORTEST_S, TypicalUtilisations, spread_at
 DEPTH, VECTOR = SIDES.index("k"), 16.0
 """Position of the depth among a product's sides, and numbers along the depth that are loaded at once."""
 PRODUCTS_AT_ONCE = 40_000
-"""Most products priced together in `_never_falling`; each may have some ten smaller sizes, with all columns."""
-
+"""Most products priced together in `_running_maxima`; each may have some ten smaller sizes, with all columns."""
 
 ARITHMETIC = 1.5
 """Time of a convolution's tiles over their time at the stated peak. DeepBench's fp16 convolutions on a V100 take
@@ -249,12 +248,6 @@ def _starts(
     return np.where(utilisation.started, 0.0, numbers(rows, "launches")), ends
 
 
-def _never_falling(rows: Rows, places: Places, machine: Machine, interval: float, stepped: bool) -> Matrix:
-    """Run `_running_maxima` in parts, to bound the memory."""
-    parts = (places[at : at + PRODUCTS_AT_ONCE] for at in range(0, len(places), PRODUCTS_AT_ONCE))
-    return np.concatenate([_running_maxima(rows.take(part), machine, interval, stepped) for part in parts], 1)
-
-
 def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool) -> Matrix:
     """Return `_times` (4, q) [s] of products, made monotone: no product takes longer with a smaller batch.
 
@@ -265,7 +258,7 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
     """
     axes = growing_axes(rows)
     size = sizes_along(rows, axes)
-    first, line, _ = lines(rows, axes)
+    first, line, names = lines(rows, axes)
     rungs = 2.0 ** np.arange(np.ceil(np.log2(size.max(initial=1.0))) + 1)
     if stepped:
         rungs = np.unique([rungs, rungs + 1])
@@ -275,9 +268,15 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
     # One more along the depth begins no row of tiles, and prevents vector loads; so depths are whole vectors.
     sizes = np.where((axes[base] == DEPTH) & (sizes > VECTOR), np.floor(sizes / VECTOR) * VECTOR, sizes)
     smaller = resized(rows.take(base), axes[base], sizes)
-    utilisation, found = typical_utilisation(smaller, machine, interval), bounds(smaller, machine)
-    times = _times(smaller, found, utilisation, machine).reshape(4, len(first), len(rungs))
-    times = climbing(times, rungs, (found.floor_s.reshape(times.shape[1:]) >= SHORTEST_S) & (not stepped))
+
+    def climbed() -> Matrix:
+        utilisation, found = typical_utilisation(smaller, machine, interval), bounds(smaller, machine)
+        times = _times(smaller, found, utilisation, machine).reshape(4, len(first), len(rungs))
+        return climbing(times, rungs, (found.floor_s.reshape(times.shape[1:]) >= SHORTEST_S) & (not stepped))
+
+    # Another batch mostly has the same rungs.
+    same = (names, significant(numbers(smaller, "byte")).tobytes(), machine.excluded, id(machine.typical))
+    times = estimates.cached(machine.timings, machine.device, f"{stepped} {interval} {same}", climbed)
     left, right = times[:, line, below], times[:, line, last]
     share = (size - rungs[below]) / np.maximum(rungs[last] - rungs[below], 1.0)
     return np.asarray(left + (right - left) * share, np.float64)
@@ -290,8 +289,9 @@ def _answers(
     products = is_in(rows, "kind", "gemm")
     for stepped in (False, True):
         at = np.flatnonzero(products & (utilisation.started == stepped))
-        if len(at):
-            times[:, at] = _never_falling(rows, at, machine, interval, stepped)
+        for start in range(0, len(at), PRODUCTS_AT_ONCE):
+            part = at[start : start + PRODUCTS_AT_ONCE]
+            times[:, part] = _running_maxima(rows.take(part), machine, interval, stepped)
     # Time less launches may round to 0.
     kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, utilisation, launch)
     shown_s = np.divide(times[0] - kernel_s, starts, out=np.zeros(len(rows)), where=starts > 0)
