@@ -356,15 +356,8 @@ def scaling(
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
-    spread, given = spread_of(layout, links)
+    (spread, given), asked = spread_of(layout, links), as_model(model, batch=options.batch)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    return _curved(
-        as_model(model, batch=options.batch),
-        (as_machine(machine), given, node_devices),
-        spec,
-        service,
-        once,
-        to_accuracy,
-    )
+    return _curved(asked, (as_machine(machine), given, node_devices), spec, service, once, to_accuracy)

@@ -91,7 +91,7 @@ def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -
     both = [(side, terms.get(name, f"{times}{side.value}")) for side in (new, old)]
     linked = "*".join(side.pulled(term, side.linked) for side, term in both)
     all_shared = "+".join(f"{side.pulled(term)}^2" for side, term in both)
-    rest = f"(1-2*{linked}/({all_shared}+1E-300))"  # no line may have an error
+    rest = f"(1-2*{linked}/MAX({all_shared},1E-300))"  # no line may have an error
 
     def width(new_end: str, old_end: str) -> str:
         ends = (new.together(new_end), old.value), (new.value, old.together(old_end))

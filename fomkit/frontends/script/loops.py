@@ -83,13 +83,13 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno) if _is_in_body(node, frame)]
 
 
-def _column(frame: FrameType) -> int | None:
+def _column_of(frame: FrameType) -> int | None:
     return next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
 
 
 def _is_in_body(node: ast.For | ast.While, frame: FrameType) -> bool:
     """Return whether a frame runs a loop's body, which may be on the line of its head."""
-    first, column = node.body[0], _column(frame)
+    first, column = node.body[0], _column_of(frame)
     return first.lineno > node.lineno or column is None or column >= first.col_offset
 
 
@@ -226,10 +226,8 @@ class RoundWatch:
         for loop in loops:
             self._heads.add(loop.head)
             loop.frame.f_trace = self._seen
-        if loops:
-            sys.settrace(
-                lambda *_: None
-            )  # the interpreter calls a frame's own function only if there is one for all
+        if loops:  # the interpreter calls a frame's own function only if there is one for all
+            sys.settrace(lambda *_: None)
         return loops[-1].place if loops else ""
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -272,14 +270,10 @@ def round_around(
     loops = [loop for loop in _loops_of_program(frame, is_user_file)[0] if loop.head == head]
     if not loops:
         return None
-    (node, own), known = (
-        (loops[-1].node, loops[-1].frame),
-        {**loops[-1].frame.f_globals, **loops[-1].frame.f_locals},
-    )
-    target = ast.unparse(node.target) if isinstance(node, ast.For) else ""
-    once = ast.parse(
-        f"{f'{target} = __item' * bool(target)}\nfor __once in (0,): pass"
-    )  # in which break may stand
+    node, own = loops[-1].node, loops[-1].frame
+    known = {**own.f_globals, **own.f_locals}
+    target = f"{ast.unparse(node.target)} = __item" if isinstance(node, ast.For) else ""
+    once = ast.parse(f"{target}\nfor __once in (0,): pass")  # a loop, in which break may stand
     once.body[-1].body = node.body  # type: ignore[attr-defined]
     parts = [one for part in node.body for one in ast.walk(part)]
     cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
@@ -375,7 +369,7 @@ def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
     """Return whether a condition or a comprehension inside the outermost loop decides how often a frame runs."""
     for frame in frames[frames.index(loops[0].frame) :]:
         begin = loops[0].node.lineno if frame is loops[0].frame else frame.f_code.co_firstlineno
-        tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column(frame) or 0)
+        tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column_of(frame) or 0)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.If) and begin <= node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
                 return True
