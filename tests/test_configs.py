@@ -689,7 +689,9 @@ def test_the_folder_of_a_model_is_its_config_and_weights_are_no_model(tmp_path: 
     (tmp_path / "config.json").write_text(json.dumps({**SIZES["llama"], "model_type": "llama"}))
     folder, file = (fomkit.estimate(one, "h100-sxm", batch=2) for one in (tmp_path, tmp_path / "config.json"))
     assert folder.step == file.step
+    assert fomkit.profile(tmp_path).ops.equals(fomkit.profile(tmp_path / "config.json").ops)
     for name, words in (("model.safetensors", "holds weights"), ("run.ipynb", "is a notebook")):
         (tmp_path / name).write_bytes(b"\x00")
-        with pytest.raises(FomkitError, match=words):
-            fomkit.memory(tmp_path / name)
+        for verb in (fomkit.memory, fomkit.profile):
+            with pytest.raises(FomkitError, match=words):
+                verb(tmp_path / name)

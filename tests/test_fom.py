@@ -148,6 +148,9 @@ def test_narrow_lines_that_cancel_leave_the_error_of_a_wide_line_that_does_not(m
     ours, theirs = 0.9 * 0.02 + 0.1 * 0.4, 0.9 * 0.02
     least = math.sqrt(ours**2 + theirs**2 - 2 * SAME_CHIP * ours * theirs)
     assert least <= math.log(found.high / found.low) / 2 <= math.hypot(ours, theirs)
+    sides = (Rates("a", "system", {"P": replace(narrow, shared=part)}) for part in (0.9, 0.1))
+    one = figure_of_merit(*sides, mean)
+    assert one.value.ends == pytest.approx(one.ratios["P"].ends)
 
 
 def test_a_line_of_its_own_is_as_wide_whatever_it_shares() -> None:

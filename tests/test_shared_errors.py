@@ -7,7 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from fomkit.core.interval import half_width
+import fomkit
+from fomkit.core.interval import half_width, share_that_cancels
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time, roll_up_step
 from fomkit.prediction.rates import power_shortfall, throttled
@@ -125,3 +126,11 @@ def test_a_board_short_of_power_may_be_slower_than_the_peaks_of_its_matrix_engin
 def test_no_op_takes_no_time() -> None:
     span = device_time(table([1.0]).iloc[:0], 0.8, USES)
     assert (span.value, span.low, span.high) == (0.0, 0.0, 0.0)
+
+
+def test_steps_of_other_batches_are_other_work() -> None:
+    h100, h200, other = (
+        fomkit.estimate("p1b1", machine, batch=batch).step
+        for machine, batch in (("h100-sxm", 100), ("h200-sxm", 100), ("h200-sxm", 200))
+    )
+    assert share_that_cancels(h100, h200) > 0 == share_that_cancels(h100, other)

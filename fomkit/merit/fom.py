@@ -177,13 +177,11 @@ def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
 def _shared_that_cancels(sides: Sequence[tuple[Sequence[Span], Numbers]], linked: Numbers) -> float:
     """Return the share of the variance by errors that lines share which cancels between boards of one chip.
 
-    Each line counts by its part of the width of both means, so that narrow lines cancel no error of wide ones.
+    Of one line it is `share_that_cancels`. Each line counts by its part of the width of both means, so that narrow
+    lines cancel no error of wide ones.
     `sides`: the spans and pulls of each machine; `linked`: the correlation of each line's errors.
     """
-    widths = [
-        [pull * math.log(span.high / span.low) * math.sqrt(span.shared) for span, pull in zip(*side, strict=True)]
-        for side in sides
-    ]
+    widths = [[pull * math.log(span.high / span.low) for span, pull in zip(*side, strict=True)] for side in sides]
     found = 2 * math.prod(
         math.fsum(part * math.sqrt(of) for part, of in zip(width, linked, strict=True)) for width in widths
     )

@@ -299,7 +299,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     other_overheads = tuple(each for each in estimate.machine.overheads if (each.name, each.per) not in training)
     machine = replace(estimate.machine, overheads=other_overheads)
     model = replace(estimate.model, data=Data(samples, 0, "keep"), run=replace(estimate.model.run, epochs=1))
-    step = roll_up_step(ops, machine, estimate.step.level, work=f"inference of {model.name}")
+    step = roll_up_step(ops, machine, estimate.step.level, work=f"inference of {model.name}, {estimate.sizes}")
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))

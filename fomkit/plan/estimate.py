@@ -419,7 +419,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         check_covered(timed.table, model.unsupported, f"{model.name} on {machine.name}")
     if model.bounded and not options.allow_uncovered:
         check_bounded(timed.table, model.bounded, f"{model.name} on {machine.name}")
-    step = roll_up_step(timed.rows, machine, options.interval, work=model.name)
+    step = roll_up_step(timed.rows, machine, options.interval, work=f"{model.name}, {sizes}")
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
     detail = Detail(timed=timed, fitted=fitted, ops=partial(getattr, timed, "table"), coverage=timed.coverage,

@@ -137,12 +137,12 @@ class Rows:
         numbers_of, distinct = numbered(number[self._of_table], len(every))
         return [every[one] for one in distinct], numbers_of
 
-    def of_one_size(self, sizes: Iterable[str]) -> tuple[Places, Places]:
-        """Return one row for all with the same op of the table and sizes, and each row's place among these."""
+    def of_one_size(self, sizes: Iterable[str], *more: NDArray[Any]) -> tuple[Places, Places]:
+        """Return one row for all of an op with equal sizes and ``more``, and each row's place among these."""
         if self.many == 1:
             return (every := np.arange(len(self))), every
         own = (self.number(name) for name in sizes if name in self._given or name in self._read)
-        return alike([self._places // self.many, *own])
+        return alike([self._places // self.many, *own, *more])
 
     def take(self, which: Places | Flags) -> Rows:
         """Select some of the rows, by position or by a flag for each."""

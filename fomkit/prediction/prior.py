@@ -24,17 +24,7 @@ from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import choose_words, significant
 from fomkit.prediction import estimates, tiles
-from fomkit.prediction.estimates import (
-    Answers,
-    Rows,
-    Table,
-    as_rows,
-    is_in,
-    item_bytes,
-    numbers,
-    places_of,
-    same_texts,
-)
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, is_in, numbers
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Texts
 from fomkit.prediction.monotone import SIDES, climbing, growing_axes, lines, resized, sizes_along
@@ -98,11 +88,11 @@ class _Sizes:
         passes = [is_in(rows, "pass_name", "forward"), is_in(rows, "pass_name", "backward_input")]
         self.gathers = np.where(transposed, passes[1], passes[0])
         self.scatters = np.where(transposed, passes[0], passes[1])
-        self.byte = item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
+        self.byte = estimates.item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
 
     def product(self, rows: Table) -> pd.DataFrame:
         """Return the equivalent products, with the few channels as rows so that narrow tiles fit them."""
-        step = LOAD_BYTE / item_bytes(rows)
+        step = LOAD_BYTE / estimates.item_bytes(rows)
         wide, narrow = (np.ceil(one / self.groups / step) * step for one in (self.wide, self.narrow))
         m = np.where(self.gathers, narrow, np.where(self.scatters, wide, narrow))
         n = np.where(
@@ -136,7 +126,7 @@ def _of_single_channels(rows: Rows, sizes: _Sizes, chip: tiles.Chip, vector_flop
     flop_s = numbers(rows, "flop") / (VECTOR_SHARE * vector_flop_per_s)
     through = (numbers(rows, "byte") / chip.byte_per_s + flop_s) * np.where(sizes.gathers, 1.0, GRADIENT_SLOWER)
     weights = sizes.narrow * sizes.kernel
-    read = 2 * item_bytes(rows) * sizes.positions * np.maximum(weights, BLOCKS * chip.units)
+    read = 2 * estimates.item_bytes(rows) * sizes.positions * np.maximum(weights, BLOCKS * chip.units)
     in_one_pass = sizes.gathers | sizes.scatters | _by_pixel(rows)
     return np.asarray(np.where(in_one_pass, through, read / chip.byte_per_s), np.float64)
 
@@ -195,7 +185,7 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
         return typical_utilisation(rows, machine, interval)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     started, rest = np.zeros(len(rows), bool), ~conv
-    groups, number = same_texts(rows.take(conv), "dtype")
+    groups, number = estimates.same_texts(rows.take(conv), "dtype")
     for at_group, (dtype,) in enumerate(groups):
         at = np.flatnonzero(conv)[number == at_group]
         found = _convolutions(rows.take(at), machine, dtype, interval)
@@ -309,14 +299,18 @@ def _answers(
 
 def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Predict rows in the number formats and on the engines that they state."""
-    found, utilisation = bounds(rows, machine), utilisation_of(rows, machine, interval)
+    found, products = bounds(rows, machine), is_in(rows, "kind", "gemm")
+    once = of = np.arange(len(rows))
+    if products.any():  # their times are of other sizes (`_running_maxima`); only start and source are used here
+        once, of = rows.of_one_size((), np.where(products, -1, of), *tiles.stored_in_vectors(rows))
+    utilisation = utilisation_of(rows.take(once), machine, interval).chosen(of)
     known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
     return _answers(rows.take(known), found.chosen(known), utilisation.chosen(known), machine, interval)
 
 
 def _faster_of(found: Answers, others: Answers) -> Answers:
     """Replace predictions by others that are shorter."""
-    at = places_of(found.index, others.index)
+    at = estimates.places_of(found.index, others.index)
     both = np.flatnonzero(at >= 0)  # others may contain none of them
     less = both[others.time_s[at[both]] < found.time_s[both]]
     times = found.times.copy()
@@ -419,7 +413,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
 
     `rows`: COSTED rows; `times`: predictions, which are returned with bounds and longer evidence.
     """
-    rows = rows.take(places_of(times.index, rows.index))
+    rows = rows.take(estimates.places_of(times.index, rows.index))
     found = bounds(rows, machine)
     stated = ~np.isnan(found.floor_s) & ~found.fitted
     start_s = kernel_start(machine.device)

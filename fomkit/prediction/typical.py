@@ -27,6 +27,7 @@ from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_pr
 from fomkit.prediction.gp import (
     Flags,
     Matrix,
+    Places,
     Surfaces,
     Texts,
     side_by_side,
@@ -187,7 +188,7 @@ class TypicalUtilisations(NamedTuple):
     source: Texts
     started: Flags
 
-    def chosen(self, which: Flags) -> TypicalUtilisations:
+    def chosen(self, which: Flags | Places) -> TypicalUtilisations:
         """Select some of the ops."""
         return TypicalUtilisations._make(column[which] for column in self)
 

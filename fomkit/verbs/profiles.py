@@ -16,7 +16,7 @@ from fomkit.core.model import CACHE, OF_SIZES, ModelProfile, Workload
 from fomkit.files.write import check_absent, write_table
 from fomkit.profiles.locate import file_key, locate, user_cached
 from fomkit.verbs.answer import checked
-from fomkit.verbs.profiling import Fusion, Mode, profile
+from fomkit.verbs.profiling import Fusion, Mode, model_in, profile
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
@@ -73,26 +73,6 @@ def as_machine(given: str | Path | Machine, what: str = "machine") -> Machine:
     return load_machine(as_name(given, what))
 
 
-_HOLDS_WEIGHTS = "holds weights. Give the Python file that builds the model, or its config.json."
-_SAVED_BY_KERAS = "is a model saved by Keras. Load it in a Python file: model = keras.saving.load_model(…)."
-_OTHERS = {
-    ".ipynb": "is a notebook. Call fomkit.estimate(model, 'v100', inputs=…) in it, or save it as a .py file.",
-    **dict.fromkeys((".keras", ".h5"), _SAVED_BY_KERAS),
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".gguf"), _HOLDS_WEIGHTS),
-}
-"""What to do with files of models that cannot be read as one, by their ending."""
-
-
-def _model_in(given: Any) -> Any:
-    """Return the config.json of a model's folder; refuse a file of a model that says nothing of its ops."""
-    if not isinstance(given, str | Path):
-        return given
-    path = Path(given)
-    if path.suffix in _OTHERS and path.is_file():
-        raise FomkitError(str(given), _OTHERS[path.suffix])
-    return path / "config.json" if (path / "config.json").is_file() else given
-
-
 def as_model(
     given: str | Path | ModelProfile | Workload | Any, inputs: Any = None, batch: int | None = None
 ) -> ModelProfile:
@@ -102,7 +82,7 @@ def as_model(
     """
     from fomkit.profiles.models import TRACED, load_model
 
-    given = _model_in(given)
+    given = model_in(given)
     if isinstance(given, str | Path | ModelProfile):
         if inputs is not None:
             raise FomkitError("inputs", "are for a module. Leave them out: a profile or a file has its own.")
@@ -129,7 +109,7 @@ def in_mode(
     from fomkit.frontends.fusion import join_chains
     from fomkit.profiles.models import TRACED
 
-    given = _model_in(given)
+    given = model_in(given)
     is_file = isinstance(given, str | Path) and Path(given).suffix in TRACED
     by_sizes = is_file and Path(str(given)).suffix == ".json"
     if is_file and inputs is None and (mode is not None or (by_sizes and fusion is not None)):

@@ -209,11 +209,32 @@ def _code_mode(args: _Arguments) -> Literal["train", "infer"]:
     return args.mode
 
 
+_HOLDS_WEIGHTS = "holds weights. Give the Python file that builds the model, or its config.json."
+_SAVED_BY_KERAS = "is a model saved by Keras. Load it in a Python file: model = keras.saving.load_model(…)."
+_OTHERS = {
+    ".ipynb": "is a notebook. Call fomkit.estimate(model, 'v100', inputs=…) in it, or save it as a .py file.",
+    **dict.fromkeys((".keras", ".h5"), _SAVED_BY_KERAS),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".gguf"), _HOLDS_WEIGHTS),
+}
+"""What to do with files of models that cannot be read as one, by their ending."""
+
+
+def model_in(given: Any) -> Any:
+    """Return the config.json of a model's folder; refuse a file of a model that says nothing of its ops."""
+    if not isinstance(given, str | Path):
+        return given
+    path = Path(given)
+    if path.suffix in _OTHERS and path.is_file():
+        raise FomkitError(str(given), _OTHERS[path.suffix])
+    return path / "config.json" if (path / "config.json").is_file() else given
+
+
 def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
     from fomkit.frontends.profile import is_program, profile_file, profile_onnx, profile_script
 
     if not is_bare or not isinstance(args.optimizer, str | None):
         raise FomkitError("profile", "inputs, loss and optimizer are for a module. Leave them out.")
+    path = Path(model_in(path))
     args = args._replace(script=args.script or is_program(path))
     is_onnx = _is_onnx(path, args)
     _check_use(path, args)

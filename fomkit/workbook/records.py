@@ -352,18 +352,8 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
          one.time_source if span else "", one.bound, one.dtype)
         for one, span in zip(case.ops, times, strict=True)
     ]  # fmt: skip
-    names = [
-        "kind",
-        "pass_name",
-        "count",
-        "launches",
-        "time_s",
-        "low_s",
-        "high_s",
-        "time_source",
-        "bound",
-        "dtype",
-    ]
+    names = ["kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound",
+             "dtype"]  # fmt: skip
     return pd.DataFrame(rows, columns=names)
 
 

@@ -73,9 +73,9 @@ class _Side:
         own = f"(1-{self.shared})*(1-{self.cancels})"
         return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*{own})/SUMPRODUCT({term})^2"
 
-    def pulled(self, term: str, linked: str = "1") -> str:
-        """Return the formula of a mean's width by the errors that lines share, or by a part of each line's."""
-        return f"(SUMPRODUCT(({term})*LN({self.high}/{self.low})*SQRT({self.shared}*{linked}))/SUMPRODUCT({term}))"
+    def pulled(self, term: str, part: str = "1") -> str:
+        """Return the formula of a mean's width if lines err alike; ``part``: of the width of each line."""
+        return f"(SUMPRODUCT(({term})*LN({self.high}/{self.low})*{part})/SUMPRODUCT({term}))"
 
 
 def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -> list[str]:
@@ -89,9 +89,9 @@ def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -
              "geometric": f"{weight}*1"}  # fmt: skip
     times = f"{weight}/" if name == "weighted_harmonic" else "1/"
     both = [(side, terms.get(name, f"{times}{side.value}")) for side in (new, old)]
-    linked = "*".join(side.pulled(term, side.linked) for side, term in both)
+    linked = "*".join(side.pulled(term, f"SQRT({side.linked})") for side, term in both)
     all_shared = "+".join(f"{side.pulled(term)}^2" for side, term in both)
-    rest = f"(1-2*{linked}/({all_shared}+1E-300))"  # no line may have an error
+    rest = f"(1-2*{linked}/MAX({all_shared},1E-300))"  # no line may have an error
 
     def width(new_end: str, old_end: str) -> str:
         ends = (new.together(new_end), old.value), (new.value, old.together(old_end))

@@ -58,6 +58,9 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
         ("n = 0\nwhile True:\n    n += 1\n    step()\n    if n >= 50: break", 50),
         ("for i in range(9): step()", 9),
         ("for i in range(9):\n    for n in [step()]: pass", 9),
+        ("for i in range(9): [step() for _ in loader]", None),
+        ("for i in range(9):\n    any(\n        step()\n        for _ in loader)", None),
+        ("for i in range(9):\n    print(step(), [n for n in range(3)])", 9),
         ("step()", None),
         ("for seed in range(5):\n    fit(loader)", None),
     ],
@@ -92,6 +95,10 @@ def test_epochs_are_the_rounds_around_the_data_also_in_a_library(
     library = "def fit(loader, epochs):\n    for e in range(epochs):\n        " + DATA.format("        ")
     found = length_in(text, tmp_path, library)
     assert (found.epochs, found.steps) == (epochs, None)
+    is_around = text.startswith("for seed")
+    assert (
+        found.remarks == ("the loop at train.py:1 is around these epochs; its rounds are not counted",) * is_around
+    )
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ for step in range(100):
     assert set(numbers(profile, "parts")["kind"]) >= {"gemm", "pointwise"}
     assert profile.batch == 6
     assert told(profile, "first axis of the model's input")
-    assert told(profile, "100 steps of the optimizer, the rounds of the loops at train.py:")
+    assert told(profile, "100 steps of the optimizer, the rounds of the loop at train.py:")
     assert (profile.run.epochs, profile.data.train_samples) == (1, 600)
 
 
@@ -468,6 +468,7 @@ for epoch in range(7):
     assert rows.loc[rows["pass_name"] == "update", "count"].sum() >= 4
     assert told(profile, f"gradient accumulation: {every}") == (every > 1)
     assert told(profile, "with the loop at train.py:16")
+    assert told(profile, "optimizer: the update is what the program's own code ran")
 
 
 def test_new_parameters_in_each_round_end_a_step(run: Callable[..., ModelProfile]) -> None:

@@ -103,7 +103,7 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
     if prepared.mode == "infer":
         return Update()
     if prepared.has_own_step and not updated:
-        return Update(notes=["the optimizers that the training step calls itself are counted op by op"])
+        return Update(notes=["the updates that the training step calls itself are counted op by op"])
     if optimizer is None:
         return Update(notes=["no optimizer is given: the update is not counted"])
     if rule := rule_of(optimizer):

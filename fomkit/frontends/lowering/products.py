@@ -201,7 +201,7 @@ def deformed(call: Call) -> list[Work]:
     moved: Dimensions = {"numel": columns, "inputs": 2, "read_byte": calls.total_byte(call.read)}
     gather = Work("pointwise", {**moved, "write_byte": columns * values.item_byte}, values.dtype)
     sizes = {"b": groups, "m": weight.shape[0] // groups, "n": places, "k": inner}
-    swaps = [("m", "n", "k"), ("k", "n", "m"), ("m", "k", "n")][is_backward : 1 + 2 * is_backward]
+    swaps = [("k", "n", "m"), ("m", "k", "n")] if is_backward else [("m", "n", "k")]
     works = [gather] * len(swaps)
     for m, n, k in swaps:
         named: Dimensions = {"b": groups, "m": sizes[m], "n": sizes[n], "k": sizes[k], "trans_a": 0, "trans_b": 0}

@@ -84,10 +84,13 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno) if _is_in_body(node, frame)]
 
 
+def _column_of(frame: FrameType) -> int | None:
+    return next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
+
+
 def _is_in_body(node: ast.For | ast.While, frame: FrameType) -> bool:
     """Return whether a frame runs a loop's body, which may be on the line of its head."""
-    first = node.body[0]
-    column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
+    first, column = node.body[0], _column_of(frame)
     return first.lineno > node.lineno or column is None or column >= first.col_offset
 
 
@@ -289,14 +292,10 @@ def round_around(
     loops = [loop for loop in _loops_of_program(frame, is_user_file)[0] if loop.head == head]
     if not loops:
         return None
-    (node, own), known = (
-        (loops[-1].node, loops[-1].frame),
-        {**loops[-1].frame.f_globals, **loops[-1].frame.f_locals},
-    )
-    target = ast.unparse(node.target) if isinstance(node, ast.For) else ""
-    once = ast.parse(
-        f"{f'{target} = __item' * bool(target)}\nfor __once in (0,): pass"
-    )  # in which break may stand
+    node, own = loops[-1].node, loops[-1].frame
+    known = {**own.f_globals, **own.f_locals}
+    target = f"{ast.unparse(node.target)} = __item" if isinstance(node, ast.For) else ""
+    once = ast.parse(f"{target}\nfor __once in (0,): pass")  # a loop, in which break may stand
     once.body[-1].body = [_Leaving().visit(deepcopy(part)) for part in node.body]  # type: ignore[attr-defined]
     parts = [one for part in node.body for one in ast.walk(part)]
     cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
@@ -376,20 +375,30 @@ def run_by_loops(
         where = " and ".join(loop.place for loop in loops)
         steps = math.prod(one or 0 for one in rounds)
         return RunLength(
-            None, f"the rounds of the loops at {where}", steps=steps, remarks=(*_breaks(loops), *repeats)
+            None,
+            f"the rounds of the loop{'s' * (len(loops) > 1)} at {where}",
+            steps=steps,
+            remarks=(*_breaks(loops), *repeats),
         )
     why = "the loop over the DataLoader cannot be analysed"
     return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
 
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
 def _is_conditional(loops: list[_Loop], frames: list[FrameType]) -> bool:
-    """Return whether a condition inside the outermost loop decides that the line of one of the frames runs now."""
+    """Return whether a condition or a comprehension inside the outermost loop decides how often a frame runs."""
     for frame in frames[frames.index(loops[0].frame) :]:
         begin = loops[0].node.lineno if frame is loops[0].frame else frame.f_code.co_firstlineno
-        tree = source_tree(Path(frame.f_code.co_filename))
-        found = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.If))
-        if any(begin <= node.lineno <= frame.f_lineno <= (node.end_lineno or 0) for node in found):
-            return True
+        tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column_of(frame) or 0)
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.If) and begin <= node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+                return True
+            if isinstance(node, _COMPREHENSIONS) and begin <= node.lineno:
+                end = node.end_lineno or 0, node.end_col_offset or 0
+                if (node.lineno, node.col_offset) <= at < end:
+                    return True
     return False
 
 
@@ -415,7 +424,10 @@ def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     rounds = _rounds(loops[-1])
     if rounds is None:
         return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
-    return RunLength(rounds or None, f"from the loop at {loops[-1].place}", remarks=_breaks([loops[-1], data]))
+    more = " and ".join(loop.place for loop in loops[:-1])
+    remarks = (f"the loop at {more} is around these epochs; its rounds are not counted",) * bool(more)
+    origin = f"from the loop at {loops[-1].place}"
+    return RunLength(rounds or None, origin, remarks=(*_breaks([loops[-1], data]), *remarks))
 
 
 def _is_over_phases(node: ast.For | ast.While) -> bool:

@@ -385,7 +385,7 @@ class Recording:
         """Record a step that an optimizer has just made; without a formula, its ops were recorded as they ran."""
         update = trace_update(optimizer, {})
         if not has_formula(optimizer):
-            name = type(optimizer).__name__
+            name = getattr(optimizer, "title", type(optimizer).__name__)
             update = Update(notes=[f"optimizer: the update is what {name}'s own code ran, op by op"])
         line = self._code.of(sys._getframe(1))
         for row in update.rows if line else ():
@@ -405,7 +405,7 @@ class Recording:
             self.models = {name: one for name, one in self.models.items() if id(one) in self.called}
         step.ops.extend(self._layers())
         for op in step.ops if len(self.models) == 1 else ():
-            op.module = op.module.removeprefix(next(iter(self.models))).removeprefix(".")
+            op.module = f"{op.module}.".removeprefix(f"{next(iter(self.models))}.").removesuffix(".")
         return replace(step, notes=list(dict.fromkeys(step.notes)))
 
     def _layers(self) -> list[TracedOp]:

@@ -72,8 +72,11 @@ class Program:
 
     `leaves`: the tensors that its backward passes reach, by ``id``. A program that makes new ones in each round
     has another model in each; two or more are wanted, since a single one may be a batch.
+    `title`: what takes the place of an optimizer's name.
     `rounds_at`: the innermost loop around the backward pass; `length`: of the run, by the loops.
     """
+
+    title = "the program"
 
     def __init__(self) -> None:
         self.leaves: dict[int, torch.Tensor] = {}
