@@ -368,6 +368,7 @@ def test_a_suites_workbook_rates_a_job_by_the_terms_of_its_step(own: Path) -> No
     code, text = run(*words)
     assert code == 0, text
     line, sheet_model = json.loads(text)["lines"][1], sheet_model_from(read_book(path))
+    assert any("LARGE: stated terms" in text and "nodes of Machines" in text for _, text in sheet_model.caveats)
     for machine in ("new", "old"):
         said = line["machines"][machine]
         terms, step = sheet_model.workload("LARGE").jobs[machine], said["job"]

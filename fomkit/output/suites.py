@@ -174,7 +174,7 @@ def _first_lines(content: view.SuiteContent, page: Page) -> None:
     if relative := [line["name"] for line in content["lines"] if line["relative"]]:
         page.line(f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day")
     for line in content["lines"]:
-        if line["precisions_differ"]:
+        if line["precisions_differ"] and not line["fixed"].get("precision"):
             formats = [line["machines"][name]["precision"] for name in (old, new)]
             runs = f"runs in {formats[0]} on {old} and in {formats[1]} on {new}"
             page.line(f"number formats: {line['name']} {runs}; the line does not fix them", "yellow")
