@@ -676,3 +676,10 @@ def test_a_pipeline_that_mostly_waits_is_told_of_smaller_microbatches() -> None:
         found = CliRunner().invoke(app, [*words, "--layout", layout])
         assert found.exit_code == 0
         assert ("microbatch=1 in the layout makes 16 microbatches" in " ".join(found.output.split())) == is_told
+
+
+def test_more_nodes_than_the_machine_has_are_told(own: Path) -> None:
+    told = "note: new has 128 nodes: more have no units/day"
+    for nodes, is_told in (("1,128", False), ("1,129", True)):
+        code, text = run("scaling", "p1b3", "-t", own.with_name("new.yaml"), "--nodes", nodes)
+        assert (code, told in text) == (0, is_told)

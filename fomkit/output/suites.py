@@ -417,6 +417,8 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
             page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
         for message in line["deviations"]:
             page.line(f"deviation: {line['name']} was committed under other conditions: {message}", "yellow")
+        if not line["rows"]:
+            page.line(f"note: {line['name']} is not measured: no row names the line or its model", "yellow")
         if line["contradictory"]:
             message = "exclude each other, so nothing is met or missed"
             page.line(f"note: the rows of {line['name']} {message}", "yellow")
