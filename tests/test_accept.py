@@ -85,6 +85,16 @@ def test_a_run_on_many_devices_is_measured_on_as_many(folder: Path) -> None:
     assert re.search(r"^LARGE +missed +[\d.]+ +4\.\d+ +-\d", shown, re.MULTILINE)  # what is asked stands first
 
 
+def test_a_model_may_be_named_as_the_suite_does_and_a_line_that_no_row_names_is_told(folder: Path) -> None:
+    suite = folder / "s.suite.yaml"
+    suite.write_text(SUITE.replace("model: p1b3", "model: candle/p1b3"), encoding="utf-8")
+    for name in ("p1b3", "candle/p1b3", "TWO"):
+        _, lines = accepted(folder, step_row(0.01, 0.009, 0.011).replace("p1b3", name))
+        assert lines["TWO"]["verdict"] != "not measured", name
+    words = ["accept", "s.suite.yaml", "--committed", "round2.yaml", "--measured", "m.csv"]
+    assert "GIVEN is not measured: no row names" in CliRunner().invoke(app, words).stdout
+
+
 def test_rows_under_other_conditions_are_set_aside(folder: Path) -> None:
     code, lines = accepted(folder, step_row(1e-3, 9e-4, 2e-3, batch=256), GIVEN_ROW.replace(",20,", ",64,"))
     assert code == 1

@@ -301,7 +301,7 @@ def test_models_without_a_measurement_stay_predicted_and_have_no_merit() -> None
         ("0.14,0.16", "0.16,0.14", "2: value 0.15 is not between low 0.16 and high 0.14. Correct them."),
         ("step_s", "step_ms", "2: quantity is 'step_ms'. Expected one of step_s, epoch_s, run_s, sample_per_s,"),
         ("0.15,", "0,", "2: value is 0. Expected a finite number above 0"),
-        ("0.15,", ",", "2: value is nan. Expected a finite number above 0"),
+        ("0.15,", ",", "2: value is empty. Expected a finite number above 0"),
         (",32,", ",2*batch,", "2: batch is '2*batch'. Expected a number."),
         (",32,", ",1.5,", "2: batch is 1.5. Expected a whole number"),
         ("measured", "guessed", "2: basis is 'guessed'. Expected one of measured,"),

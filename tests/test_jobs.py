@@ -368,6 +368,7 @@ def test_a_suites_workbook_rates_a_job_by_the_terms_of_its_step(own: Path) -> No
     code, text = run(*words)
     assert code == 0, text
     line, sheet_model = json.loads(text)["lines"][1], sheet_model_from(read_book(path))
+    assert any("LARGE: stated terms" in text and "nodes of Machines" in text for _, text in sheet_model.caveats)
     for machine in ("new", "old"):
         said = line["machines"][machine]
         terms, step = sheet_model.workload("LARGE").jobs[machine], said["job"]
@@ -675,3 +676,10 @@ def test_a_pipeline_that_mostly_waits_is_told_of_smaller_microbatches() -> None:
         found = CliRunner().invoke(app, [*words, "--layout", layout])
         assert found.exit_code == 0
         assert ("microbatch=1 in the layout makes 16 microbatches" in " ".join(found.output.split())) == is_told
+
+
+def test_more_nodes_than_the_machine_has_are_told(own: Path) -> None:
+    told = "note: new has 128 nodes: more have no units/day"
+    for nodes, is_told in (("1,128", False), ("1,129", True)):
+        code, text = run("scaling", "p1b3", "-t", own.with_name("new.yaml"), "--nodes", nodes)
+        assert (code, told in text) == (0, is_told)

@@ -687,7 +687,7 @@ def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
     [
         ("m", "many", "must be float64"),
         ("time_s", -1e-3, "time_s is -0.001"),
-        ("time_s", np.nan, "time_s is nan"),
+        ("time_s", np.nan, "time_s is empty"),
         ("time_s", np.inf, "time_s is inf"),
         ("k", 1e200, "k is 1e+200"),
         ("kind", "gem", "is not a kind of op"),

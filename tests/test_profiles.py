@@ -470,7 +470,7 @@ def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("count", math.nan, "count is nan. Expected a finite number above 0"),
+        ("count", math.nan, "count is empty. Expected a finite number above 0"),
         ("count", -5.0, "count is -5. Expected a finite number above 0"),
         ("count", 0.0, "above 0"),
         ("n", 0.5, "n is 0.5. Expected a whole number of 1 or more"),

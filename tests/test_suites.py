@@ -245,6 +245,9 @@ def test_number_formats_that_differ_are_told_where_a_line_leaves_them_open(tmp_p
     )
     fixed = written(tmp_path, "  - {name: NET, basis: modelled, party: lab, model: alexnet, precision: fp32}\n")
     assert "number formats:" not in format_suite(result_of(fixed, "a100-sxm"))
+    proposed = format_suite(result_of(fixed, NET=Conditions(precision="mixed")))
+    assert "precision fp32 → mixed" in proposed
+    assert "number formats:" not in proposed
 
 
 def test_a_frozen_line_is_what_its_profile_was(tmp_path: Path, root: Path, monkeypatch) -> None:

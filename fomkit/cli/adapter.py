@@ -132,7 +132,8 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
         return
     *others, last = _endings(command)
     if path.suffix not in (*others, last):
-        raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use {', '.join(others)} or {last}.")
+        wrong = "is a folder" if path.is_dir() else f"has an ending that {verb} cannot write"
+        raise FomkitError(str(path), f"{wrong}. Use {', '.join(others)} or {last}.")
     if command.draw is not None and path.suffix not in (".json", ".csv"):
         from fomkit.output.pages import check_plotting
 

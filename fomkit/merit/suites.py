@@ -310,7 +310,8 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     one = line.estimate or line.job
     if one is None:
         return _of_given(line, suite, machine, [row for row in rows if row.model == line.line.name])
-    readings = tuple(measured_steps.read_row(row, one) for row in rows if row.model == one.model.name)
+    names = (one.model.name, line.line.model, line.line.name)  # a suite may name a model by its folder
+    readings = tuple(measured_steps.read_row(row, one) for row in rows if row.model in names)
     found = measured_steps.measured_step(readings)
     if found is None:
         return AcceptedLine(line, None, False, readings)

@@ -165,7 +165,7 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
         if wrong[column.name].any():
             position = int(wrong[column.name].nonzero()[0][0])
             cell = data[column.name].iloc[position]
-            shown = repr(cell) if column.dtype == "text" else f"{float(str(cell)):g}"
+            shown = repr(cell) if column.dtype == "text" else "empty" if cell != cell else f"{float(str(cell)):g}"
             place = row_place(where, data.index, position)
             yield FomkitError(place, f"{column.name} is {shown}. Expected {_allowed(column)}.")
 

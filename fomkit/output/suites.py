@@ -174,7 +174,7 @@ def _first_lines(content: view.SuiteContent, page: Page) -> None:
     if relative := [line["name"] for line in content["lines"] if line["relative"]]:
         page.line(f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day")
     for line in content["lines"]:
-        if line["precisions_differ"]:
+        if line["precisions_differ"] and not line["fixed"].get("precision"):
             formats = [line["machines"][name]["precision"] for name in (old, new)]
             runs = f"runs in {formats[0]} on {old} and in {formats[1]} on {new}"
             page.line(f"number formats: {line['name']} {runs}; the line does not fix them", "yellow")
@@ -417,6 +417,8 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
             page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
         for message in line["deviations"]:
             page.line(f"deviation: {line['name']} was committed under other conditions: {message}", "yellow")
+        if not line["rows"]:
+            page.line(f"note: {line['name']} is not measured: no row names the line or its model", "yellow")
         if line["contradictory"]:
             message = "exclude each other, so nothing is met or missed"
             page.line(f"note: the rows of {line['name']} {message}", "yellow")

@@ -252,7 +252,7 @@ def _common_step(seconds: Matrix) -> float:
         return 0.0
     for step in STEPS:
         ticks = seconds / step
-        if np.abs(ticks - np.round(ticks)).max() < 1e-3:
+        if ticks.min() > 0.5 and np.abs(ticks - np.round(ticks)).max() < 1e-3:  # a time below a step would read 0
             return step
     return 0.0
 

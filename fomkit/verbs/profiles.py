@@ -296,7 +296,7 @@ def check_save(kind: str, path: Path, *, force: bool) -> None:
 
 def _changed(found: object, target: Path) -> Machine:
     """Return the machine as the returned workbook changed it."""
-    from fomkit.workbook.review import Review, changed_machine, round_machine
+    from fomkit.workbook.review import Review, round_machine
 
     if not isinstance(found, Review):
         kind = type(found).__name__
@@ -306,8 +306,14 @@ def _changed(found: object, target: Path) -> Machine:
         raise FomkitError(
             str(target), f"is not written, because {impossible.where} is impossible: {impossible.message}"
         )
+    return round_machine(found, own_profile(found))
+
+
+def own_profile(found: Review) -> Machine | None:
+    """Return the profile of the changed machine, where there is one: links and timings are not in a workbook."""
+    from fomkit.workbook.review import changed_machine
+
     try:
-        own = as_machine(changed_machine(found))  # its timing table, which the workbook does not hold, is kept
+        return as_machine(changed_machine(found))
     except FomkitError:
-        own = None
-    return round_machine(found, own)
+        return None

@@ -112,10 +112,11 @@ def _profiled(found: Any) -> Answer:
 
 
 def _reviewed(found: Review) -> Answer:
+    from fomkit.verbs.profiles import own_profile
     from fomkit.workbook.review import not_recorded, review_content
 
     content = review_content(found)
-    return Answer(content, content["changes"], format_review, said=not_recorded(found))
+    return Answer(content, content["changes"], format_review, said=not_recorded(found, own_profile(found)))
 
 
 def _decision(found: Any) -> Answer:

@@ -67,7 +67,8 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
             raise FomkitError(given, f"matches several: {', '.join(parts)}. Name one of them.")
         name = parts[0] if parts else given
         if name not in by_name:
-            raise FomkitError(name, f"is not a parameter here. {nearest_names(name, by_name)}")
+            wider = "It is one with --scope system. " if name == "nodes" else ""
+            raise FomkitError(f"change {name}", f"is not a parameter here. {wider}{nearest_names(name, by_name)}")
         if by_name[name] in found:
             raise FomkitError(name, "is given twice. Give it once.")
         if not by_name[name].value > 0:

@@ -300,6 +300,9 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     found = caveats_of(result.excludes, estimates, unfit, little, [result.alone])
     if result.withheld and result.suite.threshold is not None:
         found += (("", f"threshold {result.suite.threshold:g}: no verdict, because it depends on these lines"),)
+    if jobs := ", ".join(one.line.name for one in result.target if _job(one) is not None):
+        fixed = "terms (Workloads, Runs on many devices) that peaks, bandwidth and nodes of Machines do not change"
+        found += (("", f"{jobs}: stated {fixed}"),)
     return found
 
 

@@ -65,12 +65,14 @@ def _is_recorded(change: Change) -> bool:
     return change.title in (FACTS.title, OPS.title) and not (change.is_condition or change.is_ignored)
 
 
-def not_recorded(found: Review) -> list[str]:
-    """Return messages about changes that a machine profile cannot hold."""
+def not_recorded(found: Review, base: Machine | None) -> list[str]:
+    """Return messages about what a machine profile cannot hold, or, without a ``base`` to keep them, does not."""
     own = [change for change in found.changes if not (change.is_ground or _is_recorded(change))]
     given, jobs = (sum(one.title == table.title and not one.is_ignored for one in own) for table in (GIVEN, JOBS))
     others = len(own) - given - jobs
-    return [
+    kept = "links, energy, price and timings; put the profile of the machine into ./machine_profiles to keep them"
+    lone = [f"not stored: {kept}"] if base is None and any(map(_is_recorded, found.changes)) else []
+    return lone + [
         f"not stored: {count} change{'s' * (count > 1)} of {what}"
         for count, what in (
             (given, "given times; they belong in the suite"),

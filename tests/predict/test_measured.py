@@ -100,6 +100,8 @@ def test_the_step_of_a_clock_shows_in_enough_timings(v100):
     for places in range(3, 9):  # a log with so many decimals of a second
         cut = [{**GEMM, "time_s": round(ticks * 10.0**-places, places)} for ticks in range(101, 141)]
         assert clock_step(timings(*cut)) == pytest.approx(10.0**-places)
+    short = [{**GEMM, "time_s": ticks * 1.07e-13} for ticks in range(101, 141)]  # no clock of 1 ms shows them as 0
+    assert (clock_step(timings(*short)) == 0).all()
 
 
 def test_twenty_timings_of_one_harness_show_a_step_and_fewer_none():

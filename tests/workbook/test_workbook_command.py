@@ -65,6 +65,7 @@ def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
         (["estimate", "p1b3", "-t", "v100", "-o", "x.pdf"], "x.pdf: has an ending that estimate cannot write"),
         (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: needs a workbook"),
         (["fom", "lecture", "-o", "x.pdf"], "x.pdf: has an ending that fom cannot write"),
+        (["fom", "lecture", "-o", "."], ".: is a folder. Use .json, .csv or .xlsx."),
         (["fom", "lecture", "--for", "a", "-o", "x.csv"], "--for a: needs a workbook"),
     ],
 )
