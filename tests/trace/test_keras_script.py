@@ -254,6 +254,20 @@ for step in range(40):
     assert updates == {"AddV2": sums + 1, "Mul": 2, "AssignSubVariableOp": 1}
 
 
+def test_gradients_of_the_round_before_are_no_batch(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+import tensorflow as tf
+w, data = tf.Variable(tf.ones((8, 3))), tf.ones((50, 8))
+for step in range(40):
+    values = data[:25]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((values @ w) ** 2)
+    gradient = tape.gradient(loss, w)
+    w.assign_sub(0.1 * gradient)
+""")
+    assert profile.batch == 25
+
+
 def test_a_step_by_two_optimizers_trains_the_models_of_both(run: Callable[..., ModelProfile]) -> None:
     made = "judge, second = keras.Sequential([keras.Input((3,)), layers.Dense(2)]), keras.optimizers.SGD()\n"
     text = TAPE.replace("model(values, training=training)", "judge(model(values, training=training))")

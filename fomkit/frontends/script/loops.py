@@ -254,7 +254,7 @@ class Round:
 
     `head`: function and line of the loop.
     `item`: what the loop's target holds; None for a loop without one.
-    `names`: what the round reads as a whole, not only in parts, by name.
+    `names`: what the round has read so far as a whole, not only in parts, by name.
     """
 
     head: tuple[CodeType, int]
@@ -299,7 +299,9 @@ def round_around(
     once.body[-1].body = [_Leaving().visit(deepcopy(part)) for part in node.body]  # type: ignore[attr-defined]
     parts = [one for part in node.body for one in ast.walk(part)]
     cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
-    read = {one.id for one in parts if isinstance(one, ast.Name)} - cut
+    # What it reads only later, such as gradients, is still that of the round before.
+    names = (one for one in parts if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    read = {one.id for one in names if one.lineno <= own.f_lineno} - cut
     try:
         code = compile(once, own.f_code.co_filename, "exec")
     except SyntaxError:  # a generator
