@@ -64,6 +64,13 @@ def test_errors_common_to_boards_of_a_chip_cancel_in_a_ratio_as_sampling_gives(
     assert divide(one, lognormal(2.0, deviations[1])).high > ratio.high
 
 
+def test_boards_far_apart_are_not_of_one_chip_whatever_they_say() -> None:
+    board = replace(lognormal(2.0, 0.2), common=(("facts", 1.0),))
+    near, far = (math.log(divide(board.scaled(times), board).high / times) for times in (2.0, 2.1))
+    assert far == pytest.approx(math.log(divide(board, lognormal(2.0, 0.2)).high))
+    assert near < 0.5 * far
+
+
 def test_terms_with_errors_of_their_own_leave_nothing_in_common() -> None:
     board, exact, own = (
         replace(lognormal(2.0, 0.2), common=(("facts", 1.0),)),

@@ -11,6 +11,9 @@ from statistics import NormalDist
 DEFAULT_LEVEL = 0.8
 LEAST_LEVEL, MOST_LEVEL = 0.01, 0.999
 """Least and largest level of an interval that may be asked for: no table of errors describes rarer ones."""
+ALIKE = 2.0
+"""Largest ratio of two boards' times of one work for boards of one chip: one that is further apart is another, or
+cut, or throttled, whatever its profile says of its chip."""
 SAME_CHIP = 0.8
 """Correlation of an op's errors on two boards of one chip, both from facts or both from timings of similar ops.
 
@@ -221,7 +224,7 @@ def correlation_on_chip(one: Span, other: Span) -> float:
     >>> correlation_on_chip(*(Span(6.0, 3.0, 12.0, common=(("facts", share),)) for share in (1.0, 0.25)))
     0.4
     """
-    shares = dict(other.common)
+    shares = dict(other.common) if max(one.value, other.value) <= ALIKE * min(one.value, other.value) else {}
     return SAME_CHIP * math.fsum(math.sqrt(share * shares.get(name, 0.0)) for name, share in one.common)
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from fomkit.core.interval import (
+    ALIKE,
     SAME_CHIP,
     Span,
     correlation_on_chip,
@@ -228,7 +229,8 @@ def _cancels(
     linked = f"{SAME_CHIP}*({'+'.join(f'SQRT({one}*{other})' for one, other in pairs)})"
     widths = [f"LN({cell[f'{side}_high']}/{cell[f'{side}_low']})" for side in ("new", "old")]
     share = f"2*{cell['linked']}*{widths[0]}*{widths[1]}/({widths[0]}^2+{widths[1]}^2)"
-    return [Formula(share, found), Formula(linked, correlation_on_chip(*spans))]
+    alike = f"ABS(LN({cell['new']}/{cell['old']}))<=LN({ALIKE})"
+    return [Formula(share, found), Formula(f"IF({alike},{linked},0)", correlation_on_chip(*spans))]
 
 
 def _state(key: tuple[str, str], sheets: Sheets) -> str:
