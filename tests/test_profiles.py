@@ -130,6 +130,13 @@ def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     assert "x.yaml:8: nodes is not a known key. The nearest names are 'node'" in told
 
 
+def test_a_number_with_quotes_or_a_unit_is_told_to_be_written_without(tmp_path: Path) -> None:
+    with pytest.raises(ManyFomkitError) as caught:
+        load_machine(written(tmp_path, HEAD + 'node: {devices: 4}\nsystem: {nodes: "16", availability: 95 %}\n'))
+    assert "nodes is '16'. Expected: a whole number, without quotes or a unit." in str(caught.value)
+    assert "availability is '95 %'. Expected: a number, without quotes or a unit." in str(caught.value)
+
+
 def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) -> None:
     """Before, only the date was reported; number format, zero memory, process and name were accepted."""
     text = (

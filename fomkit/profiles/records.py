@@ -36,9 +36,9 @@ _EXPECTED = {
     "list_type": "a list, for example [a, b]",
     "dict_type": "a mapping, for example {a: b}",
     "model_type": "a mapping, for example {a: b}",
-    "int_type": "a whole number",
+    "int_type": "a whole number, without quotes or a unit",
     "int_from_float": "a whole number",
-    "float_type": "a number",
+    "float_type": "a number, without quotes or a unit",
     "float_parsing": "a number",
     "bool_type": "true or false",
 }

@@ -57,7 +57,8 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
     `name`: name of the new machine; `facts`: a machine without timings of its own.
     """
     if facts is not None and len(facts.timings):
-        what = "has timings of its own, and facts must be a machine file without 'timings'. Remove that line."
+        line = f"'device: {facts.device_of}'; state its facts instead" if facts.device_of else "'timings'"
+        what = f"has timings of its own, and facts must be a machine file without them. Remove its line {line}."
         raise FomkitError(f"facts of {facts.name}", what)
     base = facts or Machine(name, imported.device or name, "published", Device(), imported.timings)
     files = ", ".join(sorted(set(imported.timings["source_file"])))

@@ -72,6 +72,10 @@ def test_facts_with_timings_are_refused(workbook, tmp_path):
     import_file(workbook, "-o", tmp_path / "first.yaml")
     with pytest.raises(FomkitError, match="has timings of its own"):
         import_file(workbook, "--facts", tmp_path / "first.yaml", "-o", tmp_path / "second.yaml")
+    pod = tmp_path / "pod.yaml"
+    pod.write_text("schema: fomkit/machine/1\nname: pod\ndevice: v100\n", encoding="utf-8")
+    with pytest.raises(FomkitError, match="Remove its line 'device: v100'; state its facts instead"):
+        import_file(workbook, "--facts", pod, "-o", tmp_path / "second.yaml")
     assert not (tmp_path / "second.yaml").exists()
 
 
