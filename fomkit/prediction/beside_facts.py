@@ -73,9 +73,11 @@ def with_repeats(found: Answers, family: Known, interval: float) -> Answers:
     The fit and its cross-validation errors are of medians. An interval is for one timing, whatever is repeated.
     """
     spread = op_half_width(interval) * np.nan_to_num(family.rows.number("_repeat")[0])
+    if not spread:
+        return found
     apart = np.hypot(np.log(found.times / found.times[0]), [[0.0], [spread], [spread]])
     times = found.times[0] * np.exp(apart * np.array([[0.0], [-1.0], [1.0]]))
-    return Answers(found.index, times, found.source, found.limit, found.evidence) if spread else found
+    return Answers(found.index, times, found.source, found.limit, found.evidence)
 
 
 class Known(Protocol):
@@ -230,13 +232,13 @@ def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
 def _start_s(family: Known) -> float:
     """Return the cost of a start that a table shows [s], 0 without a product that is mostly start."""
     start_s = float(family.fit.mean[0])
-    return start_s if 2 * start_s >= family.training["_time_s"].min() else 0.0
+    return start_s if 2 * start_s >= family.rows.number("_time_s").min() else 0.0
 
 
 def _start_noise(family: Known, machine: Machine) -> Matrix:
     """Return the variance of ln(time) of timed products due to launch and harness cost, up to a factor."""
     launch = machine.device.launch_s
-    printed_s, own_s = (family.training[name].to_numpy(np.float64) for name in ("time_s", "_time_s"))
+    printed_s, own_s = (family.rows.number(name) for name in ("time_s", "_time_s"))
     start_s = (printed_s - own_s) / 4 + (launch.value if launch is not None else 0.0)
     return np.asarray(ALONE**2 + (start_s / own_s) ** 2)
 
