@@ -214,7 +214,7 @@ _SAVED_BY_KERAS = "is a model saved by Keras. Load it in a Python file: model = 
 _OTHERS = {
     ".ipynb": "is a notebook. Call fomkit.estimate(model, 'v100', inputs=…) in it, or save it as a .py file.",
     **dict.fromkeys((".keras", ".h5"), _SAVED_BY_KERAS),
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".gguf"), _HOLDS_WEIGHTS),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".safetensors", ".gguf"), _HOLDS_WEIGHTS),
 }
 """What to do with files of models that cannot be read as one, by their ending."""
 
@@ -224,8 +224,8 @@ def model_in(given: Any) -> Any:
     if not isinstance(given, str | Path):
         return given
     path = Path(given)
-    if path.suffix in _OTHERS and path.is_file():
-        raise FomkitError(str(given), _OTHERS[path.suffix])
+    if (ending := path.suffix.lower()) in _OTHERS and path.is_file():
+        raise FomkitError(str(given), _OTHERS[ending])
     return path / "config.json" if (path / "config.json").is_file() else given
 
 
