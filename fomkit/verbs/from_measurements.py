@@ -207,8 +207,8 @@ def from_measurements(
 
 RULE = "measured step of the baseline × predicted step of the target / predicted step of the baseline"
 ERRORS = (
-    "of the measurement and of both predictions, assumed independent: errors common to both predictions would "
-    "cancel in the ratio, but their size is unknown"
+    "of the measurement and of both predictions, assumed independent, except that a part of those of two boards "
+    "of one chip cancels in the ratio"
 )
 VERDICTS = {
     "agree": "each value is inside the other's interval, and the measurement inside the baseline's predicted one",
