@@ -46,6 +46,7 @@ from fomkit.prediction.tiles import (
     Chip,
     Form,
     Tiled,
+    by_parts,
     chip_of,
     fit_form,
     log_time_over_floor,
@@ -63,7 +64,6 @@ from fomkit.prediction.typical import (
     OF_OTHER_SIZES,
     SHORTEST_S,
     balance_of,
-    by_parts,
     median_and_spread,
     similarity,
 )

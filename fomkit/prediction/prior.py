@@ -15,6 +15,7 @@ library's kernel reads them once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Texts
 from fomkit.prediction.monotone import SIDES, climbing, growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, kernel_start, rates, throttled, value_of
-from fomkit.prediction.typical import SHORTEST_S, TypicalUtilisations, spread_at, typical_utilisation
+from fomkit.prediction.typical import SHORTEST_S, TypicalUtilisations, spread_at, started, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
 """Position of the depth among a product's sides, and numbers along the depth that are loaded at once."""
@@ -173,18 +174,21 @@ def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
     return rows.assign(kind=kinds, op=ops, byte=numbers(rows, "byte") * times), times
 
 
-def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
+def utilisation_of(
+    rows: Table, machine: Machine, interval: float, unknown: Flags | None = None
+) -> TypicalUtilisations:
     """Return `typical_utilisation`, but convolutions in tiles and long norms as ops that read their rows twice.
 
-    Convolutions of a matrix engine are computed in tiles where processors and cache are stated.
+    Convolutions of a matrix engine are computed in tiles where processors and cache are stated. `unknown`: ops
+    other than these that are left out (NaN).
     """
     rows = as_rows(rows)
     conv = is_in(rows, "kind", "conv") & is_in(rows, "engine", "matrix") & ~is_in(rows, "pass_name", "backward")
     twice = long_norms(rows)
-    if not (conv | twice).any():
+    if unknown is None and not (conv | twice).any():
         return typical_utilisation(rows, machine, interval)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
-    started, rest = np.zeros(len(rows), bool), ~conv
+    in_tiles, rest = np.zeros(len(rows), bool), ~(conv if unknown is None else conv | unknown)
     groups, number = estimates.same_texts(rows.take(conv), "dtype")
     for at_group, (dtype,) in enumerate(groups):
         at = np.flatnonzero(conv)[number == at_group]
@@ -193,14 +197,14 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
             rest[at] = True
         else:
             ends[:, at], sources[at] = significant(found[0]), found[1]
-    moved, times = _read_twice(rows, twice)
+    moved, times = _read_twice(rows, twice) if twice.any() else (rows, np.ones(len(rows)))
     if rest.any():
         got = typical_utilisation(moved.take(rest), machine, interval)
         ends[:, rest] = got.value, got.low, got.high
-        sources[rest], started[rest] = got.source, got.started
+        sources[rest], in_tiles[rest] = got.source, got.started
     ends[:, twice] = significant(ends[:, twice] / times[twice])
     sources[twice] += ", with rows read twice"
-    return TypicalUtilisations(ends[0], ends[1], ends[2], sources, started)
+    return TypicalUtilisations(ends[0], ends[1], ends[2], sources, in_tiles)
 
 
 def _evidence(
@@ -272,11 +276,15 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
     return np.asarray(left + (right - left) * share, np.float64)
 
 
-def _answers(
-    rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine, interval: float
-) -> Answers:
-    times, launch = _times(rows, found, utilisation, machine), machine.device.launch_s
-    products = is_in(rows, "kind", "gemm")
+def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Predict rows in the number formats and on the engines that they state."""
+    found = bounds(rows, machine)
+    rows, found = rows.take(floored := ~np.isnan(found.floor_s)), found.chosen(floored)
+    products, launch = is_in(rows, "kind", "gemm"), machine.device.launch_s
+    # The times of products are of other sizes (`_running_maxima`); only start and source are of their own.
+    utilisation = utilisation_of(rows, machine, interval, products)
+    utilisation.started[products] = started(rows.take(products), machine, interval)
+    times = _times(rows, found, utilisation, machine)
     for stepped in (False, True):
         at = np.flatnonzero(products & (utilisation.started == stepped))
         for start in range(0, len(at), PRODUCTS_AT_ONCE):
@@ -288,24 +296,20 @@ def _answers(
     reached = np.divide(found.floor_s, kernel_s, out=utilisation.value.copy(), where=kernel_s > 0)
     dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
 
+    @cache
+    def sources() -> Texts:
+        found = utilisation.source.copy()
+        found[products] = typical_utilisation(rows.take(products), machine, interval).source
+        return found
+
     def evidence(place: int) -> str:
         known = rates(machine, dtypes.at(place), engines.at(place))
-        return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]),
+        return _evidence(known, reached[place], sources()[place], launch, float(starts[place]),
                          float(shown_s[place]))  # fmt: skip
 
     bound = choose_words(starts * start_s > kernel_s, "launch", found.names)
-    return Answers(rows.index, times[:3], "roofline", bound, evidence)
-
-
-def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
-    """Predict rows in the number formats and on the engines that they state."""
-    found, products = bounds(rows, machine), is_in(rows, "kind", "gemm")
-    once = of = np.arange(len(rows))
-    if products.any():  # their times are of other sizes (`_running_maxima`); only start and source are used here
-        once, of = rows.of_one_size((), np.where(products, -1, of), *tiles.stored_in_vectors(rows))
-    utilisation = utilisation_of(rows.take(once), machine, interval).chosen(of)
-    known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
-    return _answers(rows.take(known), found.chosen(known), utilisation.chosen(known), machine, interval)
+    answers = Answers(rows.index, times[:3], "roofline", bound, evidence)
+    return answers.chosen(np.flatnonzero(~np.isnan(times[0])))
 
 
 def _faster_of(found: Answers, others: Answers) -> Answers:

@@ -30,7 +30,8 @@ from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Table, is_in, item_bytes, numbers
+from fomkit.ops.columns import Words, one_word
+from fomkit.prediction.estimates import Table, as_rows, is_in, item_bytes, numbers
 from fomkit.prediction.gp import (
     SURFACE_NOISE,
     SURFACE_VARIANCE,
@@ -383,6 +384,17 @@ def attention_parts(rows: Table) -> Texts:
     decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
     one_query = np.where(numbers(rows, "shared_dim") > 0, LATENT, DECODE)
     return np.where(decodes, one_query, np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
+
+
+def by_parts(rows: Table) -> Words:
+    """Return the kinds of rows; attention with kernels of its own gets the name of that part (`View.parts`)."""
+    kinds = as_rows(rows).text("kind")
+    own = np.flatnonzero(kinds.is_in("attention"))
+    parts = attention_parts(as_rows(rows).take(own)) if len(own) else own
+    for part in (DECODE, LATENT, "full"):
+        if len(at := own[parts == part]):
+            kinds = kinds.replaced(at, one_word(part, len(at)))
+    return kinds
 
 
 def attention_features(rows: Table) -> Matrix:

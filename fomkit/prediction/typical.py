@@ -19,7 +19,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.columns import Words, one_word, significant
+from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, same_texts, weighted_median
@@ -163,17 +163,6 @@ UNTESTED_Z = 2.5
 _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 
-def by_parts(rows: Table) -> Words:
-    """Return the kinds of rows; attention with kernels of its own gets the name of that part (`View.parts`)."""
-    kinds = as_rows(rows).text("kind")
-    own = np.flatnonzero(kinds.is_in("attention"))
-    parts = tiles.attention_parts(as_rows(rows).take(own)) if len(own) else own
-    for part in (tiles.DECODE, tiles.LATENT, "full"):
-        if len(at := own[parts == part]):
-            kinds = kinds.replaced(at, one_word(part, len(at)))
-    return kinds
-
-
 class TypicalUtilisations(NamedTuple):
     """The typical utilisation floor / time of many ops: median, bounds of the interval, and source.
 
@@ -315,6 +304,7 @@ class _Peers(NamedTuple):
     weight: Matrix
     ends: tuple[float, float]
     first: str
+    library: str
 
 
 @lru_cache(maxsize=64)
@@ -328,37 +318,47 @@ def _peers(
         return None
     found = side_by_side(of.length, tiles.of_width(same or of.known, dtype))
     weight = similarity(found, dtype, math.nan, architecture, tables.years)
-    return _Peers(found, weight, _ends(of, interval), found.known[int(weight.argmax())].machine)
+    return _Peers(found, weight, _ends(of, interval), found.known[int(weight.argmax())].machine, library)
 
 
-def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
+def _in_tiles(machine: Machine, dtype: str, engine: str, interval: float) -> tuple[tiles.Chip, _Peers] | None:
+    """Return what predicts products in tiles; None where processors, cache, a rate or surfaces are not known."""
+    known, device = rates(machine, dtype, engine), machine.device
+    if machine.typical is None or known.flop_per_s is None or known.byte_per_s is None:
+        return None
+    if (chip := tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)) is None:
+        return None
+    of = (machine.typical, machine.excluded, dtype, tiles.library_of(dtype, engine), device.architecture)
+    return None if (found := _peers(*of, interval)) is None else (chip, found)
+
+
+def started(products: Rows, machine: Machine, interval: float) -> Flags:
+    """Return `TypicalUtilisations.started` of products, without computing their utilisation."""
+    groups, number = same_texts(products, "dtype", "engine")
+    found = np.zeros(len(products), bool)
+    for at_group, (dtype, engine) in enumerate(groups):
+        if (known := _in_tiles(machine, dtype, engine, interval)) is not None:
+            at = np.flatnonzero(number == at_group)
+            found[at] = tiles.runs_in_tiles(products.take(at), known[1].library)
+    return found
+
+
+def _of_tiles(rows: Rows, dtype: str, machine: Machine, chip: tiles.Chip, peers: _Peers) -> tuple[Matrix, str]:
     """Do the same as `_of_group` for products of a machine that states processors and cache."""
-    _, dtype, engine, _ = group
-    known, device, tables = rates(machine, dtype, engine), machine.device, machine.typical
-    if tables is None or known.flop_per_s is None or known.byte_per_s is None:
-        return None
-    chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
-    if chip is None:
-        return None
-    library = tiles.library_of(dtype, engine)
-    found = _peers(tables, machine.excluded, dtype, library, device.architecture, interval)
-    if found is None:
-        return None
-    products = tiles.tiled(rows, chip, spare=tiles.spare_of(device, dtype))
-    above = tiles.log_time_over_floor(found.found, products, chip)
-    value, sigma = median_and_spread(found.found, products.features, found.weight, above)
+    products = tiles.tiled(rows, chip, spare=tiles.spare_of(machine.device, dtype))
+    above = tiles.log_time_over_floor(peers.found, products, chip)
+    value, sigma = median_and_spread(peers.found, products.features, peers.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
-    ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
-    return ends, f"tile model on {stated}, typical of {found.first} and similar machines"
+    ends = np.exp([value, value + peers.ends[0] * sigma, value + peers.ends[1] * sigma])
+    return ends, f"tile model on {stated}, typical of {peers.first} and similar machines"
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     """Return the name of the best surfaces for ops of a kind, format, engine and pass; "" where there are none."""
     kind, _, engine, pass_name = group
     if (tables := machine.typical) is None:
-        raise FomkitError(
-            machine.name, "has no typical utilisations. Call fomkit.profiles.evidence.with_fits first."
-        )
+        why = "has no typical utilisations. Call fomkit.profiles.evidence.with_fits first."
+        raise FomkitError(machine.name, why)
     return _closest(tables, machine.excluded, kind, engine, pass_name)
 
 
@@ -421,7 +421,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     """
     rows = as_rows(rows)
     if is_in(rows, "kind", "attention").any():
-        rows = rows.assign(kind=by_parts(rows))
+        rows = rows.assign(kind=tiles.by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
     # Groups that use the same table of surfaces are predicted together.
@@ -431,15 +431,15 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     number = [merged.setdefault((one, *table), len(merged)) for one, table in zip(products, tables, strict=True)]
     firsts = [number.index(at) for at in range(len(merged))]
     numbers_of = np.array([*number, -1])[numbers_of]
-    started = np.zeros(len(rows), bool)
+    in_tiles = np.zeros(len(rows), bool)
     for at_group, first in enumerate(firsts):
         at, group, is_product = np.flatnonzero(numbers_of == at_group), groups[first], products[first]
-        library = tiles.library_of(*group[1:3])
-        if is_product and (tiled := tiles.runs_in_tiles(rows.take(at), library)).any():
-            in_tiles = _of_tiles(rows.take(at[tiled]), group, machine, interval)
-            if in_tiles is not None:
-                ends[:, at[tiled]], sources[at[tiled]], started[at[tiled]] = *in_tiles, True
-                at = at[~tiled]
+        _, dtype, engine, _ = group
+        known = _in_tiles(machine, dtype, engine, interval) if is_product else None
+        if known is not None and (tiled := tiles.runs_in_tiles(rows.take(at), known[1].library)).any():
+            own, at = at[tiled], at[~tiled]
+            ends[:, own], sources[own] = _of_tiles(rows.take(own), dtype, machine, *known)
+            in_tiles[own] = True
         predict = partial(_of_group, group=group, machine=machine, interval=interval)
         found = used_as_in_parts(rows.take(at), predict) if len(at) else None
         if found is not None and is_product:
@@ -447,4 +447,4 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
         elif found is not None:
             ends[:, at], sources[at] = found
     value, low, high = significant(ends)
-    return TypicalUtilisations(value, low, high, sources, started)
+    return TypicalUtilisations(value, low, high, sources, in_tiles)
