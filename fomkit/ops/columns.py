@@ -21,8 +21,10 @@ Texts = NDArray[np.object_]
 Indices = NDArray[np.int64]
 """Columns of numbers, of flags, of positions, of texts, and of rows' indices in their table."""
 
-FEW = 2_000
+FEW = 300
 """Rows up to which a dictionary is faster than hashing the whole column."""
+SPARSE = 4
+"""Most codes per row for which an array of all codes is used in place of hashing."""
 
 
 def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
@@ -74,6 +76,21 @@ def rounded(values: Matrix) -> tuple[Matrix, Flags]:
         return np.where(np.isfinite(found), found, values), np.abs(scaled - whole) > 0.5 - NEAR_BOUNDARY
 
 
+def _codes(column: NDArray[Any]) -> tuple[Places | int, int]:
+    """Return a code below a count for each row, equal where a column is equal, and the count."""
+    first = column[0]
+    if (column == first).all() or (first != first and np.isnan(column).all()):
+        return 0, 1
+    with np.errstate(invalid="ignore"):
+        whole = column.astype(np.intp)
+    low = whole.min()
+    count = int(whole.max()) - int(low) + 1
+    if count <= SPARSE * len(column) and (whole == column).all():
+        return whole - low, count
+    codes, found = pd.factorize(column, use_na_sentinel=False)
+    return codes, len(found)
+
+
 def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     """Group rows that agree in all columns; return the first row of each group, and each row's group.
 
@@ -81,19 +98,38 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     >>> first.tolist(), number.tolist()
     ([0, 1, 2], [0, 1, 2, 0])
     """
-    if len(columns[0]) > FEW:
-        numbers_of, *others = (pd.factorize(column, use_na_sentinel=False)[0] for column in columns)
-        for own in others:
-            numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
+    if (rows := len(columns[0])) > FEW:
+        numbers_of, most = np.zeros(rows, np.intp), 1
+        for column in columns:
+            codes, count = _codes(column)
+            numbers_of, most = numbers_of * count + codes, most * count
+            if most > SPARSE * rows:
+                numbers_of, found = pd.factorize(numbers_of)
+                most = len(found)
     else:
         table = np.ascontiguousarray(np.array(columns, np.float64).T)
         table[np.isnan(table)] = np.nan  # one bit pattern for all NaN
         table += 0.0  # and for all 0: -0.0 becomes 0.0
         cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
         numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
+        most = len(known)
     # Groups are numbered by first appearance.
-    before = np.concatenate(([-1], np.maximum.accumulate(numbers_of)[:-1]))
-    return np.flatnonzero(numbers_of > before), numbers_of
+    first = np.empty(most, np.intp)
+    first[numbers_of[::-1]] = np.arange(rows - 1, -1, -1)  # backwards: the first is written last
+    leader = first[numbers_of]
+    leads = leader == np.arange(rows)
+    return np.flatnonzero(leads), (np.cumsum(leads) - 1)[leader]
+
+
+def first_alike(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
+    """Return for each row the position of the first row with the same values; empty cells are equal."""
+    cells = [rows[key] for key in keys]
+    columns = [
+        cell.to_numpy(np.float64) if cell.dtype.kind == "f" else pd.factorize(cell.to_numpy(object))[0]
+        for cell in cells
+    ]
+    first, numbers_of = alike(columns)
+    return first[numbers_of]
 
 
 class Words(NamedTuple):
@@ -203,6 +239,7 @@ class Columns:
         self._is_in: dict[tuple[str, ...], Flags] = {}
         self._derived: dict[tuple[str, float, float], Matrix] = {}
         self._same: dict[tuple[str, ...], tuple[list[tuple[str, ...]], Places]] = {}
+        self.computed: dict[object, Matrix] = {}
 
     def __len__(self) -> int:
         return len(self.table)

@@ -212,9 +212,8 @@ def _nearest(apart: Matrix) -> Places:
     return np.asarray(gp.nearest_rows(apart, min(ERRORS, count)) % count, np.intp)
 
 
-def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
-    """Return the weighted mean of ``above`` over the `ERRORS` nearest timed products, shrunk towards 0 (q)."""
-    places = _nearest(apart)
+def _offsets(apart: Matrix, places: Places, above: Matrix, noise: Matrix) -> Matrix:
+    """Return the weighted mean of ``above`` over the nearest timed products (q, ``places``), shrunk towards 0."""
     near = np.take_along_axis(apart, places, 1)
     weight = 1 / ((near + 0.5) ** 2 * noise[places])
     known = above[places]
@@ -273,7 +272,7 @@ class _LeftOut(NamedTuple):
 def _left_out_errors(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
     """Return the errors of a fit of few rows and of corrected facts, on left-out rows."""
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
-    by_facts, by_fit = _offsets(apart, above, noise) - above, family.fit.errors
+    by_facts, by_fit = _offsets(apart, _nearest(apart), above, noise) - above, family.fit.errors
     return _LeftOut(*(ALONE**2 * float((one**2 / noise).mean()) for one in (by_fit, by_facts, by_fit - by_facts)))
 
 
@@ -297,10 +296,11 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         share = missed.share + (1 - missed.share) * share
     at = np.flatnonzero((share > LITTLE) & (thin < 1))
     apart = _octaves(rows.take(at), family.rows) if by_range else apart[at]
+    nearest = _nearest(apart)
     if not few:
-        above = _above_facts(family, _nearest(apart), machine, interval)
+        above = _above_facts(family, nearest, machine, interval)
     here = prior.estimate(rows.take(at), machine, interval)
-    offset = np.exp(_offsets(apart, above, noise))
+    offset = np.exp(_offsets(apart, nearest, above, noise))
     if len(here) < len(at) or not np.isfinite(offset).all():
         return found
     times = found.times.copy()

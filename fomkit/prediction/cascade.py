@@ -19,14 +19,14 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Words, choose_words
+from fomkit.ops.columns import Words, choose_words, first_alike
 from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, item_bytes
 from fomkit.prediction.exact import row_major, settle
-from fomkit.prediction.families import VIEWS, same_ops, servable
+from fomkit.prediction.families import VIEWS, servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times, value_of
@@ -290,7 +290,7 @@ def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
     Only the components of the first of equal ops are kept; components themselves are not merged.
     """
     keys = [name for name in _IDENTITY if name in costed.columns]
-    first = same_ops(costed, keys)
+    first = first_alike(costed, keys)
     own = np.unique(first)
     if "piece" in costed.columns:
         of = costed["of"].to_numpy(np.float64)

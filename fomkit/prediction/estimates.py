@@ -86,8 +86,7 @@ class Rows:
 
     def number(self, column: str) -> Matrix:
         """Return a column of numbers, NaN where it is empty or absent."""
-        found = self._given.get(column)
-        if isinstance(found, np.ndarray):
+        if isinstance(found := self._given.get(column), np.ndarray):
             return found
         known = self._read.get(column)
         if known is None:
@@ -114,6 +113,14 @@ class Rows:
             whole = Rows(self._columns, None, {}, self._read, self.many).number(column)
             self._read[name] = unchanging(derive(whole, default, least))
         return self._chosen(self._read[name])
+
+    def once(self, compute: Callable[[Rows], Matrix], columns: frozenset[str]) -> Matrix:
+        """Return (…, n) what is computed from some columns; once per row of the table where these are its own."""
+        if not (columns.isdisjoint(self._given) and columns.isdisjoint(self._read)):
+            return compute(self)
+        if compute not in (known := self._columns.computed):
+            known[compute] = unchanging(compute(Rows(self._columns, None, {}, {})))
+        return known[compute][..., self._of_table]
 
     def text(self, column: str) -> Words:
         """Return a column of words."""

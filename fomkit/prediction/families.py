@@ -16,13 +16,14 @@ ways: padding, both aspect ratios, small images and tiles lower the median error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from fomkit.ops.columns import first_alike
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction import tiles
@@ -94,9 +95,9 @@ def depth_in_turn(rows: Table) -> Matrix:
 def whole_depth(rows: Table) -> Flags:
     """Return which products have a depth k that is a power of two, for which libraries choose other kernels (n).
 
-    Some ran up to twice as fast as products of neighbouring depths, first seen on the Titan X Pascal. With this
-    and `depth_in_turn` its left-out products are off by 4.4 % instead of 9.1, the five sheets used for the choice
-    by 6.0 instead of 6.9, and the other five by 4.2 instead of 4.3 (means of medians; the V100's fp32 is worse).
+    Some ran up to twice as fast as their neighbours. With this and `depth_in_turn` left-out products of a Titan X
+    Pascal are off by 4.4 % instead of 9.1, of five sheets used for the choice by 6.0 instead of 6.9, of the five
+    others by 4.2 instead of 4.3 (means of medians; the V100's fp32 is worse).
     """
     return np.asarray(np.mod(np.log2(numbers(rows, "k")), 1.0) == 0)
 
@@ -136,18 +137,19 @@ def winograd(rows: Table) -> Flags:
     return np.asarray((kernel == 2 * np.log2(3.0)) & (log_product(rows, *_STRIDE) == 0))
 
 
-def conv_features(rows: Table) -> Matrix:
-    """Return the features of convolutions (n × 19): logarithms of sizes, ratios and flags."""
-    batch, inputs, outputs, groups = log_sizes(rows, "batch", "in_channels", "out_channels", "groups")
-    kernel = log_product(rows, *_KERNEL)
-    stride = log_product(rows, *_STRIDE)
+_OF_SHAPE = frozenset({*KINDS["conv"].dimensions, "transposed", "pass_name", "dtype", "engine"}) - {"batch"}
+
+
+def _shape_features(rows: Table) -> Matrix:
+    """Return `conv_features` (19 × n) for a batch of one."""
+    inputs, outputs, groups = log_sizes(rows, "in_channels", "out_channels", "groups")
+    kernel, stride = (log_product(rows, *names) for names in (_KERNEL, _STRIDE))
     positions = np.log2(np.prod([conv_output(rows, size, axis) for size, axis in _AXES], axis=0))
     height, width, kernel_h, kernel_w = log_sizes(rows, "height", "width", "kernel_h", "kernel_w")
-    sizes = [batch, inputs, outputs, kernel, positions, stride, height, batch + positions, inputs + kernel]
+    sizes = [np.zeros(len(inputs)), inputs, outputs, kernel, positions, stride, height, positions, inputs + kernel]
     # Long images and kernels occur in other networks, with other tiles, than square ones of as many elements.
     aspects = [width - height, kernel_w - kernel_h]
-    padded = numbers(rows, "pad_h") > 0
-    small = numbers(rows, "height") <= SMALL
+    padded, small = numbers(rows, "pad_h") > 0, numbers(rows, "height") <= SMALL
     # The typical fast algorithms: Winograd for 3×3 at stride 1, a plain product for 1×1.
     flags = [flag(one) for one in (winograd(rows), kernel == 0, padded, small)]
     dilation = log_product(rows, "dilation_d", "dilation_h", "dilation_w")
@@ -155,7 +157,25 @@ def conv_features(rows: Table) -> Matrix:
     # A pass is a product with as many rows as its result has channels.
     back = is_in(rows, "pass_name", "backward_input")
     channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
-    return as_columns([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
+    return np.array([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
+
+
+def conv_features(rows: Table) -> Matrix:
+    """Return the features of convolutions (n × 19): logarithms of sizes, ratios and flags."""
+    found = as_rows(rows).once(_shape_features, _OF_SHAPE).copy()
+    found[[0, 7]] += log_sizes(rows, "batch")[0]
+    return found.T
+
+
+def _shape_factors(rows: Table) -> Matrix:
+    """Return padded channels over channels of convolutions, and the two flags of `conv_terms` (3 × n)."""
+    multiple = CHANNEL_BYTE / tiles.digit_bytes(rows)
+    channels = numbers(rows, "in_channels")
+    padded = np.ceil(channels / multiple) * multiple / channels
+    gradient = is_in(rows, "pass_name", "backward_input", "backward_weight")
+    skips = (log_product(rows, *_KERNEL) > 0) & (log_product(rows, *_STRIDE) > 0)
+    slow = (gradient & ~winograd(rows), is_in(rows, "pass_name", "backward_input") & skips)
+    return np.array([np.where(is_in(rows, "engine", "matrix"), padded, 1.0), *slow])
 
 
 def conv_terms(rows: Table) -> Matrix:
@@ -165,15 +185,9 @@ def conv_terms(rows: Table) -> Matrix:
     convolution scatters, or multiplies zeros: libraries take up to four times as long as for the forward pass. The
     forward pass gets no such term: there is a good algorithm for every shape.
     """
-    terms = roofline_terms(rows)
-    multiple = CHANNEL_BYTE / tiles.digit_bytes(rows)
-    channels = numbers(rows, "in_channels")
-    padded = np.ceil(channels / multiple) * multiple / channels
-    terms[:, 1] *= np.where(is_in(rows, "engine", "matrix"), padded, 1.0)
-    gradient = is_in(rows, "pass_name", "backward_input", "backward_weight")
-    skips = (log_product(rows, *_KERNEL) > 0) & (log_product(rows, *_STRIDE) > 0)
-    slow = (gradient & ~winograd(rows), is_in(rows, "pass_name", "backward_input") & skips)
-    return np.column_stack([terms, *(np.where(where, terms[:, 1], 0.0) for where in slow)])
+    terms, (padded, *slow) = roofline_terms(rows), as_rows(rows).once(_shape_factors, _OF_SHAPE)
+    terms[:, 1] *= padded
+    return np.column_stack([terms, *(np.where(where > 0, terms[:, 1], 0.0) for where in slow)])
 
 
 ONE_WAY = ("all_gather", "reduce_scatter", "all_to_all")
@@ -373,22 +387,10 @@ def fitted(rows: Table, training: pd.DataFrame, kind: str) -> Flags:
 
     An all-reduce over 64 ranks does not predict the machine's 8: it uses other links and another algorithm.
     """
-    good = np.ones(len(rows), bool)
-    if exact := list(VIEWS[kind].exact):
-        known = pd.MultiIndex.from_frame(training[exact])
-        good &= pd.MultiIndex.from_frame(as_rows(rows).frame(exact)[exact]).isin(known)
-    return good
-
-
-def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
-    """Return for each row the position of the first row with the same values; empty cells are equal."""
-    # Comparing bytes is faster than grouping a dozen columns, and this runs for every family of a step.
-    cells = rows[list(keys)]
-    sizes = [key for key, dtype in zip(keys, cells.dtypes, strict=True) if dtype.kind == "f"]
-    texts = [pd.factorize(cells[key].to_numpy(object))[0] for key in keys if key not in sizes]
-    table = np.nan_to_num(np.column_stack([cells[sizes].to_numpy(np.float64), *texts]), nan=-1.0)
-    met: dict[bytes, int] = {}
-    return np.array([met.setdefault(row.tobytes(), place) for place, row in enumerate(table)], np.intp)
+    if not (exact := list(VIEWS[kind].exact)):
+        return np.ones(len(rows), bool)
+    known = pd.MultiIndex.from_frame(training[exact])
+    return np.asarray(pd.MultiIndex.from_frame(as_rows(rows).frame(exact)[exact]).isin(known))
 
 
 def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
@@ -409,7 +411,7 @@ def _op_ids(rows: pd.DataFrame, name: FamilyName) -> Places:
     # Ops of equal traffic stay distinct: their differences are part of the uncertainty of the next op.
     more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
     keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
-    return same_ops(rows, [key for key in keys if key in rows.columns])
+    return first_alike(rows, [key for key in keys if key in rows.columns])
 
 
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:

@@ -8,12 +8,14 @@ import pytest
 from predict.machines import as_answers, loaded, posterior
 
 import fomkit
+from fomkit.ops.columns import Columns, alike
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import gp
 from fomkit.prediction.beside_facts import ERRORS, FAR, FEW, _LeftOut, _octaves, _offsets, errors_nearby
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, same_texts
+from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, repeated, same_texts
+from fomkit.prediction.families import conv_features, conv_terms
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
 from fomkit.prediction.interpolate import ENOUGH, deviation
 
@@ -89,7 +91,7 @@ def test_rows_priced_alone_are_as_priced_together(name: str) -> None:
 def test_of_few_timed_products_those_far_off_correct_facts_as_near_ones_do(count: int, far: float) -> None:
     """All agree. The nearest eight, 0.1 apart, with 0.2 between machines; at 4 lengths from a large table 0.4."""
     apart = np.repeat([[0.0], [4.0]], count, axis=1)
-    found = _offsets(apart, np.full(count, 0.05), np.ones(count))
+    found = _offsets(apart, np.arange(8) + np.zeros((2, 1), int), np.full(count, 0.05), np.ones(count))
     assert found == pytest.approx([0.05 / (1 + 1 / 32), 0.05 / far])
 
 
@@ -127,3 +129,30 @@ def test_errors_nearby_weigh_by_the_cube_of_their_distance_beside_a_tenth_of_all
     assert errors_nearby(distance, errors) == pytest.approx(
         [(0.1 + 0.4 / 8) / (1 + 1 / 8) + 0.025, 0.1 + 0.025], abs=2e-6
     )
+
+
+@pytest.mark.parametrize("size", ["batch", "height", "in_channels"])
+def test_features_of_a_shape_are_those_of_each_size_that_changes_it(size: str) -> None:
+    """They are computed once for each op of a table, unless a column changes that they depend on."""
+    model = fomkit.model("alexnet")
+    ops = estimate(model, loaded("v100"), Options()).ops.query("kind == 'conv'").reset_index(drop=True)
+    wanted = np.outer(ops[size], [1.0, 2.0, 3.0])
+    columns = Columns(ops)
+    of_each = repeated(columns, 3, **{size: wanted})
+    plain = ops.loc[ops.index.repeat(3)].assign(**{size: wanted.ravel()}).reset_index(drop=True)
+    for computed in (conv_features, conv_terms):
+        computed(repeated(columns, 2, batch=wanted[:, :2]))  # stores what does not depend on the batch
+        np.testing.assert_array_equal(computed(of_each), computed(plain))
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_rows_are_alike_where_all_columns_are(rows: int) -> None:
+    random = np.random.default_rng(0)
+    whole, far = random.integers(-3, 3, rows), random.integers(0, 2, rows) * 3e12
+    empty, some = np.full(rows, np.nan), np.where(random.random(rows) < 0.5, np.nan, 0.5)
+    first, number = alike([whole, far, empty, some, np.full(rows, 7.0)])
+    met: dict[tuple[str, ...], int] = {}
+    cells = [tuple(map(str, row)) for row in zip(whole, far, some, strict=True)]
+    expected = [met.setdefault(row, len(met)) for row in cells]
+    assert number.tolist() == expected
+    assert [cells[place] for place in first] == list(met)
