@@ -173,6 +173,42 @@ def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatc
     assert asked == [16 * 24 / 2 + 4]
 
 
+def test_blocks_that_are_left_over_go_to_inner_stages(a100: Machine) -> None:
+    """26 blocks in 4 stages are 6, 7, 7, 6; of 27 the first has 7 too, and of two stages it has the odd one."""
+    layout = Layout(pipeline=4, microbatch=1)
+    even, uneven, more = (stepper(a100, layout, blocks=blocks) for blocks in (24, 26, 28))
+    counts = [[many for _, many in one._stages(1)] for one in (even, uneven, more)]
+    assert counts == [[1, 2, 1], [1, 2, 1], [1, 2, 1]]
+    of_even, of_uneven, of_more = (
+        [stage.work_s.value for stage, _ in one._stages(1)] for one in (even, uneven, more)
+    )
+    assert of_uneven == [of_even[0], of_more[1], of_even[2]]
+    five = stepper(a100, replace(layout, pipeline=5), blocks=26)  # 5, 6, 5, 5, 5
+    assert [many for _, many in five._stages(1)] == [1, 1, 2, 1]
+    steps = [one.at(4, 8) for one in (even, uneven, more)]
+    assert steps[0].wall_s.value < steps[1].wall_s.value < steps[2].wall_s.value
+    assert steps[0].memory_byte <= steps[1].memory_byte < steps[2].memory_byte
+    assert steps[1].sent_byte == pytest.approx(steps[2].sent_byte)
+    assert [Layout(pipeline=of).stage_blocks(27) for of in (1, 2, 4)] == [(27, 27), (14, 14), (7, 7)]
+
+
+def test_stated_replicas_are_the_devices_of_a_job_or_are_checked(a100: Machine) -> None:
+    layout = Layout(data=2, tensor=2, microbatch=1)
+    shape = Transformer(hidden=2048, heads=16, blocks=24, seq=2048, vocabulary=51200)
+    model, many = transformer_profile(shape, "small"), replace(layout, data=8)
+    inside = time_job(model, a100, Job(None, layout), Options(batch=4))
+    assert inside.job is not None
+    assert (inside.job.devices, inside.job.replicas, inside.scope) == (4, 2, "node")
+    alone, with_nodes = (time_job(model, a100, Job(nodes, many), Options(batch=8)) for nodes in (None, 2))
+    assert alone.job is not None
+    assert alone.job.devices == 16
+    assert (alone.step, alone.scope) == (with_nodes.step, "system")
+    with pytest.raises(FomkitError, match=r"data is 8, but 8 devices divided by tensor 2 × pipeline 1 are 4"):
+        time_job(model, a100, Job(1, many), Options(batch=8))
+    with pytest.raises(FomkitError, match=r"data is 4, but 8 devices divided by .* are 8 replicas"):
+        time_job(load_model("alexnet"), a100, Job(1, Layout(data=4)), Options(batch=64))
+
+
 def test_each_part_of_a_stage_sends_the_stream_forth_and_its_gradient_back(a100: Machine) -> None:
     stream = 2 * 2048 * 2048  # bf16, of one sample
     for parts in (1, 2):
@@ -622,7 +658,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
     ("more", "why"),
     [(["--nodes", "2", "--layout", "tensor=3"], "heads 16 is not divisible by tensor 3. Choose a divisor of 16"),
      (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "do not divide"),
-     (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks do not divide into pipeline 32"),
+     (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks are fewer than pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),
      (["--nodes", "0"], "nodes: 0 is not a number of nodes"),

@@ -635,8 +635,8 @@ def test_layouts_that_do_not_divide():
     with pytest.raises(FomkitError, match=r"6 replicas on 12 devices do not divide into groups of expert 4"):
         Layout(tensor=2, expert=4).replicas(12)
     assert Layout(tensor=2, expert=4).replicas(16) == 8
-    with pytest.raises(FomkitError, match=r"96 blocks do not divide into pipeline 5"):
-        check_schedule(5, 10, 1, 96)
+    with pytest.raises(FomkitError, match=r"96 blocks are fewer than pipeline 50 × interleave 2 = 100 chunks"):
+        check_schedule(50, 100, 2, 96)
     with pytest.raises(FomkitError, match=r"multiples of its 8 stages, but there are 12"):
         check_schedule(8, 12, 3, 96)
     with pytest.raises(FomkitError, match=r"fewer samples than the 16 replicas"):

@@ -31,8 +31,9 @@ BUCKET_BYTE = 25 * 1024 * 1024
 class Layout:
     """Parallelism of one training; the number of replicas (data parallelism) follows from the devices.
 
+    `data`: replicas that are expected; None allows any number.
     `tensor`, `pipeline`, `interleave`: devices that share each layer; stages; model chunks of each stage (1 =
-      plain 1F1B).
+      plain 1F1B). Stages may be uneven, see `stage_blocks`.
     `sequence`: ops that tensor parallelism does not split (norms, dropouts, residuals) are split along the
       sequence.
     `tensor_overlap`: gathers and scatters of the tensor group run at the same time as the products that need or
@@ -61,6 +62,7 @@ class Layout:
     `launch`: ``eager``, the host starts op by op; ``graphs``, captured or compiled ops never wait for the host.
     """
 
+    data: int | None = None
     tensor: int = 1
     pipeline: int = 1
     interleave: int = 1
@@ -101,6 +103,17 @@ class Layout:
         """Devices that hold the whole model once: its experts are shared by as many copies of the rest."""
         return self.model_devices * self.expert
 
+    def stage_blocks(self, blocks: int) -> tuple[int, int]:
+        """Return the blocks of the first stage, and those of the largest stage.
+
+        What is left over goes to inner stages, one block each: the first and the last have words and head, too.
+
+        >>> Layout(pipeline=16).stage_blocks(126), Layout(pipeline=4).stage_blocks(32)
+        ((7, 8), (8, 8))
+        """
+        least, rest = divmod(blocks, self.pipeline)
+        return least + (rest > max(self.pipeline - 2, 0)), least + (rest > 0)
+
     def replicas(self, devices: int) -> int:
         """Return the copies of the model on ``devices`` devices; where experts are shared, those of the rest."""
         if devices % self.model_devices:
@@ -116,6 +129,13 @@ class Layout:
                 f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. Use "
                 f"a multiple of {self.fewest_devices} devices.",
             )
+        if self.data not in (None, copies):
+            raise FomkitError(
+                LAYOUT,
+                f"data is {self.data}, but {devices:,} devices divided by tensor {self.tensor} × pipeline "
+                f"{self.pipeline} are {copies:,} replicas. Leave data out, or use "
+                f"{(self.data or 1) * self.model_devices:,} devices.",
+            )
         return copies
 
 
@@ -123,12 +143,17 @@ class Layout:
 class Job:
     """The distribution of one run of a line.
 
-    `nodes`: whole nodes of one run; ``fill`` uses all nodes of the machine; None uses the devices of the model's
-      run (``devices_per_run``), inside a node if they fit.
+    `nodes`: whole nodes of one run; ``fill`` uses all nodes of the machine; None uses the devices of the layout's
+      replicas (``data``), else of the model's run (``devices_per_run``), inside a node if they fit.
     """
 
     nodes: int | Literal["fill"] | None = None
     layout: Layout = field(default_factory=Layout)
+
+    @property
+    def states_devices(self) -> bool:
+        """Whether nodes or replicas state the devices of a run, not the run of the model."""
+        return self.nodes is not None or self.layout.data is not None
 
 
 Category = Literal["baseline", "ported", "optimized"]

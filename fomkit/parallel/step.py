@@ -24,8 +24,8 @@ _WORDS = {name: get_args(kind) for name, kind in get_type_hints(Layout).items() 
 
 
 def _check_values(layout: Layout) -> None:
-    for name, least in (("tensor", 1), ("pipeline", 1), ("interleave", 1), ("expert", 1), ("servers", 1),
-                        ("microbatch", 1), ("zero", 0), ("staleness", 0)):  # fmt: skip
+    counts = ("data", "tensor", "pipeline", "interleave", "expert", "servers", "microbatch")
+    for name, least in (*((name, 1) for name in counts), ("zero", 0), ("staleness", 0)):
         value = getattr(layout, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise FomkitError(LAYOUT, f"{name} is {value!r}. Expected a whole number, {least} or more.")
@@ -130,11 +130,11 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
 
 def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
     """Raise where the schedule of a pipeline is not possible."""
-    if blocks % (stages * chunks):
+    if blocks < stages * chunks:
         raise FomkitError(
             LAYOUT,
-            f"{blocks} blocks do not divide into pipeline {stages} × interleave {chunks} = {stages * chunks} "
-            "chunks. Choose divisors.",
+            f"{blocks} blocks are fewer than pipeline {stages} × interleave {chunks} = {stages * chunks} chunks. "
+            "Choose fewer stages or chunks.",
         )
     if chunks > 1 and microbatches % stages:
         raise FomkitError(
@@ -377,15 +377,18 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
 
 
 def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
-    """Return the largest activation memory of the first stage, per device [byte].
+    """Return the largest activation memory of a stage, per device [byte].
 
-    It holds the activations of ``p`` microbatches in flight, each of ``blocks/p`` blocks, with interleaving
-    ``1 + (p - 1)/(p·v)`` times as many; fewer if the step has fewer.
+    The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;
+    with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer.
     """
     stages, chunks = layout.pipeline, layout.interleave
-    in_flight = shape.blocks * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0)
+    first, largest = layout.stage_blocks(shape.blocks)
+    in_flight = max(first * stages, largest * (stages - 1)) * (
+        1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0
+    )
     if microbatches < stages:
-        in_flight = min(in_flight, shape.blocks / stages * microbatches)
+        in_flight = min(in_flight, largest * microbatches)
     return block_activation_byte(shape, samples, layout) * in_flight
 
 

@@ -227,7 +227,7 @@ def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> 
     if job.nodes == "fill" and machine.system_nodes is None:
         raise FomkitError(machine.name, "the number of nodes is not stated. Add 'system: {nodes: …}'.")
     if job.nodes is None:
-        return model.run.devices_per_run
+        return (job.layout.data or 0) * job.layout.model_devices or model.run.devices_per_run
     if job.nodes == "fill":
         return machine.devices("system")
     if machine.system_nodes is not None and job.nodes > machine.system_nodes:
@@ -262,6 +262,9 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     """
     where, wanted, notes = f"{model.name} on {machine.name}", dict(options.wanted_sizes), list[str]()
     job = job or Job()
+    nodes, rest = divmod((job.layout.data or 0) * job.layout.model_devices, machine.node_devices or 1)
+    if job.nodes is None and nodes and machine.node_devices and not rest:
+        job = replace(job, nodes=nodes)
     batch = wanted.pop("batch", model.batch)
     if batch is None:
         raise FomkitError(where, "its batch is not stated. Give --batch.")

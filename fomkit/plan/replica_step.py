@@ -244,7 +244,7 @@ class ReplicaStep:
         compute, done = add_common([work, clip]), self._work(micro, count, update_share)
         links = add_waits([of_traffic(traffic), norms])
         return ParallelStep(
-            layout=layout, devices=devices, replicas=devices, samples=samples, microbatches=count,
+            layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=zero,
             replicas_s=add_common([traffic.exposed_s, norms.exposed]),
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),

@@ -71,14 +71,18 @@ class TransformerStep:
         found.plan = replace(self.plan, network=found.network, _stages={})
         return found
 
-    def _stages(self, samples: int) -> tuple[Stage, Stage, Stage]:
-        """Return the first, an inner and the last stage."""
-        blocks = self.shape.blocks // self.layout.pipeline
-        if self.layout.pipeline == 1:
-            return (self.plan.stage(self.layout, samples, blocks, (WORDS, HEAD)),) * 3
-        ends: tuple[tuple[str, ...], ...] = ((WORDS,), (), (HEAD,))
-        first, inner, last = (self.plan.stage(self.layout, samples, blocks, names) for names in ends)
-        return first, inner, last
+    def _stages(self, samples: int) -> list[tuple[Stage, int]]:
+        """Return the stages that differ, in order, and how many there are of each."""
+        layout, blocks = self.layout, self.shape.blocks
+        if layout.pipeline == 1:
+            return [(self.plan.stage(layout, samples, blocks, (WORDS, HEAD)), 1)]
+        (first, largest), least = layout.stage_blocks(blocks), blocks // layout.pipeline
+        inner = layout.pipeline - 2
+        many = min(blocks % layout.pipeline, inner)
+        ends: list[tuple[int, tuple[str, ...], int]] = [
+            (first, (WORDS,), 1), (largest, (), many), (least, (), inner - many), (least, (HEAD,), 1)
+        ]  # fmt: skip
+        return [(self.plan.stage(layout, samples, of, names), count) for of, names, count in ends if count]
 
     def _passes(self, samples: int) -> Pass:
         """Return the passes of one block [s]."""
@@ -102,14 +106,19 @@ class TransformerStep:
         times = 2 * layout.interleave
         return step.add_waits(map(step.unhidden, one)).scaled(times), times * byte / layout.tensor
 
-    def _device_parameters(self) -> tuple[float, float]:
-        """Return the parameters of the device that has most, and how many of them are in shared experts.
+    def _fullest(self) -> tuple[int, float]:
+        """Return the blocks of the stage with most parameters, and its parameters of words, on all its devices."""
+        shape = self.shape
+        first, largest = self.layout.stage_blocks(shape.blocks)
+        words = shape.embedding_parameters
+        has_words = first * shape.block_parameters + words >= largest * shape.block_parameters
+        return (first, words) if has_words else (largest, 0.0)
 
-        The device holds the parameters of its blocks and of the words.
-        """
+    def _device_parameters(self) -> tuple[float, float]:
+        """Return the parameters of the device that has most, and how many of them are in shared experts."""
         layout, shape = self.layout, self.shape
-        blocks = shape.blocks // layout.pipeline
-        held = blocks * shape.block_parameters_of(layout.expert) + shape.embedding_parameters
+        blocks, words = self._fullest()
+        held = blocks * shape.block_parameters_of(layout.expert) + words
         shared = shape.experts // layout.expert * shape.feed_forward_parameters if layout.expert > 1 else 0
         return held / layout.tensor, blocks * shared / layout.tensor
 
@@ -122,7 +131,7 @@ class TransformerStep:
         held, shared = self._device_parameters()
         zero = layout.zero > 0
         numel = (held - shared) / (replicas if zero else 1) + shared / (replicas // layout.expert if zero else 1)
-        tensors = float(tensors_of(self.shape, layout.expert)) * self.shape.blocks / layout.pipeline + 4
+        tensors = float(tensors_of(self.shape, layout.expert)) * self._fullest()[0] + 4
         return self.plan.update(numel, tensors, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
@@ -133,22 +142,22 @@ class TransformerStep:
     def _block_pieces(self) -> tuple[float, float]:
         """Return a block's parameters on a device outside shared experts, and those in shared experts."""
         layout, shared = self.layout, self._device_parameters()[1]
-        of_experts = shared / (self.shape.blocks // layout.pipeline)
+        of_experts = shared / self._fullest()[0]
         return self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts, of_experts
 
     def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
         """Return the group of replicas, buckets, passes that hide them, and bytes gathered over bytes added."""
         layout, each = self.layout, self.layout.gradient_byte
-        blocks = self.shape.blocks // layout.pipeline
+        blocks, of_words = self._fullest()
         forward, backward = passes
         rest, of_experts = self._block_pieces()
-        words = each * self.shape.embedding_parameters / layout.tensor
+        words = each * of_words / layout.tensor
         group, apart = self._replica_groups(replicas)
         pieces = []
         for at in range(blocks):
             pieces.append(traffic.Bucket(each * rest, backward * (at + 1)))
             pieces += [traffic.Bucket(each * of_experts, backward * (at + 1), apart)] if of_experts else []
-        pieces.append(traffic.Bucket(words, backward * blocks))
+        pieces += [traffic.Bucket(words, backward * blocks)] if words else []
         return group, pieces, (forward * blocks, backward * blocks), SHORT_BYTE / each
 
     def _shards(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
@@ -201,14 +210,14 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         stages = self._stages(micro)
         between, between_byte = self._stage_waits(micro, replicas)
-        waits = [step.add_waits([stage.waits, between]) for stage in stages]
-        totals = [one.work_s.value + wait.exposed.value for one, wait in zip(stages, waits, strict=True)]
-        all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
-        piped = step.pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
-        slowest = max(range(3), key=totals.__getitem__)
-        stretch = piped / (count * totals[slowest])
+        waits = [step.add_waits([stage.waits, between]) for stage, _ in stages]
+        totals = [one.work_s.value + wait.exposed.value for (one, _), wait in zip(stages, waits, strict=True)]
+        all_stages = [total for total, (_, many) in zip(totals, stages, strict=True) for _ in range(many)]
+        slowest = max(range(len(stages)), key=totals.__getitem__)
+        busiest = stages[slowest][0]
+        stretch = step.pipeline_s(all_stages, count, layout.interleave) / (count * totals[slowest])
         (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
-        work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
+        work, inner = busiest.work_s.scaled(count), waits[slowest].scaled(count)
         tied = step.unhidden(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
@@ -217,7 +226,7 @@ class TransformerStep:
         beside = terms_beside(0.0, self.machine, compute)
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
         wall = add_common([wall if beside.input_s is None else longest_of([wall, beside.input_s]), beside.extra_s])
-        covered = _shares(stages[slowest], count, update_sources, self.plan.host_op_s.basis)
+        covered = _shares(busiest, count, update_sources, self.plan.host_op_s.basis)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
@@ -227,14 +236,14 @@ class TransformerStep:
             memory_byte=self.memory_byte(micro, count, replicas),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if beside.input_s is None else (),
-            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
+            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(busiest)),
         )  # fmt: skip
 
     def one_device(self, devices: int, samples: int) -> OneDevice:
         """Return what a device of the first stage executes for one microbatch, without the update."""
         micro, _ = self._schedule(samples, self.layout.replicas(devices))
         ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
-        ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
+        ops = self.plan.stage_ops(self.layout, micro, self.layout.stage_blocks(self.shape.blocks)[0], ends)
         low, message = self.plan.low, NARROW.format(self.plan.dtype)
         formats = Formats(low or self.plan.dtype, message=f"{FORMATS[low].message}; {message}" if low else message)
         return OneDevice(ops, formats, self.plan.machine)
@@ -247,7 +256,7 @@ class TransformerStep:
 
     def _sent(self, samples: int, count: int) -> dict[str, float]:
         """Return the bytes that a device sends to its tensor group (a sum is twice a gather) and to experts."""
-        layout, runs = self.layout, count * self.shape.blocks / self.layout.pipeline
+        layout, runs = self.layout, count * self.layout.stage_blocks(self.shape.blocks)[1]
         byte = self.plan.stream_byte(samples)
         names = [one.collective for one in self.plan.block_sent(layout)]
         away = names.count("all_to_all")
@@ -264,7 +273,7 @@ class TransformerStep:
         return self.memory_byte(*self._schedule(samples, replicas), replicas)
 
     def memory_byte(self, samples: int, count: int, replicas: int) -> float:
-        """Return the memory of the first stage per device: parameters, gradients, state and activations [byte]."""
+        """Return the largest memory of a stage per device: parameters, gradients, state and activations [byte]."""
         layout, (held, shared) = self.layout, self._device_parameters()
         copies = layout.model_devices
         standing = step.state_byte((held - shared) * copies, layout, replicas)

@@ -169,10 +169,7 @@ _ALSO = {
     **dict.fromkeys(("pp", "stages", "pipeline_parallel"), "It is called pipeline."),
     **dict.fromkeys(("ep", "experts", "expert_parallel"), "It is called expert."),
     "fsdp": "Write zero=3.",
-    **dict.fromkeys(
-        ("data", "dp", "ddp", "replicas", "data_parallel"),
-        "The number of replicas is the devices of --nodes divided by tensor × pipeline.",
-    ),
+    **dict.fromkeys(("dp", "ddp", "replicas", "data_parallel"), "It is called data."),
 }
 """Other names of parts of a layout, and the advice for each."""
 _LINK = "TIER, ALPHA, BANDWIDTH, DIRECTION"

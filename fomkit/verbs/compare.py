@@ -42,8 +42,8 @@ class Spread:
         return with_user_links(machine, self.links, self.node_devices)
 
     def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
-        """Choose one scope that holds a run of each model; None for whole nodes, which need no common scope."""
-        if wanted is None and self.job is not None and self.job.nodes is not None:
+        """Choose one scope that holds a run of each model; None where the job states its devices."""
+        if wanted is None and self.job is not None and self.job.states_devices:
             return None
         devices = max((model.run.devices_per_run for model in models), default=1)
         return choose_scope(machines, wanted, devices)
