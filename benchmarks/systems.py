@@ -23,8 +23,9 @@ from fomkit.core.model import Transformer
 from fomkit.parallel.step import check_layout
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
-from fomkit.profiles.declared import load_layout, transformer_profile
+from fomkit.profiles.declared import load_layout
 from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import transformer_profile
 
 GPT_175B = Transformer(hidden=12288, heads=96, blocks=96, seq=2048, vocabulary=51200)
 DEVICES, BATCH, LOOP = 512, 1536, 1_000_000

@@ -51,11 +51,11 @@ from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
 from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
 from fomkit.profiles.campaigns import load_campaign, load_epochs
-from fomkit.profiles.declared import load_layout, load_recipe
+from fomkit.profiles.declared import load_layout
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.models import load_model, load_recipe, save_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import import_measurements, import_meter, read_measurements
 from fomkit.readers.records import format_benchmarker

@@ -26,9 +26,9 @@ from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
-from fomkit.profiles.declared import load_recipe, parse_layout, parse_link, transformer_profile
+from fomkit.profiles.declared import parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.models import load_model, load_recipe, save_model, transformer_profile
 from fomkit.profiles.suites import load_suite
 
 LINKS = [parse_link("node, 5 us, 300 GB/s, each"), parse_link("system, 10 us, 25 GB/s, each")]
@@ -642,6 +642,17 @@ def test_a_model_whose_run_takes_several_devices_is_priced_with_what_they_send(t
     for more in (["--explain"], ["-o", tmp_path / "a.xlsx"]):
         text = refused("estimate", tmp_path / "eight.yaml", "--batch", "256", *SPREAD, *more)
         assert "its run uses 8 devices" in text
+
+
+def test_a_file_of_sizes_is_a_model(tmp_path: Path) -> None:
+    """Whatever its name; each of its 2,048 positions is a token."""
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(SMALL)
+    assert fomkit.model(recipe).ops.equals(load_recipe(recipe).ops)
+    code, text = run("estimate", recipe, *SPREAD, "--nodes", "2", "--allow-oversize", "--json")
+    (one,) = json.loads(text)["models"]
+    assert code == 0
+    assert one["token_per_s"]["value"] * one["step_s"]["value"] == pytest.approx(64 * 2048 / 16)
 
 
 def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Path) -> None:

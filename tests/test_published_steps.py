@@ -17,8 +17,9 @@ from fomkit.parallel.transformer import Split, block_rows, update_rows
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.prediction.exchange import Group, Network
-from fomkit.profiles.declared import parse_link, transformer_profile
+from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import transformer_profile
 from fomkit.validation.published_steps import (
     MPT,
     OTHER_FRACTION,

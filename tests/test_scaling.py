@@ -26,9 +26,9 @@ from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_user_links
 from fomkit.plan.transformer_plan import _stated_attention
 from fomkit.prediction.exchange import Group, Network
-from fomkit.profiles.declared import load_layout, load_recipe, parse_layout, parse_link, transformer_profile
+from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.models import load_model, load_recipe, save_model, transformer_profile
 from fomkit.validation.published_steps import megatron_activations, megatron_steps
 from fomkit.verbs.scaling import parse_nodes, scaling_content
 

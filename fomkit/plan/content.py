@@ -311,11 +311,12 @@ def conditions_content(estimate: Estimate) -> dict[str, Condition]:
 
 def token_per_s(estimate: Estimate) -> Span | None:
     """Return the tokens that a device trains on, reads or generates [1/s]; None unless priced by sizes."""
-    sizes, job = estimate.sizes, estimate.job
-    if estimate.model.traced_with.get("device") != OF_SIZES or not sizes.keys() & {CACHE, "seq"}:
+    sizes, job, model = estimate.sizes, estimate.job, estimate.model
+    seq = 1 if CACHE in sizes else sizes.get("seq", model.transformer.seq if model.transformer else None)
+    if model.traced_with.get("device") != OF_SIZES or seq is None:
         return None
     samples, devices = (sizes["batch"], 1) if job is None else (job.samples, job.devices)
-    return estimate.step.per(samples * (1 if CACHE in sizes else sizes["seq"]) / devices)
+    return estimate.step.per(samples * seq / devices)
 
 
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:

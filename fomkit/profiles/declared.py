@@ -1,10 +1,9 @@
-"""Parse figures, layouts and links that a user declares as text, and transformers by their sizes.
+"""Parse figures, layouts and links that a user declares as text.
 
 A figure has a unit, perhaps bounds, and a source: ``4.56 USD/h per node, 2018-04-01`` ·
 ``0.38 kg/kWh, 0.3 kg/kWh to 0.5 kg/kWh, grid operator 2024`` · ``1.2, the operator``
 
-Layouts and links are written as ``tensor=8,sequence`` on the command line, or in a YAML file. A transformer is
-described by a recipe (``fomkit/transformer/1``).
+Layouts and links are written as ``tensor=8,sequence`` on the command line, or in a YAML file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from math import isfinite
 from pathlib import Path
-from shlex import quote
 from typing import Any, cast, get_args
 
 from pydantic import Field
@@ -22,20 +20,15 @@ from pydantic import Field
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Link, Price, Scope, Tier
-from fomkit.core.model import Data, ModelProfile, Run, Transformer
 from fomkit.core.units import parse_money_rate, parse_quantity
 from fomkit.files.csv import is_number
 from fomkit.files.documents import load_document
-from fomkit.files.op_csv import empty_table
 from fomkit.merit.footprint import Grid
 from fomkit.merit.one_off_costs import STATED
-from fomkit.parallel.step import check_layout, check_split
-from fomkit.parallel.transformer import profile_table
+from fomkit.parallel.step import check_layout
 from fomkit.plan.options import check_nodes
-from fomkit.plan.transformer_step import NARROW
 from fomkit.profiles.facts import check_day, check_price
 from fomkit.profiles.machine_record import LinkRecord, check_rates, link_of
-from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
 
 _ENDS = re.compile(r"([\d.].*?)\s+to\s+([\d.].*)")
@@ -304,14 +297,8 @@ def parse_job(
     return (Job(cast("Any", nodes), spread) if nodes is not None or layout else None), stated
 
 
-RECIPE = "fomkit/transformer/1"
-NOTES = ("made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
-         NARROW.format("bf16"))  # fmt: skip
-OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
-
-
 class RecipeRecord(Record):
-    """A recipe file."""
+    """A recipe, the file of a transformer by its sizes (`fomkit.profiles.models.load_recipe`)."""
 
     schema_: str = Field(alias="schema")
     name: str
@@ -320,45 +307,3 @@ class RecipeRecord(Record):
     batch: int = Field(default=1, ge=1)
     train_samples: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
-
-
-def transformer_profile(
-    shape: Transformer, name: str, *, title: str = "", batch: int = 1, data: Data | None = None,
-    run: Run | None = None,
-) -> ModelProfile:  # fmt: skip
-    """Create a model profile of a transformer from its sizes.
-
-    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
-    >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
-    22.07
-    """
-    check_split(shape, 1, sequence=False)
-    made = (
-        f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
-        + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
-    )
-    notes = (*NOTES, OF_EXPERTS) if shape.experts else NOTES
-    return ModelProfile(
-        name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
-        sizes={"batch": batch}, traced_with={"framework": "rule", "device": "sizes", "mode": "train"},
-        parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data or Data(),
-        run=run or Run(), optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
-    )  # fmt: skip
-
-
-def load_recipe(path: Path) -> ModelProfile:
-    """Load a recipe."""
-    document = load_document(path)
-    if document.content.get("schema") == MODEL:
-        do = f"Estimate it: fomkit estimate {quote(path.as_posix())} --target MACHINE"
-        raise document.error(("schema",), f"is already a model profile. {do}, or give the file it was made from.")
-    check_schema(document, RECIPE)
-    record = check_record(document, RecipeRecord)
-    shape = Transformer(**record.transformer.model_dump())
-    if shape.hidden % shape.heads:
-        where = document.where(("transformer", "heads"))
-        raise FomkitError(where, f"heads {shape.heads} do not divide hidden {shape.hidden}. Choose a divisor.")
-    return transformer_profile(
-        shape, record.name, title=record.title, batch=record.batch, data=Data(train_samples=record.train_samples),
-        run=Run(epochs=record.epochs),
-    )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Load and save model profiles: sizes, data and run in YAML, the op table and its decomposition in CSV."""
+"""Load and save model profiles: sizes, data and run in YAML, the op table and its decomposition in CSV.
+
+A transformer may also be described by a recipe of its sizes alone (``fomkit/transformer/1``).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os.path import isdir
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from fomkit.core.errors import FomkitError
@@ -19,10 +23,11 @@ from fomkit.profiles.locate import folders, locate, profile_names, user_cached_p
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.files.documents import Document
     from fomkit.profiles.records import ModelRecord
 
 
-SCHEMA = "fomkit/model/1"
+SCHEMA, RECIPE = "fomkit/model/1", "fomkit/transformer/1"
 FOLDER: Final = "model_profiles"
 
 
@@ -50,12 +55,10 @@ def _whole(path: Path, name: str | None, table: str) -> pd.DataFrame | None:
     return found.assign(**{key: value for key, value in _EMPTY[table].items() if key not in found.columns})
 
 
-def _read(path: Path, **absent: str) -> ModelRecord:
+def _read(document: Document, **absent: str) -> ModelRecord:
     """Read a model's YAML; ``absent``: keys that it must not have, with values to validate it with."""
-    from fomkit.files.documents import load_document
     from fomkit.profiles.records import ModelRecord, check_record, check_schema
 
-    document = load_document(path)
     check_schema(document, SCHEMA)
     for key, text in absent.items():
         if key in document.content:
@@ -94,6 +97,65 @@ def _profile(
     return ModelProfile(**{**fields_of(record, ModelProfile), **own})
 
 
+NOTES = "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)"
+OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
+
+
+def transformer_profile(
+    shape: Transformer, name: str, *, title: str = "", batch: int = 1, data: Data | None = None,
+    run: Run | None = None,
+) -> ModelProfile:  # fmt: skip
+    """Create a model profile of a transformer from its sizes.
+
+    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
+    >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
+    22.07
+    """
+    from fomkit.parallel.step import check_split
+    from fomkit.parallel.transformer import profile_table
+    from fomkit.plan.transformer_step import NARROW
+
+    check_split(shape, 1, sequence=False)
+    made = (
+        f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
+        + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
+    )
+    notes = (NOTES, NARROW.format("bf16"), *[OF_EXPERTS] * bool(shape.experts))
+    return ModelProfile(
+        name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
+        sizes={"batch": batch}, traced_with={"framework": "rule", "device": "sizes", "mode": "train"},
+        parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data or Data(),
+        run=run or Run(), optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
+    )  # fmt: skip
+
+
+def _made_by(document: Document) -> ModelProfile:
+    from fomkit.profiles.declared import RecipeRecord
+    from fomkit.profiles.records import check_record, check_schema
+
+    check_schema(document, RECIPE)
+    record = check_record(document, RecipeRecord)
+    shape = Transformer(**record.transformer.model_dump())
+    if shape.hidden % shape.heads:
+        where = document.where(("transformer", "heads"))
+        raise FomkitError(where, f"heads {shape.heads} do not divide hidden {shape.hidden}. Choose a divisor.")
+    return transformer_profile(
+        shape, record.name, title=record.title, batch=record.batch, data=Data(train_samples=record.train_samples),
+        run=Run(epochs=record.epochs),
+    )  # fmt: skip
+
+
+def load_recipe(path: Path) -> ModelProfile:
+    """Make the profile of a transformer from a file of its sizes; refuse any other file."""
+    from fomkit.files.documents import load_document
+
+    document = load_document(path)
+    if document.content.get("schema") == SCHEMA:
+        do = f"Estimate it: fomkit estimate {quote(path.as_posix())} --target MACHINE"
+        raise document.error(("schema",), f"is already a model profile. {do}, or give the file it was made from.")
+    return _made_by(document)
+
+
 TRACED = (".py", ".onnx", ".json")
 """Endings of files that can be profiled in place of a model: code, graphs, a transformer's config.json."""
 
@@ -109,8 +171,13 @@ def _load(path: Path) -> ModelProfile:
 
 
 def _checked(path: Path) -> tuple[ModelProfile, list[str]]:
-    """Read and check a model file and its tables; also return the names of the tables."""
-    record = _read(path)
+    """Read and check a model file and its tables, or make a recipe's; also return the names of the tables."""
+    from fomkit.files.documents import load_document
+
+    document = load_document(path)
+    if document.content.get("schema") == RECIPE:
+        return _made_by(document), []
+    record = _read(document)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
     ops = _table(path, record.ops, "OPS")
     layers, order = _whole(path, record.layers, "LAYERS"), _whole(path, record.order, "ORDER")
@@ -120,7 +187,9 @@ def _checked(path: Path) -> tuple[ModelProfile, list[str]]:
 
 def load_model_facts(path: Path) -> ModelProfile:
     """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table."""
-    record = _read(locate(str(path), FOLDER), ops="")
+    from fomkit.files.documents import load_document
+
+    record = _read(load_document(locate(str(path), FOLDER)), ops="")
     return _profile(record, empty_table("OPS"), empty_table("OPS"), None)
 
 

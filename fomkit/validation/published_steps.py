@@ -36,11 +36,11 @@ from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.step import HOST_OP_S, roll_up_step
 from fomkit.plan.transformer_step import TransformerStep
-from fomkit.profiles.declared import load_layout, parse_layout, parse_link, transformer_profile
+from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
+from fomkit.profiles.models import load_model, transformer_profile
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Score, cases_of_spans, make_cases, score

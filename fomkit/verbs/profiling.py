@@ -273,7 +273,7 @@ def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], 
 
 def _profile_of_sizes(path: Path, args: _Arguments) -> ModelProfile:
     """Build the profile of a transformer from its sizes; nothing runs, so the limits have no effect."""
-    from fomkit.profiles.declared import load_recipe
+    from fomkit.profiles.models import load_recipe
 
     if args.sizes or args.mode != "train":
         raise FomkitError(
