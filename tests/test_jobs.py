@@ -192,6 +192,38 @@ def test_blocks_that_are_left_over_go_to_inner_stages(a100: Machine) -> None:
     assert [Layout(pipeline=of).stage_blocks(27) for of in (1, 2, 4)] == [(27, 27), (14, 14), (7, 7)]
 
 
+def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) -> None:
+    """Half of the tokens and of attention each; keys and values go round unless attention takes longer."""
+    wide = {"attention": "fused", "style": "llama", "kv_heads": 4, "seq": 8192}
+    alone, shared = (stepper(a100, Layout(context=many, microbatch=1, zero=1), **wide) for many in (1, 2))
+    flop = [one.one_device(4, 4)[0].query("pass_name != 'update'")["flop"].sum() for one in (alone, shared)]
+    assert flop[1] == pytest.approx(flop[0] / 2, rel=1e-4)  # sums of whole weights are not shared
+    one, two = alone.at(4, 8), shared.at(4, 8)
+    assert (one.replicas, one.microbatches, two.replicas, two.microbatches) == (4, 2, 2, 4)
+    assert two.sent_byte["replicas"] == one.sent_byte["replicas"]  # four devices share gradients either way
+    states = 9 * shared.shape.parameters  # a quarter of 12 bytes, and 6
+    assert one.memory_byte is not None
+    assert two.memory_byte == pytest.approx(states + (one.memory_byte - states) / 2, rel=1e-3)
+    exposed = [two.exposed_s.value, two.replicas_s.value]  # a fast link
+    assert exposed == pytest.approx([one.exposed_s.value] * 2)
+    slow = stepper(with_user_links(a100, [parse_link("system, 5 us, 1 GB/s, each")], node_devices=1),
+                   Layout(context=2, microbatch=1, zero=1), **wide)  # fmt: skip
+    block = slow.plan.pieces(slow.layout, 0.5).block.table
+    forward_s, backward_s = block.loc[block["kind"] == "attention", "time_s"]
+    passed_s = slow.network.exchange("all_gather", 2 * 2 * 8192 * 4 * 128, Group(1, 2)).time.value
+    exposed_s = 24 * 4 * (passed_s - forward_s + 2 * (passed_s - backward_s / 2))
+    found = slow.at(4, 8)
+    assert found.exposed_s.value - found.replicas_s.value == pytest.approx(exposed_s)
+    with pytest.raises(FomkitError, match=r"12 devices do not divide into copies of tensor 1 × context 8"):
+        Layout(context=8).replicas(12)
+    with pytest.raises(FomkitError, match=r"seq 2,048 is not divisible by 2 × context 3"):
+        stepper(a100, Layout(context=3), attention="fused")
+    with pytest.raises(FomkitError, match="context needs fused attention"):
+        stepper(a100, Layout(context=2))
+    with pytest.raises(FomkitError, match="context with expert parallelism"):
+        parse_layout(["context=2,expert=2"])
+
+
 def test_stated_replicas_are_the_devices_of_a_job_or_are_checked(a100: Machine) -> None:
     layout = Layout(data=2, tensor=2, microbatch=1)
     shape = Transformer(hidden=2048, heads=16, blocks=24, seq=2048, vocabulary=51200)

@@ -38,6 +38,8 @@ class Layout:
       sequence.
     `tensor_overlap`: gathers and scatters of the tensor group run at the same time as the products that need or
       produce them (Transformer Engine's userbuffers); with ``sequence``.
+    `context`: devices that share each sequence, in all ops (context parallelism); keys and values go round among
+      them while attention computes. They share gradients and the optimizer's state like replicas.
     `expert`: replicas that share the experts of a layer and exchange its tokens; it divides both.
     `microbatch`: samples that a replica processes at once; None means all of its share.
     `recompute`: activations recomputed in the backward pass: none, selective (attention's core), full.
@@ -68,6 +70,7 @@ class Layout:
     interleave: int = 1
     sequence: bool = False
     tensor_overlap: bool = False
+    context: int = 1
     expert: int = 1
     microbatch: int | None = None
     recompute: Recompute = "none"
@@ -90,8 +93,14 @@ class Layout:
 
     @property
     def model_devices(self) -> int:
-        """Devices that hold one copy of the model, apart from its experts."""
-        return self.tensor * self.pipeline
+        """Devices of one replica, apart from its experts."""
+        return self.tensor * self.context * self.pipeline
+
+    @property
+    def _product(self) -> str:
+        return (
+            f"tensor {self.tensor} × {f'context {self.context} × ' * (self.context > 1)}pipeline {self.pipeline}"
+        )
 
     @property
     def gathers(self) -> int:
@@ -119,8 +128,8 @@ class Layout:
         if devices % self.model_devices:
             raise FomkitError(
                 LAYOUT,
-                f"{devices} devices do not divide into copies of tensor {self.tensor} × pipeline {self.pipeline} "
-                f"= {self.model_devices}. Use a multiple of {self.model_devices} devices.",
+                f"{devices} devices do not divide into copies of {self._product} = {self.model_devices}. Use a "
+                f"multiple of {self.model_devices} devices.",
             )
         copies = devices // self.model_devices
         if copies % self.expert:
@@ -132,9 +141,8 @@ class Layout:
         if self.data not in (None, copies):
             raise FomkitError(
                 LAYOUT,
-                f"data is {self.data}, but {devices:,} devices divided by tensor {self.tensor} × pipeline "
-                f"{self.pipeline} are {copies:,} replicas. Leave data out, or use "
-                f"{(self.data or 1) * self.model_devices:,} devices.",
+                f"data is {self.data}, but {devices:,} devices divided by {self._product} are {copies:,} "
+                f"replicas. Leave data out, or use {(self.data or 1) * self.model_devices:,} devices.",
             )
         return copies
 

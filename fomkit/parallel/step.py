@@ -24,7 +24,7 @@ _WORDS = {name: get_args(kind) for name, kind in get_type_hints(Layout).items() 
 
 
 def _check_values(layout: Layout) -> None:
-    counts = ("data", "tensor", "pipeline", "interleave", "expert", "servers", "microbatch")
+    counts = ("data", "tensor", "pipeline", "interleave", "context", "expert", "servers", "microbatch")
     for name, least in (*((name, 1) for name in counts), ("zero", 0), ("staleness", 0)):
         value = getattr(layout, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
@@ -55,6 +55,8 @@ def _refusals(layout: Layout) -> list[str]:
         for refused, why in (
             (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: workers "
                                            "differ in parameters. Choose another algorithm"),
+            (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled. Choose "
+                                                       "one"),
             (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages, but there is "
                                                              "one stage. Give pipeline 2 or more"),
             (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
@@ -144,8 +146,16 @@ def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> 
         )
 
 
-def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
-    """Raise where a transformer does not divide among the devices of a tensor group."""
+def check_split(shape: Transformer, tensor: int, context: int = 1, *, sequence: bool) -> None:
+    """Raise where a transformer does not divide among the devices of a tensor group, or a context group."""
+    if context > 1 and shape.attention != "fused":
+        raise FomkitError(
+            LAYOUT, "context needs fused attention. Leave it out, or make the model with 'attention: fused'."
+        )
+    if context > 1 and shape.seq % (2 * context):  # each device has one part near the beginning, one near the end
+        raise FomkitError(
+            LAYOUT, f"seq {shape.seq:,} is not divisible by 2 × context {context}. Choose another context."
+        )
     pieces = {"heads": shape.heads, **({"kv_heads": shape.kv_heads} if shape.kv_heads != shape.heads else {}),
               "hidden": shape.hidden, "feed_forward": shape.feed_forward,
               **({"seq": shape.seq} if sequence else {})}  # fmt: skip
@@ -347,7 +357,7 @@ def _experts_byte(shape: Transformer, tensor: int) -> float:
     return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
 
 
-def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
+def block_activation_byte(shape: Transformer, samples: float, layout: Layout) -> float:
     """Return the bytes that one block keeps for its backward pass, per device.
 
     For the style of GPT they follow the equations of arXiv 2205.05198, which hold for a feed-forward width of four
@@ -376,7 +386,7 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     return stream * (whole + split + _experts_byte(shape, layout.tensor))
 
 
-def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
+def activation_byte(shape: Transformer, samples: float, layout: Layout, microbatches: int) -> float:
     """Return the largest activation memory of a stage, per device [byte].
 
     The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;

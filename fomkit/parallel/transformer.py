@@ -32,6 +32,7 @@ Row = dict[str, Any]
 class Split(NamedTuple):
     """The part of one microbatch that is on one device of a tensor group.
 
+    ``samples``: its tokens, in whole samples; ``context``: devices that share each sequence;
     ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products, 2 bytes;
     ``expert``: replicas that share the experts; ``low``: number format of the linear layers of blocks, "" = dtype.
     """
@@ -42,6 +43,7 @@ class Split(NamedTuple):
     dtype: str
     expert: int = 1
     low: str = ""
+    context: int = 1
 
     def whole(self, shape: Transformer) -> float:
         """Return the elements of the stream between the halves of a block."""
@@ -191,11 +193,13 @@ def _core_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) 
     rows.product("scores, by keys", way, (seq, head, seq), BLOCK, batches=group, stored=(1, 0))
 
 
-def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_name: str) -> None:
+def _fused(rows: Rows, shape: Transformer, split: Split, pass_name: str) -> None:
+    """Add attention of a device's queries; its parts near the beginning and near the end see half of all keys."""
     rows.rows.append(
         {"op": "attention", "kind": "attention", "dtype": rows.dtype, "engine": "matrix", "pass_name": pass_name,
-         "batch": samples, "heads": shape.heads / tensor, "kv_heads": shape.kv_heads / tensor, "q_len": shape.seq,
-         "kv_len": shape.seq, "head_dim": shape.head_dim, "causal": 1, "module": CORE}
+         "batch": split.samples * split.context, "heads": shape.heads / split.tensor,
+         "kv_heads": shape.kv_heads / split.tensor, "q_len": shape.seq / split.context, "kv_len": shape.seq,
+         "head_dim": shape.head_dim, "causal": 1, "module": CORE}
     )  # fmt: skip
 
 
@@ -204,9 +208,10 @@ def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> No
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
 
 
-def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: int, whole: float) -> None:
+def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: float) -> None:
+    samples, tensor = split.samples, split.tensor
     way, tokens, hidden = "forward", shape.seq * samples, shape.hidden
-    split, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
+    part, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
     rows.product("queries, keys, values", way, (tokens, three, hidden), dtype=rows.layer(three, hidden))
     if shape.gated:
@@ -214,11 +219,11 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
     else:
         rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.attention == "fused":
-        _fused(rows, shape, samples, tensor, way)
+        _fused(rows, shape, split, way)
     else:
         _core_forward(rows, shape, samples, tensor)
-        rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
-    rows.product("projection", way, (tokens, hidden, split), dtype=rows.layer(hidden, split))
+        rows.stream("context in rows", way, "copy", tokens * part, 2, 2, part)
+    rows.product("projection", way, (tokens, hidden, part), dtype=rows.layer(hidden, part))
     rows.residual(shape, "1", whole)
     rows.stream("norm 2", way, "norm", whole, 2, 2, hidden)
 
@@ -230,14 +235,15 @@ def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
     rows.stream("residual", "backward", "pointwise", whole, 4, 2, hidden)
 
 
-def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
+def _attention_backward(rows: Rows, shape: Transformer, split: Split) -> None:
+    samples, tensor = split.samples, split.tensor
     way, tokens, hidden = "backward", shape.seq * samples, shape.hidden
-    split, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
-    linear_backward(rows, "projection", tokens, hidden, split)
+    part, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
+    linear_backward(rows, "projection", tokens, hidden, part)
     if shape.attention == "fused":
-        _fused(rows, shape, samples, tensor, way)
+        _fused(rows, shape, split, way)
     else:
-        rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
+        rows.stream("context in rows", way, "copy", tokens * part, 2, 2, part)
         _core_backward(rows, shape, samples, tensor)
     rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
     if shape.gated:
@@ -252,7 +258,7 @@ def block_rows(shape: Transformer, split: Split) -> list[Row]:
     rows, samples, tensor = Rows(split.dtype, split.low), split.samples, split.tensor
     whole, hidden, sent = split.whole(shape), shape.hidden, split.slots(shape) * shape.hidden
     tokens, wide = shape.seq * samples, shape.feed_forward // tensor
-    _attention_forward(rows, shape, samples, tensor, whole)
+    _attention_forward(rows, shape, split, whole)
     if shape.experts:
         experts_forward(rows, shape, split)
     else:
@@ -267,7 +273,7 @@ def block_rows(shape: Transformer, split: Split) -> list[Row]:
     else:
         _wide_backward(rows, shape, tokens, wide)
     _half_backward(rows, whole, hidden)
-    _attention_backward(rows, shape, samples, tensor)
+    _attention_backward(rows, shape, split)
     _half_backward(rows, whole, hidden)
     return rows.rows
 

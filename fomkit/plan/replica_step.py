@@ -51,7 +51,8 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
     by_sizes = model.traced_with.get("device") == OF_SIZES
     model_splits = {
         "tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "sequence": layout.sequence,
-        "expert": layout.expert > 1, "recompute selective": layout.recompute == "selective",
+        "context": layout.context > 1, "expert": layout.expert > 1,
+        "recompute selective": layout.recompute == "selective",
     }  # fmt: skip
     for name, is_wanted in model_splits.items():
         if is_wanted:

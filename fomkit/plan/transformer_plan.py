@@ -205,10 +205,12 @@ class TransformerPlan:
         check_covered(timed, (), self.where)
         return timed
 
-    def _split(self, layout: Layout, samples: int) -> transformer.Split:
-        return transformer.Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low)
+    def _split(self, layout: Layout, samples: float) -> transformer.Split:
+        return transformer.Split(
+            samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low, layout.context
+        )
 
-    def pieces(self, layout: Layout, samples: int) -> Pieces:
+    def pieces(self, layout: Layout, samples: float) -> Pieces:
         """Time a block, the words and the head for a microbatch of `samples` samples."""
         split, fraction = self._split(layout, samples), layout.attention_peak_fraction
 
@@ -249,18 +251,20 @@ class TransformerPlan:
         value, low, high = (max(0.0, end - own) for end, own in ends)
         return Span(value, low, high, level)
 
-    def stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
+    def stage(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> Stage:
         """Time `blocks` blocks of a stage, with the words, the head or both."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
                layout.tensor_overlap, blocks, ends)  # fmt: skip
         return _cached(self._stages, key, lambda: self._time_stage(layout, samples, blocks, ends))
 
-    def _time_stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
+    def _time_stage(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> Stage:
         pieces, level = self.pieces(layout, samples), self.network.level
         times = self.collectives(layout, samples)
         runs = pieces.block.runs(layout.recompute) * blocks
         parts = [(pieces.block, runs)]
         waits = [waits_for(self.block_sent(layout), times, pieces.block.one_s, level).scaled(blocks)]
+        if layout.context > 1:
+            waits.append(self._context_waits(layout, samples, pieces.block).scaled(blocks))
         sent_at = {WORDS: traffic.embedding_sent, HEAD: traffic.head_sent}
         for name in ends:
             work = pieces.end(name)
@@ -273,7 +277,27 @@ class TransformerPlan:
                 by_source[source] = by_source.get(source, 0.0) + spent
         return Stage(add_common([self._span(parts), late]), late, add_waits(waits), by_source)
 
-    def stage_ops(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
+    def _context_waits(self, layout: Layout, samples: float, block: Work) -> Waits:
+        """Return a block's waits for keys and values of its context group, and backward for their gradients.
+
+        They go round from device to device while attention computes (Liu et al., "Ring Attention", arXiv
+        2310.01889): only what takes longer than attention is exposed.
+        """
+        shape, level = self.shape, self.network.level
+        byte = (
+            2 * SHORT_BYTE * shape.seq * samples * layout.context * shape.kv_heads * shape.head_dim / layout.tensor
+        )
+        group = self.network.group(layout.context, layout.tensor)
+        names: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
+        times: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
+        own = block.table[block.table["kind"].eq("attention")]
+        one_s = own.groupby("pass_name", observed=True)["time_s"].sum()
+        forward = [Sent("all_gather", "forward")] * (1 + (layout.recompute != "none"))
+        back = [Sent(name, "half of backward") for name in names]
+        hiding = {"forward": one_s["forward"], "half of backward": one_s["backward"] / 2}
+        return waits_for([*forward, *back], times, hiding, level)
+
+    def stage_ops(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
         """Return the timed ops of a stage, and how often each runs in one microbatch."""
         pieces = self.pieces(layout, samples)
         block = pieces.block.table.assign(count=pieces.block.runs(layout.recompute) * blocks)
@@ -298,15 +322,15 @@ class TransformerPlan:
         back = traffic.backward_sent(**how, experts=bool(experts))
         return [*going, *back, *experts]
 
-    def stream_byte(self, samples: int) -> float:
+    def stream_byte(self, samples: float) -> float:
         """Return the bytes of the stream between blocks."""
         return SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
 
-    def places_byte(self, layout: Layout, samples: int) -> float:
+    def places_byte(self, layout: Layout, samples: float) -> float:
         """Return the bytes of all expert slots for tokens that a device sends at once."""
         return SHORT_BYTE * self._split(layout, samples).slots(self.shape) * self.shape.hidden
 
-    def collectives(self, layout: Layout, samples: int) -> dict[str, Exchange]:
+    def collectives(self, layout: Layout, samples: float) -> dict[str, Exchange]:
         """Return the time of each collective of the stream."""
         byte, group = self.stream_byte(samples), self.network.group(layout.tensor)
         names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")

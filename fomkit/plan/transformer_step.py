@@ -56,7 +56,7 @@ class TransformerStep:
             known[name] = TransformerPlan(one, network, dtype, where, low)
         self.plan = known[name]
         self.network = self.plan.network
-        check_split(self.shape, layout.tensor, sequence=layout.sequence)
+        check_split(self.shape, layout.tensor, layout.context, sequence=layout.sequence)
         check_experts(model.name, self.shape, layout.expert)
         if layout.attention_peak_fraction is not None and self.shape.attention != "fused":
             raise FomkitError(
@@ -71,7 +71,7 @@ class TransformerStep:
         found.plan = replace(self.plan, network=found.network, _stages={})
         return found
 
-    def _stages(self, samples: int) -> list[tuple[Stage, int]]:
+    def _stages(self, samples: float) -> list[tuple[Stage, int]]:
         """Return the stages that differ, in order, and how many there are of each."""
         layout, blocks = self.layout, self.shape.blocks
         if layout.pipeline == 1:
@@ -84,12 +84,12 @@ class TransformerStep:
         ]  # fmt: skip
         return [(self.plan.stage(layout, samples, of, names), count) for of, names, count in ends if count]
 
-    def _passes(self, samples: int) -> Pass:
+    def _passes(self, samples: float) -> Pass:
         """Return the passes of one block [s]."""
         host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
         return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
 
-    def _stage_waits(self, samples: int, replicas: int) -> tuple[step.Waits, float]:
+    def _stage_waits(self, samples: float, replicas: int) -> tuple[step.Waits, float]:
         """Return the waits of a stage for its neighbours in one microbatch [s], and the bytes that it sends.
 
         Devices are ordered by tensor group, then by replica, then by stage (Megatron-LM's order).
@@ -171,7 +171,7 @@ class TransformerStep:
         root = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),))
         return traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
 
-    def _traffic(self, replicas: int, samples: int, count: int) -> traffic.Traffic:
+    def _traffic(self, replicas: int, samples: float, count: int) -> traffic.Traffic:
         """Return the traffic between replicas in a step of `count` microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
@@ -182,6 +182,7 @@ class TransformerStep:
         """Return how long a step waits for its replicas, without overlap, at one end of the intervals [s]."""
         replicas = self.layout.replicas(devices)
         micro, count = self._schedule(samples, replicas)
+        replicas *= self.layout.context
         passes, bare_layout = self._passes(micro), replace(self.layout, overlap=False)
         if self.layout.zero > 1:
             return traffic.sharded_wait(bare_layout, network, self._shards(replicas, passes), count, end).exposed_s
@@ -196,11 +197,14 @@ class TransformerStep:
         far = self.network.node_devices < layout.model_devices * replicas
         return self.network.exchange("all_reduce", byte, Group(1, 2) if far else Group(2, 1))
 
-    def _schedule(self, samples: int, replicas: int) -> tuple[int, int]:
-        """Return the samples of a microbatch and the microbatches of a step."""
+    def _schedule(self, samples: int, replicas: int) -> tuple[float, int]:
+        """Return a device's share of a microbatch in samples, and the microbatches of a step.
+
+        Devices of a context group have parts of equal work: as much as so many whole samples.
+        """
         micro, count = microbatches_of(samples, replicas, self.layout.microbatch)
         check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
-        return micro, count
+        return (micro / self.layout.context if self.layout.context > 1 else micro), count
 
     def at(self, devices: int, samples: int) -> step.ParallelStep:
         """Return a step of `samples` samples on `devices` devices."""
@@ -208,15 +212,16 @@ class TransformerStep:
         replicas = layout.replicas(devices)
         self.network.check_joined(devices)
         micro, count = self._schedule(samples, replicas)
+        sharing = replicas * layout.context
         stages = self._stages(micro)
-        between, between_byte = self._stage_waits(micro, replicas)
+        between, between_byte = self._stage_waits(micro, sharing)
         waits = [step.add_waits([stage.waits, between]) for stage, _ in stages]
         totals = [one.work_s.value + wait.exposed.value for (one, _), wait in zip(stages, waits, strict=True)]
         all_stages = [total for total, (_, many) in zip(totals, stages, strict=True) for _ in range(many)]
         slowest = max(range(len(stages)), key=totals.__getitem__)
         busiest = stages[slowest][0]
         stretch = step.pipeline_s(all_stages, count, layout.interleave) / (count * totals[slowest])
-        (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
+        (update, update_sources), sent = self._update(sharing), self._traffic(sharing, micro, count)
         work, inner = busiest.work_s.scaled(count), waits[slowest].scaled(count)
         tied = step.unhidden(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
@@ -233,7 +238,7 @@ class TransformerStep:
             replicas_s=sent.exposed_s,
             wall_s=wall,
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
-            memory_byte=self.memory_byte(micro, count, replicas),
+            memory_byte=self.memory_byte(micro, count, sharing),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if beside.input_s is None else (),
             precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(busiest)),
@@ -254,7 +259,7 @@ class TransformerStep:
             stage.late_s.value > NOTABLE * stage.work_s.value
         )
 
-    def _sent(self, samples: int, count: int) -> dict[str, float]:
+    def _sent(self, samples: float, count: int) -> dict[str, float]:
         """Return the bytes that a device sends to its tensor group (a sum is twice a gather) and to experts."""
         layout, runs = self.layout, count * self.layout.stage_blocks(self.shape.blocks)[1]
         byte = self.plan.stream_byte(samples)
@@ -270,9 +275,9 @@ class TransformerStep:
     def held_byte(self, devices: int, samples: int) -> float:
         """Return a device's memory in a step of `samples` samples on `devices` devices [byte]; no op is timed."""
         replicas = self.layout.replicas(devices)
-        return self.memory_byte(*self._schedule(samples, replicas), replicas)
+        return self.memory_byte(*self._schedule(samples, replicas), replicas * self.layout.context)
 
-    def memory_byte(self, samples: int, count: int, replicas: int) -> float:
+    def memory_byte(self, samples: float, count: int, replicas: int) -> float:
         """Return the largest memory of a stage per device: parameters, gradients, state and activations [byte]."""
         layout, (held, shared) = self.layout, self._device_parameters()
         copies = layout.model_devices
