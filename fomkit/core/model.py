@@ -132,6 +132,8 @@ class Transformer:
       feed-forward layers, norms with one parameter per element, and rotary positions.
     `kv_heads`: heads of keys and values; default: ``heads``. `head_dim`: default: ``hidden / heads``.
     `tied`: whether input and output embedding are one table.
+    `head_norm`: in Llama's style, parameters of the norms of queries and keys, of each head or of all; 0: none.
+    `qkv_bias`: in Llama's style, whether queries, keys and values have biases.
     `experts`: feed-forward layers of each block, of which every token uses ``top_k``; 0: one layer for all tokens.
     `capacity_factor`: slots of an expert over its even share of the tokens, as declared: the distribution of
       tokens is not predicted.
@@ -151,6 +153,8 @@ class Transformer:
     kv_heads: int = 0
     head_dim: int = 0
     tied: bool = True
+    head_norm: int = 0
+    qkv_bias: bool = False
 
     def __post_init__(self) -> None:
         """Set the default sizes of the feed-forward layer and the heads where none are stated."""
@@ -197,6 +201,7 @@ class Transformer:
         """Return a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""
         context = self.heads * self.head_dim
         learned = 2 * self.hidden if self.gated else self.attention_width + 5 * self.hidden  # norms; biases too
+        learned += self.head_norm + self.attention_width * self.qkv_bias
         attention = self.hidden * (self.attention_width + context) + learned
         layers = self.experts // expert if self.experts else 1
         return attention + layers * self.feed_forward_parameters + self.hidden * self.experts

@@ -378,7 +378,9 @@ def block_activation_byte(shape: Transformer, samples: float, layout: Layout) ->
     whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
     attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
     if shape.gated:  # queries, keys, values, context; gate, up and their product: 2 bytes each
-        attention = 2 * (shape.attention_width + shape.heads * shape.head_dim) / shape.hidden
+        kept = shape.attention_width + shape.heads * shape.head_dim
+        kept += (shape.heads + shape.kv_heads) * shape.head_dim * (shape.head_norm > 0)  # before their norms
+        attention = 2 * kept / shape.hidden
         wide = 6 * shape.feed_forward / shape.hidden
     if not shape.experts:
         return stream * (whole + (attention + wide + scores) / layout.tensor)

@@ -204,8 +204,15 @@ def _fused(rows: Rows, shape: Transformer, split: Split, pass_name: str) -> None
 
 
 def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
+    """Add the norms of queries and keys, if there are any, and their rotation; going backward in reverse."""
     width = (shape.heads + shape.kv_heads) * shape.head_dim
+    row, name = (width if shape.head_norm > 2 * shape.head_dim else shape.head_dim), "norm of queries, keys"
+    if shape.head_norm and way == "forward":
+        rows.stream(name, way, "norm", tokens * width, 2, 2, row)
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
+    if shape.head_norm and way != "forward":
+        rows.stream(name, way, "norm", tokens * width, 4, 2, row)
+        rows.stream(f"{name}, by weight", way, "reduction", tokens * width, 4, 0, row)
 
 
 def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: float) -> None:
@@ -214,10 +221,10 @@ def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: floa
     part, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
     rows.product("queries, keys, values", way, (tokens, three, hidden), dtype=rows.layer(three, hidden))
+    if not shape.gated or shape.qkv_bias:
+        rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.gated:
         _add_rotation(rows, shape, tokens / tensor, way)
-    else:
-        rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.attention == "fused":
         _fused(rows, shape, split, way)
     else:
@@ -248,7 +255,7 @@ def _attention_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
     if shape.gated:
         _add_rotation(rows, shape, tokens / tensor, way)
-    else:
+    if not shape.gated or shape.qkv_bias:
         rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
     linear_backward(rows, "queries, keys, values", tokens, three, hidden)
 
@@ -344,7 +351,8 @@ def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "")
 def tensors_of(shape: Transformer, expert: int = 1) -> int:
     """Count the parameter tensors of a block; `expert` devices share the tensors of experts."""
     if shape.gated:  # two norms, two products of attention, a router, two products of each layer
-        return 5 + 2 * (shape.experts // expert) if shape.experts else 6
+        more = 2 * (shape.head_norm > 0) + shape.qkv_bias
+        return more + (5 + 2 * (shape.experts // expert) if shape.experts else 6)
     return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
 
 

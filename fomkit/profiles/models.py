@@ -223,6 +223,7 @@ def _transformer(shape: Transformer) -> dict[str, Any]:
     """Return sizes as content of the file; those of experts, or of another style, only if they apply."""
     omitted = set[str]() if shape.experts else {"experts", "top_k", "capacity_factor"}
     omitted |= set() if shape.gated else {"style", "kv_heads", "head_dim", "tied"}
+    omitted |= {name for name in ("head_norm", "qkv_bias") if not getattr(shape, name)}
     return {name: value for name, value in vars(shape).items() if name not in omitted}
 
 

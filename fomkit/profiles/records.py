@@ -311,6 +311,8 @@ class TransformerRecord(Record):
     kv_heads: int = Field(default=0, ge=0)
     head_dim: int = Field(default=0, ge=0)
     tied: bool = True
+    head_norm: int = Field(default=0, ge=0)
+    qkv_bias: bool = False
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
@@ -326,6 +328,8 @@ class TransformerRecord(Record):
                 f"FIELD.capacity_factor is {self.capacity_factor:g}, but at {most:g} each expert already has a "
                 "place for every token. Give a smaller value."
             )
+        elif self.style == "gpt" and (self.head_norm or self.qkv_bias):
+            wrong = "FIELD has head_norm or qkv_bias, which are for 'style: llama'. Add it, or remove these keys."
         if wrong:
             raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self

@@ -66,19 +66,22 @@ def _title(shape: Architecture) -> str:
 
 
 def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
-    """Return the sizes by which devices share a decoder of equal Llama-style blocks; None for other models."""
+    """Return the sizes by which devices share a decoder of equal blocks of Llama's or GPT's style; else None."""
     if shape.decoder is None or shape.encoder is not None or len(shape.decoder.blocks) != 1:
         return None
     ((many, block),) = shape.decoder.blocks
     one, feed = block.attention, block.feed
     (each, experts, top_k) = (feed.each, feed.count, feed.top_k) if isinstance(feed, Experts) else (feed, 0, 1)
-    if one.latent is not None or (one.window and one.window < seq) or not (one.rotary and each.gated):
+    if one.latent is not None or (one.window and one.window < seq) or one.rotary != each.gated:
         return None
+    style: dict[str, Any] = {"style": "gpt"}
+    if each.gated:
+        style = {"style": "llama", "head_norm": one.head_norm, "qkv_bias": one.bias[0]}
     found = Transformer(
-        shape.hidden, one.heads, many, seq, shape.vocabulary, each.width, "fused",
-        experts=experts, top_k=top_k, style="llama", kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied,
+        shape.hidden, one.heads, many, seq, shape.vocabulary, each.width, "fused", experts=experts, top_k=top_k,
+        kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
     )  # fmt: skip
-    # Biases, further norms and shared experts are not in these sizes.
+    # Other biases, further norms and shared experts are not in these sizes, nor are unused learnt positions.
     return found if found.parameters == shape.parameters else None
 
 
