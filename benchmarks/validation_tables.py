@@ -34,7 +34,8 @@ VIDUR_COLUMNS = ["machine", "model", "piece", "kind", "op", "dtype", "engine", "
                  "trans_a", "trans_b", "numel", "row", "inputs", "read_byte", "write_byte", "time_s",
                  "source_file", "source_row"]  # fmt: skip
 STEP_COLUMNS = ["set", "model", "blocks", "seq", "devices", "batch", "precision", "layout", "step_s", "source_row"]
-BRIDGE_MODELS = {"LLAMA3_70B": "llama3-70b", "Qwen3_30B_a3B": "qwen3-30b-a3b"}
+BRIDGE_MODELS = {"LLAMA3_70B": "llama3-70b", "LLAMA3.1_405B": "llama3.1-405b", "Qwen3_30B_a3B": "qwen3-30b-a3b",
+                 "Qwen3_235B_a22B": "qwen3-235b-a22b"}  # fmt: skip
 UNREAD: Mapping[str, str] = {
     "opgraphs.csv.gz": "idx",
     "oplabels.csv.gz": "",
@@ -137,18 +138,19 @@ def juwels_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
 def bridge_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
     """Yield Megatron-Bridge's pretraining steps of models with published sizes and without attention windows.
 
-    Left out: tuning (LoRA, and sequences packed to unknown lengths), GPT-OSS (windows), Nemotron (state spaces),
-    Llama 3.1 405B and Qwen3-235B (126 and 94 layers, which do not divide evenly into 64 and 32 chunks of stages;
-    the first also splits sequences).
+    Left out: tuning (LoRA, and sequences packed to unknown lengths), GPT-OSS (windows), Nemotron (state spaces).
+    32 groups of experts in a stage of 32 devices, with tensor groups of two, are whole experts.
     """
     for number, line in enumerate(lines, 1):
         if line["section"] != "Pre-Training Performance" or line["Model"] not in BRIDGE_MODELS:
             continue
         tensor = line["TP"]
+        expert = line["EP"].removesuffix(".0")
         layout = _words(
-            tensor=tensor, pipeline=line["PP"], interleave=line["VP"], expert=line["EP"].removesuffix(".0")
+            tensor=tensor, pipeline=line["PP"], interleave=line["VP"], context=line["CP"], expert=expert
         )
-        words = [layout, f"microbatch={line['MBS']}", *["sequence,tensor_overlap"] * (tensor != "1")]
+        words = [layout, f"microbatch={line['MBS']}", *["sequence,tensor_overlap"] * (tensor != "1"),
+                 *["whole_experts"] * (tensor != "1" and expert != "")]  # fmt: skip
         seq, devices = line["Sequence Length"], line["#-GPUs"]
         step_s = int(line["GBS"]) * int(seq) / (float(line["Tokens / sec / GPU"]) * int(devices))
         yield ["Megatron-Bridge on H100", BRIDGE_MODELS[line["Model"]], "", seq, devices, line["GBS"],

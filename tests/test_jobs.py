@@ -224,6 +224,29 @@ def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) 
         parse_layout(["context=2,expert=2"])
 
 
+def test_whole_experts_are_shared_by_the_devices_of_a_tensor_group_too(a100: Machine) -> None:
+    """Four devices hold two whole experts each, instead of halves of four; each sends its half of the tokens."""
+    mixed = {"attention": "fused", "style": "llama", "kv_heads": 4, "experts": 8, "top_k": 2, "feed_forward": 1024}
+    of = {"tensor": 2, "sequence": True, "microbatch": 1, "zero": 1}
+    split, whole = (stepper(a100, Layout(**of, **more), **mixed)
+                    for more in ({"expert": 2}, {"expert": 4, "whole_experts": True}))  # fmt: skip
+    products = "kind == 'gemm' and op.str.startswith('feed-forward')"
+    tables = [one.one_device(4, 4)[0] for one in (split, whole)]
+    flop = [table.query(products)["flop"].sum() for table in tables]
+    assert flop[0] == pytest.approx(flop[1])
+    routed = [table.loc[table["op"] == "router", "m"].item() for table in tables]
+    assert routed == [2048, 1024]
+    assert split.gradient_byte() == pytest.approx(whole.gradient_byte())
+    sent = [one.at(4, 4).sent_byte for one in (split, whole)]
+    assert sent[1]["tensor"] == pytest.approx(sent[0]["tensor"] / 2)  # those of attention
+    assert sent[1]["experts"] == pytest.approx(sent[0]["experts"] / 2 * (3 / 4) / (1 / 2))
+    assert whole.layout.fewest_devices == split.layout.fewest_devices == 4
+    assert whole.at(4, 4).memory_byte == pytest.approx(split.at(4, 4).memory_byte, rel=0.1)
+    for words in ("tensor=2,expert=4,whole_experts", "tensor=2,sequence,expert=3,whole_experts"):
+        with pytest.raises(FomkitError, match="whole_experts needs sequence, and an expert that is a multiple"):
+            parse_layout([words])
+
+
 def test_stated_replicas_are_the_devices_of_a_job_or_are_checked(a100: Machine) -> None:
     layout = Layout(data=2, tensor=2, microbatch=1)
     shape = Transformer(hidden=2048, heads=16, blocks=24, seq=2048, vocabulary=51200)

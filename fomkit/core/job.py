@@ -41,6 +41,8 @@ class Layout:
     `context`: devices that share each sequence, in all ops (context parallelism); keys and values go round among
       them while attention computes. They share gradients and the optimizer's state like replicas.
     `expert`: replicas that share the experts of a layer and exchange its tokens; it divides both.
+    `whole_experts`: a tensor group does not split its experts: its devices are among the ``expert`` devices that
+      share them, and each sends its own part of the sequence.
     `microbatch`: samples that a replica processes at once; None means all of its share.
     `recompute`: activations recomputed in the backward pass: none, selective (attention's core), full.
     `zero`: what replicas share instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
@@ -72,6 +74,7 @@ class Layout:
     tensor_overlap: bool = False
     context: int = 1
     expert: int = 1
+    whole_experts: bool = False
     microbatch: int | None = None
     recompute: Recompute = "none"
     zero: int = 0
@@ -108,9 +111,19 @@ class Layout:
         return min(self.zero, 1) + (self.zero == 3)
 
     @property
+    def expert_replicas(self) -> int:
+        """Replicas that share the experts."""
+        return self.expert // self.tensor if self.whole_experts else self.expert
+
+    @property
+    def expert_tensor(self) -> int:
+        """Devices that split each expert."""
+        return 1 if self.whole_experts else self.tensor
+
+    @property
     def fewest_devices(self) -> int:
         """Devices that hold the whole model once: its experts are shared by as many copies of the rest."""
-        return self.model_devices * self.expert
+        return self.model_devices * self.expert_replicas
 
     def stage_blocks(self, blocks: int) -> tuple[int, int]:
         """Return the blocks of the first stage, and those of the largest stage.
@@ -132,11 +145,11 @@ class Layout:
                 f"multiple of {self.model_devices} devices.",
             )
         copies = devices // self.model_devices
-        if copies % self.expert:
+        if copies % self.expert_replicas:
             raise FomkitError(
                 LAYOUT,
-                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. Use "
-                f"a multiple of {self.fewest_devices} devices.",
+                f"{copies} replicas on {devices} devices do not divide into groups of expert "
+                f"{self.expert_replicas}. Use a multiple of {self.fewest_devices} devices.",
             )
         if self.data not in (None, copies):
             raise FomkitError(

@@ -57,6 +57,8 @@ def _refusals(layout: Layout) -> list[str]:
                                            "differ in parameters. Choose another algorithm"),
             (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled. Choose "
                                                        "one"),
+            (layout.whole_experts and not (layout.sequence and layout.expert % layout.tensor == 0),
+             "whole_experts needs sequence, and an expert that is a multiple of tensor. Change these"),
             (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages, but there is "
                                                              "one stage. Give pipeline 2 or more"),
             (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
@@ -385,7 +387,8 @@ def block_activation_byte(shape: Transformer, samples: float, layout: Layout) ->
     if not shape.experts:
         return stream * (whole + (attention + wide + scores) / layout.tensor)
     split = (attention + scores) / layout.tensor
-    return stream * (whole + split + _experts_byte(shape, layout.tensor))
+    of_experts = _experts_byte(shape, layout.expert_tensor)
+    return stream * (whole + split + (of_experts / layout.tensor if layout.whole_experts else of_experts))
 
 
 def activation_byte(shape: Transformer, samples: float, layout: Layout, microbatches: int) -> float:

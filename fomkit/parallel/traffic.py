@@ -41,23 +41,28 @@ OUTS = ("feed-forward out", "projection")
 """The products at the beginning of the halves of a block, and those at their end."""
 
 
-def forward_sent(*, sequence: bool, overlap: bool = False) -> list[Sent]:
-    """List the collectives of a block going forward; with ``overlap`` the adjacent products hide them."""
+def forward_sent(*, sequence: bool, overlap: bool = False, attention_only: bool = False) -> list[Sent]:
+    """List the collectives of a block going forward; with ``overlap`` the adjacent products hide them.
+
+    `attention_only`: the devices of a tensor group share the first half of the block alone.
+    """
     if not sequence:
         return [Sent("all_reduce", "")] * 2
-    if overlap:
-        return [*(Sent("all_gather", one) for one in HALVES), *(Sent("reduce_scatter", one) for one in OUTS)]
-    return [Sent("all_gather", "")] * 2 + [Sent("reduce_scatter", "")] * 2
+    halves, outs = HALVES[attention_only:], OUTS[attention_only:]
+    gathers = [Sent("all_gather", one if overlap else "") for one in halves]
+    return [*gathers, *(Sent("reduce_scatter", one if overlap else "") for one in outs)]
 
 
-def backward_sent(*, sequence: bool, overlap: bool = False, experts: bool = False) -> list[Sent]:
+def backward_sent(
+    *, sequence: bool, overlap: bool = False, experts: bool = False, attention_only: bool = False
+) -> list[Sent]:
     """List the collectives of a block going backward; the sum of an input that experts return is not hidden."""
     beside = ["" if experts else f"{HALVES[0]}, by weight", f"{HALVES[1]}, by weight"]
     if not sequence:
         return [Sent("all_reduce", one) for one in beside]
-    gathered = [Sent("all_gather", f"{out}, by input" if overlap else "") for out in OUTS]
-    again = [Sent("all_gather", f"{half}, by input") for half in HALVES]
-    return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside)]
+    gathered = [Sent("all_gather", f"{out}, by input" if overlap else "") for out in OUTS[attention_only:]]
+    again = [Sent("all_gather", f"{half}, by input") for half in HALVES[attention_only:]]
+    return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside[attention_only:])]
 
 
 def experts_sent() -> list[Sent]:

@@ -34,7 +34,8 @@ class Split(NamedTuple):
 
     ``samples``: its tokens, in whole samples; ``context``: devices that share each sequence;
     ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products, 2 bytes;
-    ``expert``: replicas that share the experts; ``low``: number format of the linear layers of blocks, "" = dtype.
+    ``expert``: devices that share the experts, which are ``whole_experts`` or split too;
+    ``low``: number format of the linear layers of blocks, "" = dtype.
     """
 
     samples: float
@@ -44,6 +45,7 @@ class Split(NamedTuple):
     expert: int = 1
     low: str = ""
     context: int = 1
+    whole_experts: bool = False
 
     def whole(self, shape: Transformer) -> float:
         """Return the elements of the stream between the halves of a block."""
@@ -51,7 +53,12 @@ class Split(NamedTuple):
 
     def slots(self, shape: Transformer) -> float:
         """Return the slots for tokens that a device sends to the experts, and receives for its own experts."""
-        return self.samples * shape.experts * shape.expert_slots
+        return self.routed * shape.experts * shape.expert_slots
+
+    @property
+    def routed(self) -> float:
+        """The samples whose tokens a device routes."""
+        return self.samples / self.tensor if self.whole_experts else self.samples
 
 
 CORE = "block.attention"
@@ -122,7 +129,7 @@ _SCORE_BYTE, _CHOICE_BYTE = 4, 8
 def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
     """Return a device's experts, the tokens of each, all its tokens, and the width of its part of an expert."""
     experts, slots = shape.experts / split.expert, split.slots(shape)
-    return experts, slots / experts, slots, shape.feed_forward // split.tensor
+    return experts, slots / experts, slots, shape.feed_forward // (1 if split.whole_experts else split.tensor)
 
 
 def _wide_forward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
@@ -146,7 +153,7 @@ def _wide_backward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, 
 
 def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
     """Add router, slots for tokens, the experts' products and the sum of their outputs."""
-    way, tokens, hidden = "forward", shape.seq * split.samples, shape.hidden
+    way, tokens, hidden = "forward", shape.seq * split.routed, shape.hidden
     experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
     rows.product("router", way, (tokens, shape.experts, hidden))
@@ -160,7 +167,7 @@ def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
 
 def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     """Add the gradients of `experts_forward`, from the sum back to the router's input."""
-    way, tokens, hidden = "backward", shape.seq * split.samples, shape.hidden
+    way, tokens, hidden = "backward", shape.seq * split.routed, shape.hidden
     experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
     # Read for every slot: the sum's gradient, and the expert's output; their product is the share's gradient.

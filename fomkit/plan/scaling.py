@@ -234,7 +234,7 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
     copies, per_node = spec.layout.fewest_devices, network.node_devices
     fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
     whole = spec.whole_batch or batch * max(1, fewest // spec.layout.model_devices)
-    reference = stepper.at(copies, whole if mode == "strong" else batch * spec.layout.expert)
+    reference = stepper.at(copies, whole if mode == "strong" else batch * spec.layout.expert_replicas)
     points, refused = [], []
     for nodes in spec.nodes:
         devices = nodes * per_node

@@ -207,8 +207,9 @@ class TransformerPlan:
 
     def _split(self, layout: Layout, samples: float) -> transformer.Split:
         return transformer.Split(
-            samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low, layout.context
-        )
+            samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low, layout.context,
+            layout.whole_experts,
+        )  # fmt: skip
 
     def pieces(self, layout: Layout, samples: float) -> Pieces:
         """Time a block, the words and the head for a microbatch of `samples` samples."""
@@ -315,7 +316,8 @@ class TransformerPlan:
 
     def block_sent(self, layout: Layout) -> list[Sent]:
         """List the collectives of a device in one block of a microbatch."""
-        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap}
+        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap,
+               "attention_only": layout.whole_experts}  # fmt: skip
         experts = traffic.experts_sent() if self.shape.experts else []
         going = [*traffic.forward_sent(**how), *experts]
         going *= 2 if layout.recompute == "full" else 1
@@ -336,6 +338,6 @@ class TransformerPlan:
         names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")
         found: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
         if self.shape.experts:
-            sharing = self.network.group(layout.expert, layout.tensor)
+            sharing = self.network.group(layout.expert, layout.expert_tensor)
             found["all_to_all"] = self.network.exchange("all_to_all", self.places_byte(layout, samples), sharing)
         return found

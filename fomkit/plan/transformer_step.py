@@ -120,7 +120,8 @@ class TransformerStep:
         blocks, words = self._fullest()
         held = blocks * shape.block_parameters_of(layout.expert) + words
         shared = shape.experts // layout.expert * shape.feed_forward_parameters if layout.expert > 1 else 0
-        return held / layout.tensor, blocks * shared / layout.tensor
+        whole = blocks * shared * (1 / layout.expert_tensor - 1 / layout.tensor)
+        return held / layout.tensor + whole, blocks * shared / layout.expert_tensor
 
     def gradient_byte(self) -> float:
         """Return the bytes of gradients that a device exchanges with its replicas."""
@@ -130,20 +131,23 @@ class TransformerStep:
         layout = self.layout
         held, shared = self._device_parameters()
         zero = layout.zero > 0
-        numel = (held - shared) / (replicas if zero else 1) + shared / (replicas // layout.expert if zero else 1)
+        numel = (held - shared) / (replicas if zero else 1) + shared / (
+            replicas // layout.expert_replicas if zero else 1
+        )
         tensors = float(tensors_of(self.shape, layout.expert)) * self._fullest()[0] + 4
         return self.plan.update(numel, tensors, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
         """Return the group of devices with the same parameters outside experts, and that with the same experts."""
-        tensor, expert = self.layout.tensor, self.layout.expert
+        tensor, expert = self.layout.tensor, self.layout.expert_replicas
         return self.network.group(replicas, tensor), self.network.group(replicas // expert, tensor * expert)
 
     def _block_pieces(self) -> tuple[float, float]:
         """Return a block's parameters on a device outside shared experts, and those in shared experts."""
         layout, shared = self.layout, self._device_parameters()[1]
         of_experts = shared / self._fullest()[0]
-        return self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts, of_experts
+        of_all = self.shape.block_parameters_of(layout.expert) - of_experts * layout.expert_tensor
+        return of_all / layout.tensor, of_experts
 
     def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
         """Return the group of replicas, buckets, passes that hide them, and bytes gathered over bytes added."""
@@ -282,7 +286,7 @@ class TransformerStep:
         layout, (held, shared) = self.layout, self._device_parameters()
         copies = layout.model_devices
         standing = step.state_byte((held - shared) * copies, layout, replicas)
-        standing += step.state_byte(shared * copies, layout, replicas // layout.expert)
+        standing += step.state_byte(shared * copies, layout, replicas // layout.expert_replicas)
         if layout.zero > 1 and replicas > 1:
             standing += self._shards(replicas).held_byte(layout, count)
         return standing + step.activation_byte(self.shape, samples, layout, count)

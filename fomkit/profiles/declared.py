@@ -162,6 +162,8 @@ _ALSO = {
     **dict.fromkeys(("pp", "stages", "pipeline_parallel"), "It is called pipeline."),
     **dict.fromkeys(("ep", "experts", "expert_parallel"), "It is called expert."),
     "fsdp": "Write zero=3.",
+    **dict.fromkeys(("etp", "expert_tensor"), "Write whole_experts where experts are not split by tensor."),
+    **dict.fromkeys(("cp", "context_parallel"), "It is called context."),
     **dict.fromkeys(("dp", "ddp", "replicas", "data_parallel"), "It is called data."),
 }
 """Other names of parts of a layout, and the advice for each."""

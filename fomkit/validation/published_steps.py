@@ -55,7 +55,10 @@ CHOSEN = (
     "cost of 51 us an op is the shipped default, chosen on these rows; hidden 2,048 is also scored with the host "
     "cost chosen on one row of each setting of hidden 1,024, from 40 to 66 us in steps of 2."
 )
-_SIZES = ("hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads", "head_dim", "experts", "top_k")
+_SIZES = (
+    "hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads", "head_dim", "head_norm", "experts",
+    "top_k",
+)  # fmt: skip
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
 FRACTIONS = np.arange(0.2, 0.5, 0.005)
 """Candidates for attention's share of the peak, from which one is chosen on other rows."""
