@@ -262,6 +262,8 @@ def test_stated_replicas_are_the_devices_of_a_job_or_are_checked(a100: Machine) 
         time_job(model, a100, Job(1, many), Options(batch=8))
     with pytest.raises(FomkitError, match=r"data is 4, but 8 devices divided by .* are 8 replicas"):
         time_job(load_model("alexnet"), a100, Job(1, Layout(data=4)), Options(batch=64))
+    with pytest.raises(FomkitError, match="data states the replicas, whose number changes with the nodes"):
+        fomkit.scaling("alexnet", a100, nodes=[1, 2], layout="data=8")
 
 
 def test_each_part_of_a_stage_sends_the_stream_forth_and_its_gradient_back(a100: Machine) -> None:

@@ -260,6 +260,8 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
         raise FomkitError("nodes", "are missing. Give at least one number of nodes.")
     for nodes in given:
         check_nodes(nodes)
+    if spec.layout.data is not None:
+        raise FomkitError("layout", "data states the replicas, whose number changes with the nodes. Leave it out.")
     choose_sizes(model, spec.options.wanted_sizes)
     batch = spec.options.batch or model.batch
     if batch is None:
