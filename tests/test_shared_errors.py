@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ import fomkit
 from fomkit.core.interval import half_width, share_that_cancels
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time, roll_up_step
+from fomkit.prediction.donors import levels_of
 from fomkit.prediction.rates import power_shortfall, throttled
 from fomkit.profiles.machines import load_machine
 
@@ -93,6 +95,16 @@ def test_boards_of_one_chip_have_the_errors_of_their_ops_in_common_and_others_ha
     # One chip, but only one board has the power for its clock.
     assert not common("a10").keys() & common("a40").keys()
     assert common("m40").keys() == common("titan-x").keys()
+
+
+def test_a_second_word_for_a_generation_changes_no_prediction() -> None:
+    """Boards of one chip are found by vendor, generation and chip, whether a profile says Ada or Ada Lovelace."""
+    l40 = load_machine("l40")
+    words = ("NVIDIA Ada Lovelace AD102", "NVIDIA Ada AD102", "NVIDIA Ada AD104")
+    boards = [replace(l40, device=replace(l40.device, architecture=one)) for one in words]
+    long, short, other = (fomkit.estimate("vit-b16", one, precision="bf16").step for one in boards)
+    assert long == short != other
+    assert levels_of(words[:1], words)[3].tolist() == [[True, True, False]]
 
 
 BOARDS = ("t4", "l4", "a10", "h100-sxm", "rtx-4090")
