@@ -146,3 +146,20 @@ def test_steps_of_other_batches_are_other_work() -> None:
         for machine, batch in (("h100-sxm", 100), ("h200-sxm", 100), ("h200-sxm", 200))
     )
     assert share_that_cancels(h100, h200) > 0 == share_that_cancels(h100, other)
+
+
+def test_a_ratio_says_that_boards_of_one_chip_narrow_it() -> None:
+    alike, other = (fomkit.estimate_all(["p1b1"], [one], "h100-sxm") for one in ("h200-sxm", "b200-sxm"))
+    found, note = (
+        alike.content,
+        "boards of one chip, by the profiles: errors that both have cancel in the ratio, p1b1 ",
+    )
+    ratio, fom = found["models"][1]["ratio"], found["fom"]
+    rates = fom["unit_per_day"]
+    log_widths = [math.log(one["high"] / one["low"]) for one in (ratio, *(rates[side]["p1b1"] for side in rates))]
+    assert ratio["errors_cancel"] == fom["errors_cancel"]["p1b1"] > 0.5
+    assert log_widths[0] < 0.8 * math.hypot(*log_widths[1:])
+    assert f"{note}{ratio['errors_cancel']:.0%} of its variance" in alike.summary()
+    assert "errors_cancel" not in other.content["models"][1]["ratio"]
+    assert "errors_cancel" not in other.content["fom"]
+    assert note not in other.summary()
