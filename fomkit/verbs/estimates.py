@@ -45,7 +45,8 @@ def estimate(
     ----------
     model, machine : name, path or profile
         The model may also be a ``model.py`` or an ONNX file, which is profiled first (the profile is cached by the
-        file's content), or a ``torch.nn.Module`` or ``keras.Model`` in memory.
+        file's content), or in memory a ``torch.nn.Module``, a ``keras.Model``, or a `fomkit.Workload`, which
+        has inputs, loss and optimizer.
     inputs
         Inputs of a module in memory, in the form that `fomkit.Workload` takes.
     batch : int, optional
