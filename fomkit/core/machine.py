@@ -146,8 +146,7 @@ def chip_words(architecture: str) -> list[str]:
     >>> chip_words("NVIDIA Ada Lovelace AD102") == chip_words("NVIDIA Ada AD102")
     True
     """
-    words = architecture.split()
-    return words[:2] + words[2:][-1:]
+    return (words := architecture.split())[:2] + words[2:][-1:]
 
 
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
