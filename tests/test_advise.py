@@ -536,6 +536,16 @@ def test_a_shipped_saving_is_the_difference_of_two_estimates() -> None:
     assert found["stake"]["time_s"]["value"] == pytest.approx(steps[0] - steps[1], rel=1e-9)
 
 
+def test_runs_gained_are_those_of_the_other_estimate_with_its_validation() -> None:
+    engines = [one for one in fomkit.advise("p1b3", "l4").content["findings"] if one["rule"] == "faster engine"]
+    before = fomkit.estimate("p1b3", "l4").unit_per_day
+    for one in engines:
+        (precision,) = re.findall(r"with --precision (\w+)", one["says"])
+        after = fomkit.estimate("p1b3", "l4", precision=precision).unit_per_day
+        assert one["stake"]["unit_per_day"]["value"] == pytest.approx(after.value - before.value, rel=1e-9)
+    assert len(engines) == 3
+
+
 def test_the_command(capsys, tmp_path) -> None:
     app(
         ["advise", "p1b3", "--target", "v100", "--all", "-q", "-o", str(tmp_path / "a.csv")], standalone_mode=False

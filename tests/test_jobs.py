@@ -729,6 +729,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks are fewer than pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),
+     (["--nodes", "1,000"], "has fewer samples than the 8,000 replicas"),
      (["--nodes", "0"], "nodes: 0 is not a number of nodes"),
      (["--nodes", "fill"], "the number of nodes is not stated"),
      ([], "--link: are for runs on several devices, and a run of small uses one. Add --nodes"),

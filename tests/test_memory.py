@@ -210,6 +210,17 @@ def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
     assert not any(_fits(4, zero=zero, microbatch=1) for zero in range(3))
 
 
+def test_a_suite_and_a_cost_name_the_smallest_layout_too(tmp_path: Path) -> None:
+    line = "{name: A, model: llama3-8b, batch: 8, precision: bf16, samples: 8000, epochs: 1}"
+    head = "schema: fomkit/suite/1\nname: one\nversion: 1\nbaseline: b200-sxm\nscope: device\nmean: harmonic\n"
+    (suite := tmp_path / "one.suite.yaml").write_text(f"{head}lines: [{line}]\n", encoding="utf-8")
+    price = ["--price", "2 USD/h per device, 2020-01-01", "--batch", "8", "--precision", "bf16"]
+    for words in (["fom", str(suite)], ["cost", "llama3-8b", *price]):
+        done = CliRunner().invoke(app, [*words, "-t", "a100-sxm"])
+        assert done.exit_code == 1
+        assert "; the smallest layout that fits: 4 devices, microbatch 1, zero 3, 76,954 MiB" in done.stderr
+
+
 def test_what_has_no_layouts_names_the_largest_batch() -> None:
     done = CliRunner().invoke(app, ["estimate", "resnet50", "-t", "v100", "--batch", "1000"])
     (batch,) = re.findall(r"would need [\d,]+ MiB; a batch of (\d+) fits\. Such a step", done.stderr)

@@ -132,9 +132,17 @@ def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
 
 def test_a_number_with_quotes_or_a_unit_is_told_to_be_written_without(tmp_path: Path) -> None:
     with pytest.raises(ManyFomkitError) as caught:
-        load_machine(written(tmp_path, HEAD + 'node: {devices: 4}\nsystem: {nodes: "16", availability: 95 %}\n'))
+        load_machine(written(tmp_path, HEAD + 'node: {devices: 4}\nsystem: {nodes: "16", availability: true}\n'))
     assert "nodes is '16'. Expected: a whole number, without quotes or a unit." in str(caught.value)
-    assert "availability is '95 %'. Expected: a number, without quotes or a unit." in str(caught.value)
+    assert "availability is True. Expected: a number, without quotes or a unit." in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "share"), [("0.95", 0.95), ("95 %", 0.95), ("'95%'", 0.95), ("100 %", 1.0)])
+def test_availability_is_a_number_or_a_percentage(tmp_path: Path, text: str, share: float) -> None:
+    system = f"node: {{devices: 4}}\nsystem: {{nodes: 16, availability: {text}}}\n"
+    assert load_machine(written(tmp_path, HEAD + system)).availability == share
+    with pytest.raises(FomkitError, match=r"system\.availability is 1\.95\. Expected: less than or equal to 1"):
+        load_machine(written(tmp_path, HEAD + system.replace(text, "195 %")))
 
 
 def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) -> None:

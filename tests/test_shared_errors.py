@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ import fomkit
 from fomkit.core.interval import half_width, share_that_cancels
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time, roll_up_step
+from fomkit.prediction.donors import levels_of
 from fomkit.prediction.rates import power_shortfall, throttled
 from fomkit.profiles.machines import load_machine
 
@@ -95,6 +97,16 @@ def test_boards_of_one_chip_have_the_errors_of_their_ops_in_common_and_others_ha
     assert common("m40").keys() == common("titan-x").keys()
 
 
+def test_a_second_word_for_a_generation_changes_no_prediction() -> None:
+    """Boards of one chip are found by vendor, generation and chip, whether a profile says Ada or Ada Lovelace."""
+    l40 = load_machine("l40")
+    words = ("NVIDIA Ada Lovelace AD102", "NVIDIA Ada AD102", "NVIDIA Ada AD104")
+    boards = [replace(l40, device=replace(l40.device, architecture=one)) for one in words]
+    long, short, other = (fomkit.estimate("vit-b16", one, precision="bf16").step for one in boards)
+    assert long == short != other
+    assert levels_of(words[:1], words)[3].tolist() == [[True, True, False]]
+
+
 BOARDS = ("t4", "l4", "a10", "h100-sxm", "rtx-4090")
 
 
@@ -134,3 +146,20 @@ def test_steps_of_other_batches_are_other_work() -> None:
         for machine, batch in (("h100-sxm", 100), ("h200-sxm", 100), ("h200-sxm", 200))
     )
     assert share_that_cancels(h100, h200) > 0 == share_that_cancels(h100, other)
+
+
+def test_a_ratio_says_that_boards_of_one_chip_narrow_it() -> None:
+    alike, other = (fomkit.estimate_all(["p1b1"], [one], "h100-sxm") for one in ("h200-sxm", "b200-sxm"))
+    found, note = (
+        alike.content,
+        "boards of one chip, by the profiles: errors that both have cancel in the ratio, p1b1 ",
+    )
+    ratio, fom = found["models"][1]["ratio"], found["fom"]
+    rates = fom["unit_per_day"]
+    log_widths = [math.log(one["high"] / one["low"]) for one in (ratio, *(rates[side]["p1b1"] for side in rates))]
+    assert ratio["errors_cancel"] == fom["errors_cancel"]["p1b1"] > 0.5
+    assert log_widths[0] < 0.8 * math.hypot(*log_widths[1:])
+    assert f"{note}{ratio['errors_cancel']:.0%} of its variance" in alike.summary()
+    assert "errors_cancel" not in other.content["models"][1]["ratio"]
+    assert "errors_cancel" not in other.content["fom"]
+    assert note not in other.summary()

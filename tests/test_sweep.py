@@ -58,6 +58,7 @@ def plan_of(way: str = "grid", points: int | None = None, seed: int = 0) -> Plan
 
 def test_values_are_listed_or_a_range_with_units() -> None:
     assert make_axis("byte_per_s", "1 GB/s, 2 TB/s", RATE).values == (1e9, 2e12)
+    assert make_axis("byte_per_s", ["1 GB/s", "2 TB/s"], RATE) == make_axis("byte_per_s", "1 GB/s, 2 TB/s", RATE)
     assert make_axis("launch_s", "1 us..9 us:3", Kind("time_s")).grid() == pytest.approx([1e-6, 5e-6, 9e-6])
     powers = make_axis("byte_per_s", "1 GB/s..8 GB/s:4:log", RATE).grid()
     assert powers == pytest.approx([1e9, 2e9, 4e9, 8e9], rel=1e-15)
@@ -553,6 +554,12 @@ def test_a_killed_sweep_leaves_the_old_file_and_goes_on(tmp_path, ending, monkey
     assert 2 <= there < 7
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweep_room, "CHUNK", 1_000)
+    path.unlink()
+    anew = CliRunner().invoke(app, [*KILLED, "-o", path.name])
+    assert "has the first points of an interrupted sweep. Continue it with --resume, or start" in str(
+        anew.exception
+    )
+    assert len(list(kept.glob(f"0*{ending}"))) == there
     other = CliRunner().invoke(app, [*KILLED, "--seed", "1", "-o", path.name, "--resume"])
     assert "other points, another model or another machine" in str(other.exception)
     worked_out = []

@@ -113,6 +113,8 @@ def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> 
         return None if parameter.default is parameter.empty else parameter.default
     if get_origin(_union_types(annotation)[0]) is Mapping:
         return choices.parse_sizes(value)
+    if isinstance(value, str) and int in _union_types(annotation):
+        return choices.in_digits(value)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -146,6 +148,10 @@ def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Co
 
     named = [arguments[name] for name in command.files] + ([] if arguments.get("resume") else [output])
     check_absent([Path(one) for one in named if one is not None], force)
+    if command.streams and output is not None and not (force or arguments.get("resume")):
+        from fomkit.output.files import KeptStretches
+
+        KeptStretches(output, "").check_none()
 
 
 def _file_content(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:

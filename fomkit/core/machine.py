@@ -114,7 +114,7 @@ class Device:
     ``fresh_byte_per_s`` is the rate at which the system provides pages of new memory, for results of
     ``fresh_above_byte`` or more; ``host_byte_per_s`` is the rate from the host's memory to a device's.
     ``units`` processors share ``cache_byte`` of cache, where both are stated.
-    ``architecture`` is vendor, generation and chip as three words, or the first of them; "" is unknown.
+    ``architecture`` is vendor, generation and chip, or the first of them (`chip_words`); "" is unknown.
     """
 
     peaks: tuple[Peak, ...] = ()
@@ -138,6 +138,15 @@ class Device:
                 if peak.dtype == one and peak.engine == engine:
                     return peak
         return None
+
+
+def chip_words(architecture: str) -> list[str]:
+    """Return vendor, generation and chip of an architecture, as many as are known, each as one word.
+
+    >>> chip_words("NVIDIA Ada Lovelace AD102") == chip_words("NVIDIA Ada AD102")
+    True
+    """
+    return (words := architecture.split())[:2] + words[2:][-1:]
 
 
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:

@@ -139,6 +139,13 @@ class FigureOfMerit:
         """The value by every other mean, without intervals."""
         return {name: span.value for name, span in self.others.items()}
 
+    @property
+    def errors_cancel(self) -> Mapping[str, float] | None:
+        """The share of the variance of each line's ratio that cancels on boards of one chip; None if none does."""
+        sides = self.baseline.unit_per_day, self.target.unit_per_day
+        shares = {line: share_that_cancels(*(side[line] for side in sides)) for line in self.ratios}
+        return {line: share for line, share in shares.items() if share} or None
+
 
 def _whole_rates(rates: Sequence[Span]) -> float:
     cut = [math.floor(rate.value) for rate in rates]

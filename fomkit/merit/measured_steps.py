@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -328,7 +328,7 @@ Merit = TypedDict("Merit", {
     "does_not_fit": list[str], "little_explained": list[str], "explained_shares": dict[str, float],
     "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, MaybeEnds],
     "rates": dict[str, float], "unit_per_day": dict[str, dict[str, MaybeEnds]],
-    "value_with_rates_cut_to_whole_units": float | None,
+    "value_with_rates_cut_to_whole_units": float | None, "errors_cancel": NotRequired[dict[str, float]],
 })  # fmt: skip
 
 

@@ -213,9 +213,18 @@ class KeptStretches:
         self.count = 0
         """Number of stretches that are stored."""
 
+    def check_none(self) -> None:
+        """Raise where an interrupted run stored stretches, which a new run would delete."""
+        if self._note.is_file() and self._path(0).is_file():
+            raise FomkitError(
+                str(self._folder),
+                "has the first points of an interrupted sweep. Continue it with --resume, or start again "
+                "with --force.",
+            )
+
     def begin(self, *, resume: bool) -> None:
         """Find the stretches that an earlier run stored, or begin anew."""
-        anew = "Leave --resume out to start again."
+        anew = "To start again, give --force instead."
         if resume:
             if not self._note.is_file():
                 raise FomkitError("--resume", f"finds no interrupted sweep beside {self._output}. {anew}")
@@ -255,7 +264,8 @@ class KeptStretches:
                 reason = ""
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
                 raise FomkitError(
-                    str(path), f"is not what the sweep wrote{reason}. Leave --resume out to start again."
+                    str(path),
+                    f"is not what the sweep wrote{reason}. To start again, give --force instead of --resume.",
                 )
             yield found
         for block in blocks:

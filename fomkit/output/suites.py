@@ -10,7 +10,7 @@ from fomkit.core.interval import alone_text, chance_text, level_text
 from fomkit.core.units import format_number
 from fomkit.merit.fom import ACCEPTANCE, OF_RATES, PROPOSAL
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
-from fomkit.output.values import UNFIT, format_interval, mark_of, run_notes, seconds
+from fomkit.output.values import UNFIT, cancel_notes, format_interval, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def merit_caveats(merit: Merit) -> list[str]:
         lines.append(upper_bounds(merit["excludes"]))
     if alone := alone_text(merit["excludes_alone"]):
         lines.append(alone)
+    lines += cancel_notes(merit.get("errors_cancel", {}))
     return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
 
 

@@ -14,6 +14,7 @@ from fomkit.output.values import (
     NARROW,
     NO_SPREAD,
     UNFIT,
+    cancel_notes,
     format_coverage,
     format_interval,
     format_plain,
@@ -185,6 +186,8 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
             page.line(f"{mark} {model['model']} on {model['target']}: {message}", "yellow")
     page.lines((f"not estimated: {reason}" for reason in content["not_estimated"]), "yellow")
     if without and any("ratio" in model for model in models):
+        no_run = (one for one in models if one["run_s"] is None)
+        page.lines(cancel_notes({one["model"]: one.get("ratio", {}).get("errors_cancel", 0.0) for one in no_run}))
         page.line(f"no FOM: no run is defined for {', '.join(without)}; leave them out, or define their runs")
     for block in content.get("foms") or ([content["fom"]] if content["fom"] else []):
         show_merit(page, block, list(dict.fromkeys(model["unit"] for model in models)))

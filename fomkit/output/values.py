@@ -77,6 +77,13 @@ def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
     return [f"{message} (--json has the runs)"]
 
 
+def cancel_notes(shares: Mapping[str, float]) -> list[str]:
+    """Return a note on ratios of boards of one chip, which are narrower by errors in common; none for others."""
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share)
+    chip = "boards of one chip, by the profiles: errors that both have cancel in the ratio"
+    return [f"{chip}, {listed} of its variance"] if listed else []
+
+
 LONG_WAIT = 0.2
 """Share of a step that stages wait for each other, above which smaller microbatches are recommended."""
 

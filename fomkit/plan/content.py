@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from fomkit.core.interval import Span, divide, left_out_alone
+from fomkit.core.interval import Span, divide, left_out_alone, share_that_cancels
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
 from fomkit.core.units import UNITS, format_quantity
@@ -55,7 +55,8 @@ OfJob = TypedDict("OfJob", {
 })  # fmt: skip
 Condition = TypedDict("Condition", {"is": Literal["modelled", "stated", "not considered"], "what": str})
 Compared = TypedDict("Compared", {"baseline": str, "of": str, "value": float, "low": float, "high": float,
-                                  "excludes_alone": dict[str, list[str]]})  # fmt: skip
+                                  "excludes_alone": dict[str, list[str]],
+                                  "errors_cancel": NotRequired[float]})  # fmt: skip
 Estimated = TypedDict("Estimated", {
     "model": str, "target": str, "evidence": str, "party": str, "device_of": NotRequired[str],
     "token_per_s": NotRequired[Ends],
@@ -337,11 +338,11 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> E
         content["job"] = job
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
-        of_steps = divide(reference.step, estimate.step)
-        ratio = divide(ours, theirs) if ours is not None and theirs is not None else of_steps
+        pair = (reference.step, estimate.step) if ours is None or theirs is None else (ours, theirs)
         sides = (reference.machine.name, reference.excludes_in_ratio), (machine.name, estimate.excludes_in_ratio)
         content["ratio"] = as_content(
-            Compared, ratio, baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),
+            Compared, divide(*pair), baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),
             of="steps per second" if ours is None else "units per day",
+            errors_cancel=share_that_cancels(*pair) or None,
         )  # fmt: skip
     return content

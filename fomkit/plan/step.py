@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
-from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.machine import Fact, Machine, Overhead, chip_words
 from fomkit.core.model import ModelProfile
 from fomkit.ops.columns import alike
 from fomkit.ops.tables import PASSES, SOURCES
@@ -301,8 +301,8 @@ ON_ONE_CHIP: Mapping[str, tuple[str, ...]] = {
 
 def chip_of(machine: Machine) -> str:
     """Return the chip whose boards err alike, "" if unknown; a board short of power is unlike one that is not."""
-    chip = machine.device.architecture
-    return f"{chip}{' short of power' * bool(power_shortfall(machine))}" if len(chip.split()) > 2 else ""
+    chip = chip_words(machine.device.architecture)
+    return f"{' '.join(chip)}{' short of power' * bool(power_shortfall(machine))}" if len(chip) > 2 else ""
 
 
 def _common_on_chip(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Link, Machine
+from fomkit.core.machine import Link, Machine, chip_words
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp
@@ -129,7 +129,7 @@ def levels_of(architectures: Sequence[str], others: Sequence[str]) -> Flags:
     >>> levels_of(["NVIDIA Pascal GP100"], ["NVIDIA Pascal GP102", "AMD GCN5 Vega10"])[:, 0].astype(int).tolist()
     [[1, 1], [1, 0], [1, 0], [0, 0]]
     """
-    words = [[one.split() for one in names] for names in (architectures, others)]
+    words = [[chip_words(one) for one in names] for names in (architectures, others)]
     return np.array(
         [[[len(a) >= count and a[:count] == b[:count] for b in words[1]] for a in words[0]] for count in range(4)]
     )

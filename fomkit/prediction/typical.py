@@ -16,7 +16,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Machine, chip_words
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import significant
@@ -208,7 +208,7 @@ def _similarity(surface: Surface, dtype: str, balance: float, architecture: str)
     weight = 1.0 if len(widths) == 1 else OTHER_WIDTH
     if not np.isnan(balance) and not np.isnan(surface.balance):
         weight *= float(np.exp(-0.5 * ((surface.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
-    here, there = architecture.split(), surface.architecture.split()
+    here, there = chip_words(architecture), chip_words(surface.architecture)
     if here and here[0] != there[0]:
         return weight * (OTHER_LIBRARY if surface.form else OTHER_VENDOR)
     same = here[:2] == there[:2] and len(here) > 1
@@ -312,7 +312,7 @@ def _peers(
     tables: TypicalTables, excluded: tuple[str, ...], dtype: str, library: str, architecture: str, interval: float
 ) -> _Peers | None:
     twins, every = (surfaces(tables, f"{name}/{library}", excluded) for name in (tiles.TWINS, tiles.TILED))
-    same = [one for one in twins.known if one.architecture == architecture] if twins is not None else []
+    same = [it for it in twins.known if chip_words(it.architecture) == chip_words(architecture)] if twins else []
     of = twins if same else every
     if of is None:
         return None

@@ -39,7 +39,7 @@ PRICE_EXAMPLE = "4.56 USD/h per node, 2018-04-01"
 
 def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
     """Split a line into the figure, its bounds if it has any, and the other parts."""
-    figure, *rest = (part.strip() for part in text.split(","))
+    figure, *rest = (part.strip() for part in re.split(r",(?!\d)|(?<!\d),", text))  # not at 2,50
     for place, part in enumerate(rest):
         if match := _ENDS.fullmatch(part):
             return figure, (match[1], match[2]), rest[:place] + rest[place + 1 :]

@@ -124,7 +124,8 @@ def no_file_of(
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     path, there = Path(name), list[str]()
     with suppress(OSError, ValueError):  # absent, or a name that the system refuses
-        files = {Path(one).stem: one for one in os.listdir(path.parent) if one.endswith(path.suffix)}
+        alike = _YAML if path.suffix in _YAML else path.suffix
+        files = {Path(one).stem: one for one in os.listdir(path.parent) if one.endswith(alike)}
         there = [files[one] for one in get_close_matches(path.stem, files, n=3)]
         check_file(path)
         if name and path.is_dir():

@@ -39,6 +39,7 @@ from fomkit.profiles.records import (
     Byte,
     ByteRate,
     FlopRate,
+    Part,
     Record,
     Share,
     Time,
@@ -159,7 +160,7 @@ class SystemRecord(Record):
     """``system``: nodes of the whole machine and the share of the time that it is up."""
 
     nodes: int = Field(ge=1)
-    availability: float = Field(default=1.0, gt=0, le=1)
+    availability: Part = Field(default=1.0, gt=0, le=1)
 
 
 class LinkRecord(Record):

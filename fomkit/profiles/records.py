@@ -110,6 +110,10 @@ class AlsoText:
         return {"anyOf": [{"type": "string", "description": self.description}, handler(core)]}
 
 
+_share_or_number = BeforeValidator(lambda value: _quantity(value, "share") if isinstance(value, str) else value)
+Part = Annotated[float, _share_or_number, AlsoText("A share of the whole, such as 95 %.")]
+
+
 def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> dict[str, FieldInfo]:
     """Return the fields beside a key, by the name that a file has for each."""
     current: Any = record

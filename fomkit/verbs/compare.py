@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -102,8 +102,7 @@ class Comparison(Shown):
     def unfit(self) -> tuple[str, ...]:
         """Messages about estimates that no device's memory holds: the machine, the reason, and what would fit."""
         every = (*self.baseline, *self.estimates)
-        messages = zip(unfit_of(every), (one for one in every if one.fit.message), strict=True)
-        return tuple(f"{message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for message, one in messages)
+        return unfit_named((f"{one.model.name} on {one.machine.name} ", one) for one in every)
 
     def caveats(
         self, target: str
@@ -148,6 +147,15 @@ def _what_fits(estimated: Estimate) -> str:
     if not found and estimated.job is None:
         found = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
     return f"; {found}" if found else ""
+
+
+def unfit_named(named: Iterable[tuple[str, Estimate | None]]) -> tuple[str, ...]:
+    """Return a message for each step that no device holds: the name, the reason, and what would fit."""
+    return tuple(
+        f"{name}{one.fit.message.removesuffix(IN_MEMORY)}{_what_fits(one)}"
+        for name, one in named
+        if one is not None and one.fit.message
+    )
 
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:

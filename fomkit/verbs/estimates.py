@@ -44,8 +44,8 @@ def estimate(
     Parameters
     ----------
     model, machine : name, path or profile
-        The model may also be a ``model.py`` or an ONNX file, which is profiled first (the profile is cached by the
-        file's content), or a ``torch.nn.Module`` or ``keras.Model`` in memory.
+        The model may also be a ``model.py`` or an ONNX file, which is profiled first (cached by content), or in
+        memory a ``torch.nn.Module``, a ``keras.Model``, or with inputs, loss and optimizer a `fomkit.Workload`.
     inputs
         Inputs of a module in memory, in the form that `fomkit.Workload` takes.
     batch : int, optional

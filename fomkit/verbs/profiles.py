@@ -115,6 +115,8 @@ def in_mode(
     if is_file and inputs is None and (mode is not None or (by_sizes and fusion is not None)):
         of_kernels: dict[str, Any] = {"fusion": fusion or "vendor"} if by_sizes else {}
         found = profile(given, mode=mode or "train", batch=batch, sizes=sizes, **of_kernels)
+    elif mode is not None and (isinstance(given, Workload) or callable(given)):
+        found = profile(given, inputs=inputs, mode=mode, batch=batch if callable(inputs) else None)
     else:
         found = as_model(given, inputs, batch)
         own = "decode" if CACHE in found.sizes else found.traced_with.get("mode", "train")

@@ -21,7 +21,7 @@ from fomkit.output.values import format_interval
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.metrics import title_of
 from fomkit.verbs.answer import Answer, command
-from fomkit.verbs.compare import Comparison, Study, estimates_content
+from fomkit.verbs.compare import Comparison, Study, estimates_content, unfit_named
 
 if TYPE_CHECKING:
     import altair as alt
@@ -102,7 +102,7 @@ def _cost(found: Cost) -> Answer:
     from fomkit.verbs.cost import figures_of
 
     content = found.content
-    return Answer(content, figures_of(content), format_cost, [found.estimate.fit.message])
+    return Answer(content, figures_of(content), format_cost, unfit_named([("", found.estimate)]))
 
 
 def _profiled(found: Any) -> Answer:
@@ -176,7 +176,11 @@ def _suite(found: Any) -> Answer:
     from fomkit.verbs.suite_content import suite_content
 
     content, unread = suite_content(found), [f"fomkit: {line}" for line in found.unread]
-    return Answer(content, content["lines"], format_suite, found.unfit, unread)
+    sides = zip(found.machines, (found.baseline, found.target), strict=True)
+    every = (
+        (f"{one.line.name} on {machine.name} ", one.estimate or one.job) for machine, side in sides for one in side
+    )
+    return Answer(content, content["lines"], format_suite, unfit_named(every), unread)
 
 
 def _swept(found: Any) -> Answer:

@@ -217,19 +217,22 @@ def _relative(span: Span | None, level: float) -> Span:
     return Span(1.0, span.low / span.value, span.high / span.value, level)
 
 
-def saving_of(before: Estimate, ratio: Span) -> Saving:
-    """Convert the ratio of two steps to time of a step and units of work a day."""
+def saving_of(before: Estimate, ratio: Span, after: Estimate | None = None) -> Saving:
+    """Convert the ratio of two steps to time of a step and units of work a day, those of `after` if given."""
     step_s, now = before.step.value, before.unit_per_day
     ends = (ratio.value, ratio.high, ratio.low)
     rates = [with_step(before, Span.exact(step_s * end, before.step.level)).unit_per_day for end in ends]
-    gains = [rate.value - now.value for rate in rates if rate is not None and now is not None]
+    # Validation, which is part of a run, gains by another factor than steps.
+    known, first = after and after.unit_per_day, rates[0]
+    factor = known.value / first.value if known and first else 1.0
+    gains = [rate.value * factor - now.value for rate in rates if rate is not None and now is not None]
     times = Amount(*(step_s * (1 - end) for end in ends))
     return Saving(ratio, times, Amount(*gains) if len(gains) == len(ends) else None)
 
 
 def saving(
     before: Estimate,
-    ops: pd.DataFrame,
+    changed: pd.DataFrame | Estimate,
     machine: Machine | None = None,
     errors: Errors = "independent",
     samples: float = 1.0,
@@ -239,9 +242,10 @@ def saving(
     Ops with the same time in both share their errors. For ops that changed, the errors before and after count as
     independent, which gives the wider interval. Where they differ by the launch cost only, its error counts.
 
-    `ops`: TIMED table of the changed step; `machine`: of the changed step; default: the same; `errors`:
+    `changed`: TIMED table or estimate of the changed step; `machine`: its own; default: the same; `errors`:
     independent, or launch where the ops differ by launch cost; `samples`: of the changed step over the step's.
     """
+    ops, after = (changed, None) if isinstance(changed, pd.DataFrame) else (changed.ops, changed)
     level, uses = before.step.level, uses_of(before.machine)
     target = machine or before.machine
     old_changed, new_changed = changed_rows(before.ops, ops)
@@ -264,7 +268,7 @@ def saving(
         after_s = _wall(unchanged_s + new_s, starts[1], target, launch, load)
         return after_s / samples / _wall(unchanged_s + old_s, starts[0], before.machine, launch, load)
 
-    return saving_of(before, one_at_a_time(parts, ratio, level))
+    return saving_of(before, one_at_a_time(parts, ratio, level), after)
 
 
 State = Literal["advice", "rejected", "not_applicable"]

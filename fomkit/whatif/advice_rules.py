@@ -90,7 +90,7 @@ def launch_bound(case: Case) -> list[Finding]:
             sure="Each op without a timing of its own is estimated with its launch. The launch cost is "
             f"{launch.basis}: {launch.source or 'no source'}. In a graph, the assumed cost of a kernel is "
             f"{format_quantity(IN_A_GRAPH_S, 'time_s', 2)}.",
-            saving=saving(case.before, after.ops, machine, errors="launch"),
+            saving=saving(case.before, after, machine, errors="launch"),
             column="launches; device.launch of the machine",
             rows=evidence(case, rows, seconds_of(after.ops)),
         )

@@ -345,7 +345,7 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
         do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and run this again with "
         f"--precision {name}: the other findings change.",
         sure=f"The whole step was estimated again: {after.formats.message}.",
-        saving=saving(case.before, after.ops),
+        saving=saving(case.before, after),
         column="dtype, engine",
         rows=evidence(case, rows, after_s),
     )
@@ -406,7 +406,7 @@ def unfused_update(case: Case) -> list[Finding]:
             do=f"Use torch.optim with fused=True. '{impl}' may be a default of the trace that differs from your "
             "training; check first.",
             sure="The update was estimated again as one kernel, from the bytes that it must move.",
-            saving=saving(case.before, after.ops),
+            saving=saving(case.before, after),
             column="impl",
             rows=evidence(case, rows, seconds_of(after.ops)[: len(case.ops)]),
         )

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 SPACINGS = ("linear", "log")
 
 
-Given: TypeAlias = "str | float | Sequence[float] | NDArray[np.float64]"
+Given: TypeAlias = "str | float | Sequence[float] | Sequence[str] | NDArray[np.float64]"
 """Values as a user gives them: text with units, or numbers in SI units."""
 
 
@@ -174,6 +174,8 @@ def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     (16.0, 32.0)
     """
     where = f"--vary {name}"
+    if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
+        given = ",".join(given)
     if not isinstance(given, str):
         numbers: Sequence[object] = list(given) if isinstance(given, Sequence | np.ndarray) else [given]
         for number in numbers:

@@ -78,19 +78,24 @@ def _family_row(
 def _use_row(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
-    """Return a row that widens the interval of a group's sum: its value is 0, and its width adds in quadrature."""
+    """Return a row that widens the interval of a group's sum: its value is 0, and its width adds in quadrature.
+
+    The whole is widened if the time of any op rests on a table, in the step or in its forward pass alone.
+    """
     group_of = [GROUPS.get(kind) if source in TABLES else None for kind, source in sums]
-    rows = [index for index, group_name in enumerate(group_of) if group_name == group]
-    if group == WHOLE and any(group_of):
-        rows = [*range(len(sums))]
-    if not rows:
+    timed = [index for index, name in enumerate(group_of) if name == group or (name and group == WHOLE)]
+    if not timed:
         return None
     row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
     for key, place in (("value", 0), ("forward", 5)):
-        letter, total = FAMILIES.letter(key), sum(list(sums.values())[index][place] for index in rows)
-        cells = "+".join(f"{letter}{first + index}" for index in rows)
+        letter, times = FAMILIES.letter(key), [one[place] for one in sums.values()]
+        of_tables = "+".join(f"{letter}{first + index}" for index in timed)
+        cells, total = f"({of_tables})", sum(times[index] for index in timed)
+        if group == WHOLE:
+            every = f"SUM({letter}{first}:{letter}{first + len(sums) - 1})"
+            cells, total = f"IF({of_tables}>0,{every},0)", sum(times) if total > 0 else 0.0
         pairs = zip(bounds, ends, strict=True)
-        row += [0.0, *(Formula(f"({cells})*({bound}-1)", total * (end - 1)) for bound, end in pairs)]
+        row += [0.0, *(Formula(f"{cells}*({bound}-1)", total * (end - 1)) for bound, end in pairs)]
     return [*row, 0.0, 0.0, 0.0]
 
 

@@ -97,6 +97,17 @@ def test_a_module_in_memory_is_as_its_workload() -> None:
     assert "update" in set(trained.ops["pass_name"])
 
 
+def test_a_module_or_workload_in_memory_has_modes() -> None:
+    net, inputs = torch.nn.Linear(784, 512), torch.zeros(64, 784)
+    work = fomkit.Workload(net, inputs, lambda output, _: output.mean(), torch.optim.Adam)
+    trained, forward = fomkit.estimate(work, "v100"), fomkit.estimate(work, "v100", mode="infer")
+    assert {*trained.step_time.passes} == {"forward", "backward", "update"}
+    assert {*forward.step_time.passes} == {"forward"}
+    assert forward.step == fomkit.estimate(net, "v100", inputs=inputs, mode="infer").step
+    with pytest.raises(FomkitError, match=r"mode decode: is for a transformer's config\.json"):
+        fomkit.estimate(net, "v100", inputs=inputs, mode="decode")
+
+
 @pytest.mark.parametrize(
     ("model", "more", "why"),
     [

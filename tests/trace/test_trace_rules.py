@@ -290,6 +290,8 @@ def test_packed_and_quantised_weights_are_products() -> None:
         works = rule(Call(f"quantized::{name}", {"X": values, "W_prepack": {}}, (made,)))
         assert [one.kind for one in works] == kinds
         assert (works[-1].dtype, works[-1].dimensions["n"]) == ("int8", 32)
+    # The dynamic layer reads inputs and writes results of 2 bytes; the product counts one of each.
+    assert (works[0].dimensions["read_byte"], works[0].dimensions["write_byte"]) == (2 * 12 * 64, 12 * 32)
 
 
 def test_a_deformed_convolution_has_the_flop_of_a_plain_one() -> None:

@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import openpyxl
 import pandas as pd
 import pytest
@@ -15,6 +16,8 @@ from sheets import find
 
 import fomkit
 from fomkit.core.errors import FomkitError
+from fomkit.plan.coverage import STEP as WHOLE
+from fomkit.plan.coverage import Spread, Use, use_widths
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -22,6 +25,7 @@ from fomkit.verbs.compare import compare
 from fomkit.workbook.from_studies import sheet_model_of_comparison
 from fomkit.workbook.layout import ANSWERS, FACTS, INPUT_TABLES, OPS, SHEETS, WORKLOADS
 from fomkit.workbook.records import Case, SheetModel, evaluate
+from fomkit.workbook.timings_sheet import _use_row
 from fomkit.workbook.write import name_of, unique_names, write_workbook
 
 LIVE = ["=1+1", "+1", "-x", "@x", '=HYPERLINK("http://x","y")', "\tx", "=cmd|' /C calc'!A0"]
@@ -281,3 +285,23 @@ def test_a_rate_says_how_far_a_change_of_it_is_off(tmp_path: Path) -> None:
     off = swept["unit_per_day"].iloc[0] / rate - 1
     assert 0.6 * float(said) / 100 < off <= float(said) / 100
     assert "measured" not in notes.get("peak", "").lower()
+
+
+def test_a_forward_pass_without_times_from_a_table_is_not_widened_by_use_in_a_step() -> None:
+    """The plan widens a pass only if one of its own ops rests on a table; so does the workbook's formula."""
+
+    def sums(seconds: float, forward: float) -> list[float]:
+        return [seconds, seconds, seconds, 0.0, 0.0, forward, forward, forward, 0.0, 0.0]
+
+    for forward in (0.0, 1.0):
+        families = {("gemm", "interpolated"): sums(2.0, forward), ("pointwise", "roofline"): sums(3.0, 1.0)}
+        row = _use_row(Case("net", "v100", ()), WHOLE, 5, families, (0.9, 1.2), ("B2", "C2"))
+        of_step, of_forward = ([one.value for one in row[at : at + 2]] for at in (5, 8))
+        seconds = np.array([[2.0, forward], [3.0, 1.0]])
+        uses = {"library": Use(Spread(0.0, 0.0), Spread(0.0, 0.0)), WHOLE: Use(Spread(0.0, 0.0), Spread(0.1, 0.1))}
+        (_, none), (_, widths) = use_widths(("gemm", "pointwise"), seconds, np.array([[True], [False]]), uses, 0.8)
+        assert of_step == pytest.approx([5.0 * -0.1, 5.0 * 0.2])
+        assert (of_forward == [0.0, 0.0]) == (widths[1] == 0.0) == (forward == 0.0)
+        assert none.tolist() == [0.0, 0.0]
+        assert row[8].text.startswith("IF(")
+        assert row[8].text.endswith(",0)*(B2-1)")

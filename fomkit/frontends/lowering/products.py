@@ -161,14 +161,16 @@ def packed_product(call: Call) -> list[Work]:
 
 
 def quantized_linear(call: Call) -> list[Work]:
-    """Price a layer with 8-bit weights; a dynamic one first converts its inputs, unless its weights are fp16."""
+    """Price a layer with 8-bit weights; a dynamic one converts inputs and results, unless they are fp16."""
     values, columns = next(arrays_in(call.arguments.values())), call.results[0].shape[-1]
     if "fp16" in call.op:
         return [_rows_times(values, columns, 2 / values.item_byte, values.dtype)]
-    converted = (
-        [Work("pointwise", traffic(values.numel, [values], ()), values.dtype)] if "dynamic" in call.op else []
-    )
-    return [*converted, _rows_times(values, columns, 1, "int8")]
+    product, made = _rows_times(values, columns, 1, "int8"), call.results[0]
+    if "dynamic" not in call.op:
+        return [product]
+    converted = traffic(values.numel, [values], ())
+    converted["write_byte"] = calls.total_byte([made]) - made.numel  # the product counts a byte of each result
+    return [Work("pointwise", converted, values.dtype), product]
 
 
 def quantized_convolution(call: Call) -> list[Work]:
