@@ -21,7 +21,16 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import DataLoop, Round, RoundWatch, data_loop, round_around
+from fomkit.frontends.script.loops import (
+    DataLoop,
+    Round,
+    RoundWatch,
+    RunLength,
+    data_loop,
+    heads_around,
+    round_around,
+    run_by_loops,
+)
 
 
 def first_axis(values: Any) -> int | None:
@@ -135,6 +144,8 @@ class Training:
     `iterator`: what ``fit`` made of its data.
     `own`: the program's own step, if it is not a method of the model.
     `loop`: the program's own loop over a dataset around the first step; None if there is none.
+    `around`: how often the loops around the first call repeat it, as ``steps``; None if no loop does.
+    `lines`: where the program calls it.
     `steps`: number of steps seen.
     `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     """
@@ -147,6 +158,8 @@ class Training:
     iterator: Any = None
     own: OwnStep | None = None
     loop: DataLoop | None = None
+    around: RunLength | None = None
+    lines: set[int] = field(default_factory=set)
     steps: int = 0
     batch: Any = None
 
@@ -193,6 +206,7 @@ class FitWatch:
         self._in_step = False
         self._updates = 0
         self._optimizers: dict[int, Any] = {}
+        self._anew: set[tuple[CodeType, int]] = set()
         self._own: dict[Any, Training] = {}
         self._sources: dict[int, Any] = {}
         self._changes = self._seen_changes = 0
@@ -220,7 +234,7 @@ class FitWatch:
             stack.enter_context(watched(kind, fit=self._fit, train_on_batch=self._train_on_batch))
             stack.enter_context(watched(kind, make_train_function=self._make_train_function))
             stack.enter_context(watched(trainer, **{name_of_iterator: self._epoch_iterator}))
-            stack.enter_context(watched(BaseOptimizer, apply=self._apply))
+            stack.enter_context(watched(BaseOptimizer, apply=self._apply, __init__=self._makes))
             if keras.backend.backend() == "tensorflow":
                 import tensorflow as tf
                 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
@@ -233,12 +247,23 @@ class FitWatch:
                 stack.enter_context(watched(ResourceVariable, **dict.fromkeys(names, self._assign)))
             yield
 
-    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
+    def _makes(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        self._anew |= heads_around(sys._getframe(), self._is_user_file)
+        make(optimizer, *args, **kwargs)
+
+    def _own_frame(self) -> Any:
         frame: Any = sys._getframe()
         while frame is not None and not self._is_user_file(frame.f_code.co_filename):
             frame = frame.f_back
+        return frame
+
+    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
+        frame = self._own_frame()
         file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         training = Training(model, way, file, line, arguments)
+        # A loop that makes an optimizer in each round, as one over folds, trains from the beginning there.
+        if frame is not None and heads_around(frame, self._is_user_file) - self._anew:
+            training.around = run_by_loops(frame, self._is_user_file, None, self._anew)
         self._trainings.append(training)
         return training
 
@@ -258,7 +283,9 @@ class FitWatch:
 
     def _train_on_batch(self, run: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
-        with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
+        training = next(known, None) or self._begin(model, BATCHES, {})
+        training.lines.add(getattr(self._own_frame(), "f_lineno", 0))
+        with self._inside(training):
             return run(model, *args, **kwargs)
 
     def _epoch_iterator(self, make: Any, *args: Any, **kwargs: Any) -> Any:
@@ -337,9 +364,7 @@ class FitWatch:
 
     def _begins(self, sources: tuple[Any, ...]) -> None:
         """Note the round that a gradient is computed in, once the loop is known whose rounds update."""
-        frame: Any = sys._getframe()
-        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = self._own_frame()
         if frame is None:
             return
         self._rounds.around(frame)
