@@ -43,6 +43,8 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
     [
         ("for n in range(700):\n    step()", 700),
         ("rows = [0] * 95\nfor e in range(3):\n    for i in range(0, len(rows), 10):\n        step()", 30),
+        ("import torch\nx = torch.ones(95, 3)\nfor i in range(0, x.size(0) - 1, 10):\n    step()", 10),
+        ("rows, bs = [0] * 95, 10\nfor i in range(min(20, round(len(rows) / bs))):\n    step()", 10),
         ("import math\nfor i in range(math.ceil(95 / 10)):\n    step()", 10),
         ("def once(i):\n    step()\nfor i in range(9):\n    once(i)", 9),
         ("n, last = 0, 40\nwhile n < last:\n    step()\n    n += 1", 40),

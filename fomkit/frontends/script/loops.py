@@ -21,8 +21,11 @@ _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
 }  # fmt: skip
-_CALLS: Mapping[str, Callable[[Any], Any]] = {"int": int, "len": len, "ceil": math.ceil}
-"""Functions that are called to evaluate an expression, by name."""
+_CALLS: Mapping[str, Callable[..., Any]] = {
+    "int": int, "len": len, "ceil": math.ceil, "floor": math.floor, "min": min, "max": max, "round": round,
+    "size": lambda tensor, axis: tensor.shape[axis],
+}  # fmt: skip
+"""Functions that are called to evaluate an expression, by name; ``size`` is a method."""
 _WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
 """Calls that yield the items of their first argument one by one."""
 _RANGES = frozenset({"range", "trange"})
@@ -108,8 +111,9 @@ def _evaluated(node: ast.expr, frame: FrameType) -> Any:
         return _evaluated(node.value, frame)[_evaluated(node.slice, frame)]
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         return _ARITHMETIC[type(node.op)](_evaluated(node.left, frame), _evaluated(node.right, frame))
-    if isinstance(node, ast.Call) and _called_name(node) in _CALLS and len(node.args) == 1:
-        return _CALLS[_called_name(node)](_evaluated(node.args[0], frame))
+    if isinstance(node, ast.Call) and _called_name(node) in _CALLS and not node.keywords:
+        owner = [node.func.value] * (node.func.attr == "size") if isinstance(node.func, ast.Attribute) else []
+        return _CALLS[_called_name(node)](*(_evaluated(one, frame) for one in (*owner, *node.args)))
     raise Unknown
 
 
