@@ -275,15 +275,19 @@ def _on_one_line(text: str) -> str:
 def _advice(error: BaseException) -> str:
     """Return advice for errors where the code itself may be right; "" for other errors."""
     owner = getattr(error, "obj", None)
-    name = owner.__name__ if isinstance(owner, ModuleType) else isinstance(error, ImportError) and error.name or ""
-    package = name.partition(".")[0]
+    name = (
+        owner.__name__ if isinstance(owner, ModuleType) else error.name if isinstance(error, ImportError) else ""
+    )
+    package = (name or "").partition(".")[0]
     if (known := sys.modules.get(package)) and not is_user_file(str(known.__file__)):
         version = getattr(known, "__version__", "the installed one")
         return f" The file may be for another version of {package} than {version}: change this line."
     if isinstance(error, ModuleNotFoundError) and package:
         return f" Install {package} where fomkit is installed (for {sys.executable}), or remove it from the file."
     if isinstance(error, FileNotFoundError):
-        return " The file is run for real, from the current folder: give it its data there, or a few samples and --samples."
+        return (
+            " The file runs for real, in the current folder: put its data there, or a few samples and --samples."
+        )
     if re.search("urlopen|url fetch|name resolution|couldn't connect|max retries", str(error), re.IGNORECASE):
         return " Let it download its data once outside fomkit, or pass a proxy on: FOMKIT_PASS_ENV=HTTPS_PROXY."
     if isinstance(error, NotImplementedError) and "Meta tensors" in str(error):

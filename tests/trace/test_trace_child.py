@@ -362,16 +362,13 @@ def test_a_layer_of_nothing_is_named(file_of: Write) -> None:
         ("import numpy; numpy.nothing", "for another version of numpy than"),
         ("from numpy import nothing", "for another version of numpy than"),
         ("import nowhere.at_all", "Install nowhere where fomkit is installed"),
-        ("open('nowhere.txt')", "give it its data there, or a few samples and --samples."),
+        ("open('nowhere.txt')", "put its data there, or a few samples and --samples."),
         ("raise OSError('<urlopen error [Errno -2]>')", "pass a proxy on: FOMKIT_PASS_ENV=HTTPS_PROXY."),
     ],
 )
 def test_an_error_of_the_users_code_comes_with_advice(text: str, advice: str) -> None:
     from fomkit.frontends.model_file import explain_exception
 
-    try:
+    with pytest.raises(Exception) as caught:
         exec(text, {})
-    except Exception as error:
-        assert advice in explain_exception(error, "train.py").what
-    else:
-        pytest.fail("nothing was raised")
+    assert advice in explain_exception(caught.value, "train.py").what
