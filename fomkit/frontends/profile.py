@@ -172,7 +172,7 @@ def is_program(path: Path) -> bool:
 
     Such a program uses a trainer (`transformers.Trainer` or a class with this ending, Lightning's, fastai's)
     or a PyTorch class or function for distributed training, or it calls what a training loop calls, also in a file
-    beside it; and it has no ``inputs`` or ``workload`` at top level, except a tensor ``inputs`` of code that trains.
+    beside it; and it has no ``inputs`` or ``workload`` at top level, except a tensor that it trains on.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
