@@ -168,9 +168,14 @@ for x, y in loader(1200, 12):
     assert profile.batch == 12
 
 
-def test_an_optimizer_that_never_steps_is_told(run: Callable[..., ModelProfile]) -> None:
+@pytest.mark.parametrize(("seconds", "step"), [(600.0, 50), (0.0, 3)])
+def test_an_optimizer_that_never_steps_is_told(
+    run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch, seconds: float, step: int
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MAX_IDLE_S", seconds)
     profile = run(f"idle = torch.optim.SGD(model.parameters(), lr=1.0)\nfor x, y in loader(1200, 12):\n{TRAIN}")
     assert products(profile) == ONE_STEP
+    assert told(profile, f"its step {step},")
     assert told(profile, "1 more optimizers were made and took no step")
 
 

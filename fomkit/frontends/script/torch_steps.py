@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from time import monotonic
 from types import CodeType
 from typing import Any
 from weakref import WeakSet
@@ -39,7 +40,8 @@ _RECENT = 8
 MOST_BACKWARDS = 1000
 """Backward passes without a step of an optimizer after which none is expected any more."""
 MAX_IDLE_STEPS = 50
-"""Steps after which an optimizer that has not stepped is ignored."""
+MAX_IDLE_S = 60.0
+"""Steps after which an optimizer that has not stepped is ignored, and time [s] since the first step."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class StepWatch:
         self._remarks: dict[str, None] = {}
         self._works: list[tuple[bool, float]] = []
         self._without = 0
-        self._program, self._fills = Program(), False
+        self._program, self._fills, self._since = Program(), False, 0.0
         self._round_watch = RoundWatch(is_user_file, self._round)
 
     @property
@@ -314,7 +316,7 @@ class StepWatch:
         is_new = id(optimizer) not in self._stepped
         self._stepped[id(optimizer)] = optimizer
         if is_new and not self.is_over:
-            self.rounds, self.captured = 1, None
+            self.rounds, self.captured, self._since = 1, None, monotonic()
             self._works.clear()
             if self._now:
                 self._now.close()
@@ -348,7 +350,7 @@ class StepWatch:
             self.captured = replace(found, others=others)
         captured_is_clean = self.captured.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
-        waits = self._idle() and self._steps < MAX_IDLE_STEPS
+        waits = self._idle() and self._steps < MAX_IDLE_STEPS and monotonic() - self._since < MAX_IDLE_S
         if self.rounds >= WANTED_ROUND and (captured_is_clean or is_late) and not waits:
             works = tuple(work for is_clean, work in self._works if is_clean == captured_is_clean)
             self.captured = replace(self.captured, works=works)
