@@ -51,6 +51,8 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
         ("n = 0\nwhile n < 40 or n < 50:\n    step()\n    n += 1", None),
         ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
         ("n = 0\nwhile True:\n    if n >= 50: break\n    step()\n    n += 1", 50),
+        ("n = 0\nif step is None: n = step['n']\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
+        ("n = 0\nif step: n = len('7' * 900)\nwhile n < 999:\n    step()\n    n += 1", None),
         ("n: int = 0\nlimit = 9.5\nwhile n < limit:\n    step()\n    n += 1", None),
         ("n = 0\nwhile n < 40:\n    step()\n    n += 1\n    if n < 0:\n        n = 5", None),
         ("for i in range(40):\n    if i % 4 == 0:\n        step()", None),

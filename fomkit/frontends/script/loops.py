@@ -173,7 +173,7 @@ def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
         tests = [one.test for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break)]
     for test in tests:
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in kinds:
-            first = _first_value(test.left, loop.frame.f_code.co_filename)
+            first = _first_value(test.left, loop.frame)
             last = _evaluated_or_none(test.comparators[0], loop.frame)
             if first is not None and type(last) is int:
                 # The last round of a loop that counts, then breaks, does not come to what runs now.
@@ -190,10 +190,10 @@ def _is_raised_before(test: ast.Compare, loop: ast.While) -> bool:
     return any(ast.unparse(one) == raised and one.lineno < test.lineno for one in loop.body)
 
 
-def _first_value(counter: ast.expr, path: str) -> int | None:
+def _first_value(counter: ast.expr, frame: FrameType) -> int | None:
     """Return the only constant that a file assigns to a counter that it raises by 1; None for none or several."""
     name, found, raised = ast.unparse(counter), set(), False
-    tree = source_tree(Path(path))
+    tree = source_tree(Path(frame.f_code.co_filename))
     for node in ast.walk(tree) if tree else ():
         raised |= isinstance(node, ast.AugAssign) and ast.unparse(node) == f"{name} += 1"
         if not isinstance(node, ast.Assign | ast.AnnAssign):
@@ -203,8 +203,11 @@ def _first_value(counter: ast.expr, path: str) -> int | None:
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 parts = [*zip(target.elts, node.value.elts, strict=False)]
             found |= {getattr(value, "value", None) for one, value in parts if ast.unparse(one) == name}
-    first = found.pop() if len(found) == 1 else None
-    return first if raised and type(first) is int else None
+    constants, now = [one for one in found if type(one) is int], _evaluated_or_none(counter, frame)
+    if not raised or len(constants) != 1:
+        return None
+    # A counter near its constant began there, and not where another branch begins, as from a checkpoint.
+    return constants[0] if len(found) == 1 or (type(now) is int and 0 <= now - constants[0] <= 100) else None
 
 
 def _loops_of_program(
