@@ -179,6 +179,18 @@ def test_an_optimizer_that_never_steps_is_told(
     assert told(profile, "1 more optimizers were made and took no step")
 
 
+def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
+    run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MAX_EVALUATION_S", 0.0)
+    check = (
+        "with torch.no_grad():\n    for x, y in loader(120, 12):\n        print(criterion(model(x), y).item())\n"
+    )
+    profile = run(f"{check}for x, y in loader(1200, 12):\n{TRAIN}")
+    assert products(profile) == ONE_STEP
+    assert told(profile, "parameters got no values")
+
+
 def test_closures_run_in_the_step(run: Callable[..., ModelProfile]) -> None:
     profile = run("""
 optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, tolerance_grad=0.0, tolerance_change=0.0)

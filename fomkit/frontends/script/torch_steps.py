@@ -42,6 +42,8 @@ MOST_BACKWARDS = 1000
 MAX_IDLE_STEPS = 50
 MAX_IDLE_S = 60.0
 """Steps after which an optimizer that has not stepped is ignored, and time [s] since the first step."""
+MAX_EVALUATION_S = 90.0
+"""Time [s] since the first evaluation after which a program without a step computes without values."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,13 @@ class StepWatch:
 
     def _begins(self, model: torch.nn.Module) -> None:
         self._ends_late()
-        self._without += not torch.is_grad_enabled()
+        if not torch.is_grad_enabled():
+            self._since = self._since if self._without else monotonic()
+            self._without += 1
+            if not (self._steps or self._large.took) and monotonic() - self._since > MAX_EVALUATION_S:
+                self._large.is_slow = True
+                for one in self._calls.found.values():
+                    self._large.take_values(one)
         if self._now:
             self._now.model_begins(model)
 
