@@ -415,6 +415,14 @@ def test_a_program_that_ends_early_gives_a_partial_profile(file_of: Callable[...
     assert facts(profile) == (32, 60, 0, "keep", 1)
 
 
+def test_slow_steps_are_not_awaited(run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.keras_watch.MAX_STEPS_S", 0.0)
+    profile = run("model.fit(x, y, epochs=4, verbose=0)")
+    assert told(profile, "its step 1")
+    assert facts(profile) == (32, 100, 0, "keep", 4)
+    assert not told(profile, "partial")
+
+
 ROUNDS = {
     "each round of a loop": ("for part in range(1, 6):\n    model.fit(x, y, epochs=4, verbose=0)", (100, 20)),
     "folds": ("for fold in range(5):\n    network().fit(x, y, epochs=4, verbose=0)", (100, 4)),

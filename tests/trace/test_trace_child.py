@@ -372,3 +372,12 @@ def test_an_error_of_the_users_code_comes_with_advice(text: str, advice: str) ->
     with pytest.raises(Exception) as caught:
         exec(text, {})
     assert advice in explain_exception(caught.value, "train.py").what
+
+
+def test_an_error_in_a_file_beside_it_names_its_line(file_of: Write, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def width():\n    return int('many')")
+    path = file_of("import torch\nimport beside\nbeside.width()\n" + GOOD)
+    assert (
+        "model.py:3: raises ValueError: invalid literal for int() with base 10: 'many' (at beside.py:2)"
+        in fail(path)
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,8 @@ def first_axis(values: Any) -> int | None:
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
+MAX_STEPS_S = 30.0
+"""Time [s] since the first call of a training after which its next step is the last one."""
 MOST_OWN = 50
 """Updates in a loop of the program's own after which no other training is expected."""
 
@@ -145,7 +148,7 @@ class Training:
     `own`: the program's own step, if it is not a method of the model.
     `loop`: the program's own loop over a dataset around the first step; None if there is none.
     `around`: how often the loops around the first call repeat it, as ``steps``; None if no loop does.
-    `lines`: where the program calls it.
+    `lines`: where the program calls it; `began`: the time [s] of its first call.
     `steps`: number of steps seen.
     `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     """
@@ -160,6 +163,7 @@ class Training:
     loop: DataLoop | None = None
     around: RunLength | None = None
     lines: set[int] = field(default_factory=set)
+    began: float = field(default_factory=monotonic)
     steps: int = 0
     batch: Any = None
 
@@ -402,6 +406,7 @@ class FitWatch:
             training.step(batch)
         self.rounds = training.steps
         self.captured = Capture(training, [one for one in self._trainings if one is not training and one.steps])
-        if training.steps >= WANTED_ROUND:
+        # Steps are traced by shapes: further ones may only show a larger batch.
+        if training.steps >= WANTED_ROUND or monotonic() - training.began > MAX_STEPS_S:
             self.is_over = True
             self._on_capture(self.captured)
