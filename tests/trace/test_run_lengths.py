@@ -50,6 +50,8 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
         ("n, last = 0, 40\nwhile n < last:\n    step()\n    n += 1", 40),
         ("n = 0\nwhile n < 40 or n < 50:\n    step()\n    n += 1", None),
         ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
+        ("n, m = 0, 50\nwhile True:\n    step()\n    n += 1\n    if m >= 0 and n >= m: break", 50),
+        ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 3 and n ** 2 > 50: break", None),
         ("n = 0\nwhile True:\n    if n >= 50: break\n    step()\n    n += 1", 50),
         ("n = 0\nif step is None: n = step['n']\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
         ("n = 0\nif step: n = len('7' * 900)\nwhile n < 999:\n    step()\n    n += 1", None),
@@ -103,6 +105,36 @@ def test_epochs_are_the_rounds_around_the_data_also_in_a_library(
     assert (
         found.remarks == ("the loop at train.py:1 is around these epochs; its rounds are not counted",) * is_around
     )
+
+
+STEP = "        step(loader)\n        n += 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        (f"n = 0\nwhile n < 500:\n    for x in loader:\n{STEP}", (None, 500)),
+        (f"n = 0\nwhile n < 500 and loader:\n    for x in loader:\n{STEP}", (None, 500)),
+        (f"n = 0\nwhile n < 500 or n < 9:\n    for x in loader:\n{STEP}", (None, None)),
+        (f"n, on = 0, 1\nwhile on:\n    for x in loader:\n{STEP}        if n > 500:\n            on = 0\n"
+         "            break", (None, 501)),
+        (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if e and n == 30: break", (9, 30)),
+        (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if n >= -1: break", (9, None)),
+        ("n = 0\nfor e in range(9):\n    for x in loader:\n        step(loader)\n        if e > 9:\n"
+         "            n += 1\n        if n >= 3: break", (9, None)),
+        ("n = 0\nwhile n < 500:\n    for x in loader:\n        n += 1\n        if n % 2:\n"
+         "            step(loader)", (None, None)),
+        ("n = 0\nwhile n < 5:\n    for x in loader:\n        step(loader)\n    n += 1", (5, None)),
+        ("for e in range(7):\n    bar = enumerate(loader)\n    bar = iter([*bar])\n    for i, x in bar:\n"
+         "        step(loader)", (7, None)),
+        ("import torch\nx = torch.arange(10)\nfor e in range(3):\n    for i in x:\n        step()", (None, 30)),
+    ],
+)  # fmt: skip
+def test_a_counter_inside_the_loop_over_the_data_limits_the_steps(
+    text: str, length: tuple[int | None, ...], tmp_path: Path
+) -> None:
+    found = length_in(text, tmp_path)
+    assert (found.epochs, found.steps) == length
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,16 @@ def test_an_optimizer_that_never_steps_is_told(
     assert told(profile, "1 more optimizers were made and took no step")
 
 
+@pytest.mark.parametrize(("limit", "length"), [(5000, (1200, 7)), (30, (360, 1))])
+def test_the_limit_that_is_met_first_ends_the_run(
+    run: Callable[..., ModelProfile], limit: int, length: tuple[int, int]
+) -> None:
+    loops = "n, data = 0, loader(1200, 12)\nfor epoch in range(7):\n    for x, y in data:\n"
+    profile = run(f"{loops}{TRAIN}        n += 1\n        if n >= {limit}: break")
+    assert (profile.data.train_samples, profile.run.epochs) == length
+    assert not told(profile, "may end the loop")
+
+
 def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
     run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch
 ) -> None:

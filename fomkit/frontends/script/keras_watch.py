@@ -22,16 +22,8 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import (
-    DataLoop,
-    Round,
-    RoundWatch,
-    RunLength,
-    data_loop,
-    heads_around,
-    round_around,
-    run_by_loops,
-)
+from fomkit.frontends.script.loops import DataLoop, RunLength, data_loop, heads_around, run_by_loops
+from fomkit.frontends.script.rounds import Round, RoundWatch, round_around
 
 
 def first_axis(values: Any) -> int | None:
