@@ -118,7 +118,7 @@ STEP = "        step(loader)\n        n += 1\n"
         (f"n = 0\nwhile n < 500 or n < 9:\n    for x in loader:\n{STEP}", (None, None)),
         (f"n, on = 0, 1\nwhile on:\n    for x in loader:\n{STEP}        if n > 500:\n            on = 0\n"
          "            break", (None, 501)),
-        (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if e and n == 30: break", (9, 30)),
+        (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if n == 30: break", (9, 30)),
         (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if n >= -1: break", (9, None)),
         ("n = 0\nfor e in range(9):\n    for x in loader:\n        step(loader)\n        if e > 9:\n"
          "            n += 1\n        if n >= 3: break", (9, None)),

@@ -173,7 +173,7 @@ _LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1, ast
 
 
 def _limits_of_break(test: ast.expr) -> list[ast.expr]:
-    """Return the parts of a test each of which ends a loop by itself: beside `and` stand checks of the limit only."""
+    """Return the parts of a test each of which ends a loop by itself; with `and`, the others check the limit."""
     parts = test.values if isinstance(test, ast.BoolOp) else [test]
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         limits = {ast.unparse(part.comparators[0]) for part in parts if isinstance(part, ast.Compare)}
@@ -189,8 +189,8 @@ def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
     kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
     if isinstance(node.test, ast.Constant):
         kinds = (ast.GtE, ast.Gt)
-        ends = (one.test for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break))
-        tests = [part for test in ends for part in _limits_of_break(test)]
+        breaks = (one for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break))
+        tests = [part for one in breaks for part in _limits_of_break(one.test)]
     for test in tests:
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in kinds:
             first = _first_value(test.left, loop.frame)
@@ -369,8 +369,8 @@ def _counts(data: _Loop, counter: ast.expr, *, as_steps: bool) -> bool:
 def _step_limit(loops: list[_Loop], data: _Loop) -> RunLength | None:
     """Return the steps at which a counter inside the loop over the data ends the run; None if none does."""
     for loop in (*loops, data):
-        ends = (one for part in loop.node.body for one in ast.walk(part) if isinstance(one, ast.If))
-        ends = (one.test for one in ends if isinstance(one.body[-1], ast.Break | ast.Return))
+        inside = (one for part in loop.node.body for one in ast.walk(part) if isinstance(one, ast.If))
+        ends = [one.test for one in inside if isinstance(one.body[-1], ast.Break | ast.Return)]
         own = [loop.node.test] if isinstance(loop.node, ast.While) else []
         if own and isinstance(own[0], ast.BoolOp):  # of `or` no part is a limit
             own = own[0].values if isinstance(own[0].op, ast.And) else []
@@ -392,9 +392,8 @@ def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     rounds, limited = _rounds(loops[-1]), _step_limit(loops, data)
     if limited is not None:
         return replace(limited, epochs=rounds if isinstance(loops[-1].node, ast.For) else None)
-    tests = [
-        one for one in ast.walk(getattr(loops[-1].node, "test", data.node.target)) if isinstance(one, ast.Compare)
-    ]
+    inner = ast.walk(loops[-1].node.test) if isinstance(loops[-1].node, ast.While) else ()
+    tests = (one for one in inner if isinstance(one, ast.Compare))
     if any(_counts(data, one.left, as_steps=False) for one in tests):
         return RunLength(None, f"the loop at {loops[-1].place} counts inside the loop over the data")
     if rounds is None:
