@@ -113,7 +113,7 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
 def _epochs(training: Training) -> int | None:
     arguments = training.arguments
     if training.loop is not None:
-        return training.loop.length.epochs
+        return None if training.loop.length.steps else training.loop.length.epochs
     if training.way != FIT:
         return 1 if _steps(training) else None  # all its steps
     times = 1 if training.around is None else training.around.steps
