@@ -76,7 +76,9 @@ def test_steps_are_the_rounds_of_all_loops(text: str, steps: int | None, tmp_pat
     found = length_in(text, tmp_path, hidden)
     assert (found.epochs, found.steps) == (None, steps)
     assert found.remarks == ()
-    assert steps or found.origin.endswith(("no loop over a DataLoader was found", "cannot be analysed"))
+    reasons = ("no loop over a DataLoader was found", "cannot be analysed", "a step is made")
+    assert steps or found.origin.endswith(reasons)
+    assert ("a condition decides in which rounds" in found.origin) == ("i % 4" in text or "_ in loader" in text)
 
 
 DATA = "for batch in loader:\n{0}    step(loader)"
