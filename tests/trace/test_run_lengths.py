@@ -127,6 +127,7 @@ STEP = "        step(loader)\n        n += 1\n"
         ("n = 0\nwhile n < 500:\n    for x in loader:\n        n += 1\n        if n % 2:\n"
          "            step(loader)", (None, None)),
         ("n = 0\nwhile n < 5:\n    for x in loader:\n        step(loader)\n    n += 1", (5, None)),
+        ("n = 0\nwhile n < 5:\n    for x in loader:\n        once()", (None, None)),
         ("for e in range(7):\n    bar = enumerate(loader)\n    bar = iter([*bar])\n    for i, x in bar:\n"
          "        step(loader)", (7, None)),
         ("import torch\nx = torch.arange(10)\nfor e in range(3):\n    for i in x:\n        step()", (None, 30)),
@@ -135,7 +136,8 @@ STEP = "        step(loader)\n        n += 1\n"
 def test_a_counter_inside_the_loop_over_the_data_limits_the_steps(
     text: str, length: tuple[int | None, ...], tmp_path: Path
 ) -> None:
-    found = length_in(text, tmp_path)
+    once = "def once():\n    global n\n    step(loader)\n    n += 1\n" if "once" in text else ""
+    found = length_in(once + text, tmp_path)
     assert (found.epochs, found.steps) == length
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, takewhile
@@ -356,16 +356,28 @@ def _ends_early(node: ast.For | ast.While) -> bool:
     return breaks or isinstance(test, ast.BoolOp)
 
 
-def _counts(data: _Loop, counter: ast.expr, *, as_steps: bool) -> bool:
-    """Return whether the loop over the data raises a counter by 1; `as_steps`: in the branches that run now."""
+def _counts_steps(data: _Loop, counter: ast.expr) -> bool:
+    """Return whether the loop over the data raises a counter by 1, under the conditions of what runs now."""
     name, nodes = f"{ast.unparse(counter)} += 1", [one for part in data.node.body for one in ast.walk(part)]
     branches = [(one.lineno, one.end_lineno or 0) for one in nodes if isinstance(one, ast.If)]
 
     def around(line: int) -> list[tuple[int, int]]:
         return [branch for branch in branches if branch[0] <= line <= branch[1]]
 
-    raised = [one.lineno for one in nodes if isinstance(one, ast.AugAssign) and ast.unparse(one) == name]
-    return any(not as_steps or around(line) == around(data.frame.f_lineno) for line in raised)
+    raised = (one.lineno for one in nodes if isinstance(one, ast.AugAssign) and ast.unparse(one) == name)
+    return any(around(line) == around(data.frame.f_lineno) for line in raised)
+
+
+def _counts_epochs(loop: _Loop, data: _Loop, counter: ast.expr) -> bool:
+    """Return whether a counter is raised around the loop over the data, and neither in it nor in what it calls."""
+    name, lines = f"{ast.unparse(counter)} += 1", {line for *_, line in data.frame.f_code.co_lines()}
+    tree = source_tree(Path(data.frame.f_code.co_filename))
+    beside = (one for one in (ast.walk(tree) if tree else ()) if getattr(one, "lineno", None) in lines)
+
+    def raised(nodes: Iterable[ast.AST]) -> bool:
+        return any(isinstance(one, ast.AugAssign) and ast.unparse(one) == name for one in nodes)
+
+    return raised((*ast.walk(loop.node), *beside)) and not raised(ast.walk(data.node))
 
 
 def _step_limit(loops: list[_Loop], data: _Loop) -> RunLength | None:
@@ -377,7 +389,7 @@ def _step_limit(loops: list[_Loop], data: _Loop) -> RunLength | None:
         if own and isinstance(own[0], ast.BoolOp):  # of `or` no part is a limit
             own = own[0].values if isinstance(own[0].op, ast.And) else []
         for part in (*own, *(part for test in ends for part in _limits_of_break(test))):
-            if not isinstance(part, ast.Compare) or not _counts(data, part.left, as_steps=True):
+            if not isinstance(part, ast.Compare) or not _counts_steps(data, part.left):
                 continue
             first, beyond = _first_value(part.left, data.frame), _LIMITS.get(type(part.ops[0]))
             last = _evaluated_or_none(part.comparators[0], loop.frame)
@@ -395,9 +407,9 @@ def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     if limited is not None:
         return replace(limited, epochs=rounds if isinstance(loops[-1].node, ast.For) else None)
     inner = ast.walk(loops[-1].node.test) if isinstance(loops[-1].node, ast.While) else ()
-    tests = (one for one in inner if isinstance(one, ast.Compare))
-    if any(_counts(data, one.left, as_steps=False) for one in tests):
-        return RunLength(None, f"the loop at {loops[-1].place} counts inside the loop over the data")
+    tests = [one for one in inner if isinstance(one, ast.Compare)]
+    if rounds and tests and not any(_counts_epochs(loops[-1], data, one.left) for one in tests):
+        return RunLength(None, f"the loop at {loops[-1].place} does not count the loops over the data")
     if rounds is None:
         return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
     more = " and ".join(loop.place for loop in loops[:-1])
