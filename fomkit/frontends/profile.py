@@ -182,7 +182,9 @@ def is_program(path: Path) -> bool:
     of_trainer = any(getattr(node, "id", "").endswith(_MAKES_TRAINER) for node in ast.walk(tree))
     at_once = {"backward", *_KERAS_LOOP, *["train"] * of_trainer}
     tensors = {name for node in tree.body for name in _bound(node) if _holds_tensor(node)}
-    if own & _MODEL_FILE and (own & _MODEL_FILE - tensors or not _called(*_run_by(tree)) & at_once):
+    # Without a model, what a program does under ``__main__`` counts, too.
+    trains_here = _called(*_run_by(tree, _NOT_YET if "model" in own else _NOT_YET[:2])) & at_once
+    if own & _MODEL_FILE and (own & _MODEL_FILE - tensors or not trains_here):
         return False
     # The names of another file may be those of a model file.
     trees = [tree] if "*" in own else list(trees_of(path))
@@ -197,13 +199,13 @@ def is_program(path: Path) -> bool:
     if "torch" in libraries and (named & _MAKES_PROCESSES or trains):
         return True
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
-    runs = _run_by(tree) if "model" in own else [tree]
+    runs = _run_by(tree, _NOT_YET) if "model" in own else [tree]
     return bool(imported(tree) & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
 
 
-def _run_by(tree: ast.Module) -> list[ast.stmt]:
-    """Return the code that runs when a file is read: its statements and the functions that they call."""
-    runs = [node for node in tree.body if not isinstance(node, _NOT_YET)]
+def _run_by(tree: ast.Module, not_yet: tuple[type, ...]) -> list[ast.stmt]:
+    """Return the statements of a file that run, except those of some kinds, and the functions that they call."""
+    runs = [node for node in tree.body if not isinstance(node, not_yet)]
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for one in runs:  # which grows by the functions that are called
         called = {getattr(node.func, "id", "") for node in ast.walk(one) if isinstance(node, ast.Call)}

@@ -320,6 +320,7 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("import keras\ninputs = keras.Input(3)\nmodel = keras.Model(inputs)\nmodel.fit(1)", True),
         ("import keras\ninputs = lambda batch: 1\nmodel = keras.Model()\nmodel.fit(1)", False),
         ("import keras\ninputs = keras.Input(3)\nmodel = 1\ndef main():\n    model.fit(1)", False),
+        ("import keras\ninputs = keras.Input(3)\nvae = 1\nif __name__ == '__main__':\n    vae.fit(1)", True),
         ("import torch\ninputs = 1\ndef fit():\n    loss.backward()\n    optimizer.step()\nfit()", True),
         ("from transformers import Trainer\nTrainer().train()\ninputs = 1", True),
         ("import torch\nmodel = 1\nloss.backward()", False),
