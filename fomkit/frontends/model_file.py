@@ -274,9 +274,18 @@ def _on_one_line(text: str) -> str:
 
 def _advice(error: BaseException) -> str:
     """Return advice for errors where the code itself may be right; "" for other errors."""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
+    owner = error if isinstance(error, ImportError) else getattr(error, "obj", None)
+    name = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "name", None)
+    package = str(name).partition(".")[0] if isinstance(error, ImportError | AttributeError) else ""
+    if (known := sys.modules.get(package)) and not is_user_file(str(known.__file__)):
+        version = getattr(known, "__version__", "the installed one")
+        return f" The file may be for another version of {package} than {version}: change this line."
+    if isinstance(error, ModuleNotFoundError) and package:
         return f" Install {package} where fomkit is installed (for {sys.executable}), or remove it from the file."
+    if isinstance(error, FileNotFoundError):
+        return " It really runs, in the current folder: put its data there, or a few samples and --samples."
+    if re.search("urlopen|url fetch|name resolution|couldn't connect|max retries", str(error), re.IGNORECASE):
+        return " Let it download its data once outside fomkit, or pass a proxy on: FOMKIT_PASS_ENV=HTTPS_PROXY."
     if isinstance(error, NotImplementedError) and "Meta tensors" in str(error):
         return " PyTorch cannot run this op without data: use another op instead."
     if isinstance(error, MemoryError):
@@ -303,9 +312,7 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     at = f"{where}:{lines[-1]}" if lines else where
     if isinstance(error, SystemExit):
-        return FomkitError(
-            at, f"ends the program by sys.exit({error.code!r}). Remove that from the profiled code."
-        )
+        return FomkitError(at, f"ends the program by sys.exit({error.code!r}). Remove that from the file.")
     if isinstance(error, SyntaxError):
         line = f":{error.lineno}" if error.lineno else ""
         return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
@@ -313,6 +320,9 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     raised = f"raises {type(error).__name__}{': ' if message else ''}{message}"
     if frames and _is_own(error, Path(frames[-1].filename), frames[-1].name):
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
+    own = [frame for frame in frames if frame.filename.endswith(".py") and is_user_file(frame.filename)]
+    if own and path and own[-1].filename != str(path):
+        raised += f" (at {Path(own[-1].filename).name}:{own[-1].lineno})"
     advice = _advice(error)
     return FomkitError(at, f"{raised}{when}{'.' * bool(advice)}{advice}")
 

@@ -172,13 +172,19 @@ def is_program(path: Path) -> bool:
 
     Such a program uses a trainer (`transformers.Trainer` or a class with this ending, Lightning's, fastai's)
     or a PyTorch class or function for distributed training, or it calls what a training loop calls, also in a file
-    beside it; and it has no ``inputs`` or ``workload`` at top level.
+    beside it; and it has no ``inputs`` or ``workload`` at top level, except a tensor that it trains on.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
         return False
     own = {name for node in tree.body for name in _bound(node)}
-    if own & _MODEL_FILE:
+    # A tensor of a program may be called ``inputs``, too: a file that trains when it is read is a program.
+    of_trainer = any(getattr(node, "id", "").endswith(_MAKES_TRAINER) for node in ast.walk(tree))
+    at_once = {"backward", *_KERAS_LOOP, *["train"] * of_trainer}
+    tensors = {name for node in tree.body for name in _bound(node) if _holds_tensor(node)}
+    # Without a model, what a program does under ``__main__`` counts, too.
+    trains_here = _called(*_run_by(tree, _NOT_YET if "model" in own else _NOT_YET[:2])) & at_once
+    if own & _MODEL_FILE and (own & _MODEL_FILE - tensors or not trains_here):
         return False
     # The names of another file may be those of a model file.
     trees = [tree] if "*" in own else list(trees_of(path))
@@ -193,12 +199,18 @@ def is_program(path: Path) -> bool:
     if "torch" in libraries and (named & _MAKES_PROCESSES or trains):
         return True
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
-    runs = [node for node in tree.body if "model" not in own or not isinstance(node, _NOT_YET)]
+    runs = _run_by(tree, _NOT_YET) if "model" in own else [tree]
+    return bool(imported(tree) & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
+
+
+def _run_by(tree: ast.Module, not_yet: tuple[type, ...]) -> list[ast.stmt]:
+    """Return the statements of a file that run, except those of some kinds, and the functions that they call."""
+    runs = [node for node in tree.body if not isinstance(node, not_yet)]
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for one in runs:  # which grows by the functions that are called
         called = {getattr(node.func, "id", "") for node in ast.walk(one) if isinstance(node, ast.Call)}
         runs += [functions.pop(name) for name in sorted(called & functions.keys())]
-    return bool(imported(tree) & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
+    return runs
 
 
 def _bound(node: ast.stmt) -> list[str]:
@@ -207,6 +219,10 @@ def _bound(node: ast.stmt) -> list[str]:
         return []
     made = [*getattr(node, "targets", ()), *getattr(node, "names", ()), getattr(node, "target", node)]
     return [str(getattr(one, "asname", None) or getattr(one, "name", getattr(one, "id", ""))) for one in made]
+
+
+def _holds_tensor(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and not isinstance(node.value, ast.Lambda)
 
 
 def _called(*trees: ast.AST) -> set[str]:

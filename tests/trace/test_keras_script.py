@@ -124,7 +124,7 @@ FITS = {
         "model.fit(batches(), shuffle=False, steps_per_epoch=11, verbose=0)", (9, 99, 0, "drop", 1),
     ),
     "train_on_batch": (
-        "for _ in range(9):\n    model.train_on_batch(x[:20], y[:20])", (20, None, None, "keep", None),
+        "for _ in range(9):\n    model.train_on_batch(x[:20], y[:20])", (20, 180, None, "drop", 1),
     ),
 }  # fmt: skip
 
@@ -413,3 +413,29 @@ def test_a_program_that_ends_early_gives_a_partial_profile(file_of: Callable[...
     profile = profile_script(file_of(text, "train.py"), time_limit_s=120.0)
     assert profile.notes[0].startswith("partial: the program raises ValueError: later after 2 steps")
     assert facts(profile) == (32, 60, 0, "keep", 1)
+
+
+def test_slow_steps_are_not_awaited(run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.keras_watch.MAX_STEPS_S", 0.0)
+    profile = run("model.fit(x, y, epochs=4, verbose=0)")
+    assert told(profile, "its step 1")
+    assert facts(profile) == (32, 100, 0, "keep", 4)
+    assert not told(profile, "partial")
+
+
+ROUNDS = {
+    "each round of a loop": ("for part in range(1, 6):\n    model.fit(x, y, epochs=4, verbose=0)", (100, 20)),
+    "folds": ("for fold in range(5):\n    network().fit(x, y, epochs=4, verbose=0)", (100, 4)),
+    "unknown": ("while model.count_params():\n    model.fit(x, y, verbose=0)", (100, None)),
+    "batches": ("for part in range(6):\n    for i in range(4):\n        model.train_on_batch(x, y)", (2400, 1)),
+    "two calls": ("for i in range(4):\n    for _ in 'a':\n        model.train_on_batch(x, y)\n    "
+                  "model.train_on_batch(x, y)", (None, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), ROUNDS.values(), ids=ROUNDS)
+def test_the_loops_around_a_training_call_repeat_it(
+    run: Callable[..., ModelProfile], text: str, expected: tuple[int | None, ...]
+) -> None:
+    profile = run(text)
+    assert (profile.data.train_samples, profile.run.epochs) == expected

@@ -43,12 +43,18 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
     [
         ("for n in range(700):\n    step()", 700),
         ("rows = [0] * 95\nfor e in range(3):\n    for i in range(0, len(rows), 10):\n        step()", 30),
+        ("import torch\nx = torch.ones(95, 3)\nfor i in range(0, x.size(0) - 1, 10):\n    step()", 10),
+        ("rows, bs = [0] * 95, 10\nfor i in range(min(20, round(len(rows) / bs))):\n    step()", 10),
         ("import math\nfor i in range(math.ceil(95 / 10)):\n    step()", 10),
         ("def once(i):\n    step()\nfor i in range(9):\n    once(i)", 9),
         ("n, last = 0, 40\nwhile n < last:\n    step()\n    n += 1", 40),
         ("n = 0\nwhile n < 40 or n < 50:\n    step()\n    n += 1", None),
         ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
+        ("n, m = 0, 50\nwhile True:\n    step()\n    n += 1\n    if m >= 0 and n >= m: break", 50),
+        ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 3 and n ** 2 > 50: break", None),
         ("n = 0\nwhile True:\n    if n >= 50: break\n    step()\n    n += 1", 50),
+        ("n = 0\nif step is None: n = step['n']\nwhile True:\n    step()\n    n += 1\n    if n > 50: break", 51),
+        ("n = 0\nif step: n = len('7' * 900)\nwhile n < 999:\n    step()\n    n += 1", None),
         ("n: int = 0\nlimit = 9.5\nwhile n < limit:\n    step()\n    n += 1", None),
         ("n = 0\nwhile n < 40:\n    step()\n    n += 1\n    if n < 0:\n        n = 5", None),
         ("for i in range(40):\n    if i % 4 == 0:\n        step()", None),
@@ -70,7 +76,9 @@ def test_steps_are_the_rounds_of_all_loops(text: str, steps: int | None, tmp_pat
     found = length_in(text, tmp_path, hidden)
     assert (found.epochs, found.steps) == (None, steps)
     assert found.remarks == ()
-    assert steps or found.origin.endswith(("no loop over a DataLoader was found", "cannot be analysed"))
+    reasons = ("no loop over a DataLoader was found", "cannot be analysed", "a step is made")
+    assert steps or found.origin.endswith(reasons)
+    assert ("a condition decides in which rounds" in found.origin) == ("i % 4" in text or "_ in loader" in text)
 
 
 DATA = "for batch in loader:\n{0}    step(loader)"
@@ -99,6 +107,38 @@ def test_epochs_are_the_rounds_around_the_data_also_in_a_library(
     assert (
         found.remarks == ("the loop at train.py:1 is around these epochs; its rounds are not counted",) * is_around
     )
+
+
+STEP = "        step(loader)\n        n += 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        (f"n = 0\nwhile n < 500:\n    for x in loader:\n{STEP}", (None, 500)),
+        (f"n = 0\nwhile n < 500 and loader:\n    for x in loader:\n{STEP}", (None, 500)),
+        (f"n = 0\nwhile n < 500 or n < 9:\n    for x in loader:\n{STEP}", (None, None)),
+        (f"n, on = 0, 1\nwhile on:\n    for x in loader:\n{STEP}        if n > 500:\n            on = 0\n"
+         "            break", (None, 501)),
+        (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if n == 30: break", (9, 30)),
+        (f"n = 0\nfor e in range(9):\n    for x in loader:\n{STEP}        if n >= -1: break", (9, None)),
+        ("n = 0\nfor e in range(9):\n    for x in loader:\n        step(loader)\n        if e > 9:\n"
+         "            n += 1\n        if n >= 3: break", (9, None)),
+        ("n = 0\nwhile n < 500:\n    for x in loader:\n        n += 1\n        if n % 2:\n"
+         "            step(loader)", (None, None)),
+        ("n = 0\nwhile n < 5:\n    for x in loader:\n        step(loader)\n    n += 1", (5, None)),
+        ("n = 0\nwhile n < 5:\n    for x in loader:\n        once()", (None, None)),
+        ("for e in range(7):\n    bar = enumerate(loader)\n    bar = iter([*bar])\n    for i, x in bar:\n"
+         "        step(loader)", (7, None)),
+        ("import torch\nx = torch.arange(10)\nfor e in range(3):\n    for i in x:\n        step()", (None, 30)),
+    ],
+)  # fmt: skip
+def test_a_counter_inside_the_loop_over_the_data_limits_the_steps(
+    text: str, length: tuple[int | None, ...], tmp_path: Path
+) -> None:
+    once = "def once():\n    global n\n    step(loader)\n    n += 1\n" if "once" in text else ""
+    found = length_in(once + text, tmp_path)
+    assert (found.epochs, found.steps) == length
 
 
 @pytest.mark.parametrize(

@@ -353,3 +353,31 @@ def test_a_layer_of_nothing_is_named(file_of: Write) -> None:
     assert said.startswith("model: the module '0' (model.py:3 <module>) runs aten::addmm with n = 0, so nothing")
     assert "Give this layer sizes of 1 or more, or leave it out." in said
     assert "add_costs" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("import numpy.nothing", "for another version of numpy than 2."),
+        ("import numpy; numpy.nothing", "for another version of numpy than"),
+        ("from numpy import nothing", "for another version of numpy than"),
+        ("import nowhere.at_all", "Install nowhere where fomkit is installed"),
+        ("open('nowhere.txt')", "put its data there, or a few samples and --samples."),
+        ("raise OSError('<urlopen error [Errno -2]>')", "pass a proxy on: FOMKIT_PASS_ENV=HTTPS_PROXY."),
+    ],
+)
+def test_an_error_of_the_users_code_comes_with_advice(text: str, advice: str) -> None:
+    from fomkit.frontends.model_file import explain_exception
+
+    with pytest.raises(Exception) as caught:
+        exec(text, {})
+    assert advice in explain_exception(caught.value, "train.py").what
+
+
+def test_an_error_in_a_file_beside_it_names_its_line(file_of: Write, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def width():\n    return int('many')")
+    path = file_of("import torch\nimport beside\nbeside.width()\n" + GOOD)
+    assert (
+        "model.py:3: raises ValueError: invalid literal for int() with base 10: 'many' (at beside.py:2)"
+        in fail(path)
+    )

@@ -168,10 +168,37 @@ for x, y in loader(1200, 12):
     assert profile.batch == 12
 
 
-def test_an_optimizer_that_never_steps_is_told(run: Callable[..., ModelProfile]) -> None:
+@pytest.mark.parametrize(("seconds", "step"), [(600.0, 50), (0.0, 3)])
+def test_an_optimizer_that_never_steps_is_told(
+    run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch, seconds: float, step: int
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MAX_IDLE_S", seconds)
     profile = run(f"idle = torch.optim.SGD(model.parameters(), lr=1.0)\nfor x, y in loader(1200, 12):\n{TRAIN}")
     assert products(profile) == ONE_STEP
+    assert told(profile, f"its step {step},")
     assert told(profile, "1 more optimizers were made and took no step")
+
+
+@pytest.mark.parametrize(("limit", "length"), [(5000, (1200, 7)), (30, (360, 1))])
+def test_the_limit_that_is_met_first_ends_the_run(
+    run: Callable[..., ModelProfile], limit: int, length: tuple[int, int]
+) -> None:
+    loops = "n, data = 0, loader(1200, 12)\nfor epoch in range(7):\n    for x, y in data:\n"
+    profile = run(f"{loops}{TRAIN}        n += 1\n        if n >= {limit}: break")
+    assert (profile.data.train_samples, profile.run.epochs) == length
+    assert not told(profile, "may end the loop")
+
+
+def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
+    run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MAX_EVALUATION_S", 0.0)
+    check = (
+        "with torch.no_grad():\n    for x, y in loader(120, 12):\n        print(criterion(model(x), y).item())\n"
+    )
+    profile = run(f"{check}for x, y in loader(1200, 12):\n{TRAIN}")
+    assert products(profile) == ONE_STEP
+    assert told(profile, "parameters got no values")
 
 
 def test_closures_run_in_the_step(run: Callable[..., ModelProfile]) -> None:

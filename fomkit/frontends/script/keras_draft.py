@@ -23,7 +23,7 @@ from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_watch import FIT, Capture, FitWatch, Training, first_axis
+from fomkit.frontends.script.keras_watch import BATCHES, FIT, Capture, FitWatch, Training, first_axis
 from fomkit.frontends.step import Draft
 
 
@@ -113,8 +113,17 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
 def _epochs(training: Training) -> int | None:
     arguments = training.arguments
     if training.loop is not None:
-        return training.loop.length.epochs
-    return int(arguments["epochs"]) - int(arguments["initial_epoch"] or 0) if training.way == FIT else None
+        return None if training.loop.length.steps else training.loop.length.epochs
+    if training.way != FIT:
+        return 1 if _steps(training) else None  # all its steps
+    times = 1 if training.around is None else training.around.steps
+    return times and times * (int(arguments["epochs"]) - int(arguments["initial_epoch"] or 0))
+
+
+def _steps(training: Training) -> int | None:
+    """Return how often loops call ``train_on_batch``; None if unknown, or if several lines call it."""
+    once = training.way == BATCHES and len(training.lines) == 1 and training.around is not None
+    return training.around.steps if once and training.around else None
 
 
 def _further_fits(training: Training) -> list[int]:
@@ -131,9 +140,19 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     yield f"taken from the running program: {place}, its step {training.steps}"
     yield f"batch {batch:,}, the largest that was seen; an epoch {epoch.origin}"
     epochs = _epochs(training)
-    if training.way == FIT and epochs is not None:
-        yield f"{epochs} epoch{'s' * (epochs != 1)}, as passed to fit"
+    around = training.around
+    if training.way == FIT:
+        passed = f"{epochs} epoch{'s' * (epochs != 1)}, as passed to fit" if epochs else "the epochs are unknown"
+        if around is not None:
+            passed += (
+                f", times {around.origin}" if epochs else ": how often the loops around fit repeat it is not known"
+            )
+            yield from around.remarks
+        yield passed
         yield from _fit_notes(training.arguments)
+    elif around is not None and (steps := _steps(training)):
+        yield f"the run is one epoch of {steps:,} steps: {around.origin}"
+        yield from around.remarks
     elif training.loop is not None:
         rounds = "an unknown number of epochs" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
         yield f"{rounds}, {training.loop.length.origin}"
@@ -143,8 +162,7 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     if training.own is not None and len(training.own.optimizers) > 1:
         count = len(training.own.optimizers)
         yield f"one step updates by {count} optimizers; all but the last are counted op by op"
-    steps = training.model.steps_per_execution
-    if steps > 1:
+    if (steps := training.model.steps_per_execution) > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
     if capture.others:
         others = ", ".join(f"{other.way} at {other.place}" for other in capture.others)
@@ -204,6 +222,8 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
         what = f"{training.way} at {training.place} trains on a batch without a first axis"
         raise FomkitError(where, f"{what}. Let it take one batch as an argument.")
     unknown = Epoch(None, "keep", "of unknown length")
+    if steps := _steps(training):
+        unknown = Epoch(steps * batch, "drop", "has all samples of the run")
     epoch = unknown if training.iterator is None else epoch_of(training.iterator, batch)
     epoch = epoch if training.loop is None else _dataset_epoch(training.loop.data, batch)
     validation = validation_of(training.arguments, epoch.samples, batch) if training.way == FIT else None

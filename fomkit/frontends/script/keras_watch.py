@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,8 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import DataLoop, Round, RoundWatch, data_loop, round_around
+from fomkit.frontends.script.loops import DataLoop, RunLength, data_loop, heads_around, run_by_loops
+from fomkit.frontends.script.rounds import Round, RoundWatch, round_around
 
 
 def first_axis(values: Any) -> int | None:
@@ -36,6 +38,8 @@ def first_axis(values: Any) -> int | None:
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
+MAX_STEPS_S = 30.0
+"""Time [s] since the first call of a training after which its next step is the last one."""
 MOST_OWN = 50
 """Updates in a loop of the program's own after which no other training is expected."""
 
@@ -135,6 +139,8 @@ class Training:
     `iterator`: what ``fit`` made of its data.
     `own`: the program's own step, if it is not a method of the model.
     `loop`: the program's own loop over a dataset around the first step; None if there is none.
+    `around`: how often the loops around the first call repeat it, as ``steps``; None if no loop does.
+    `lines`: where the program calls it; `began`: the time [s] of its first call.
     `steps`: number of steps seen.
     `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     """
@@ -147,6 +153,9 @@ class Training:
     iterator: Any = None
     own: OwnStep | None = None
     loop: DataLoop | None = None
+    around: RunLength | None = None
+    lines: set[int] = field(default_factory=set)
+    began: float = field(default_factory=monotonic)
     steps: int = 0
     batch: Any = None
 
@@ -193,6 +202,7 @@ class FitWatch:
         self._in_step = False
         self._updates = 0
         self._optimizers: dict[int, Any] = {}
+        self._anew: set[tuple[CodeType, int]] = set()
         self._own: dict[Any, Training] = {}
         self._sources: dict[int, Any] = {}
         self._changes = self._seen_changes = 0
@@ -220,7 +230,7 @@ class FitWatch:
             stack.enter_context(watched(kind, fit=self._fit, train_on_batch=self._train_on_batch))
             stack.enter_context(watched(kind, make_train_function=self._make_train_function))
             stack.enter_context(watched(trainer, **{name_of_iterator: self._epoch_iterator}))
-            stack.enter_context(watched(BaseOptimizer, apply=self._apply))
+            stack.enter_context(watched(BaseOptimizer, apply=self._apply, __init__=self._makes))
             if keras.backend.backend() == "tensorflow":
                 import tensorflow as tf
                 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
@@ -233,12 +243,23 @@ class FitWatch:
                 stack.enter_context(watched(ResourceVariable, **dict.fromkeys(names, self._assign)))
             yield
 
-    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
+    def _makes(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        self._anew |= heads_around(sys._getframe(), self._is_user_file)
+        make(optimizer, *args, **kwargs)
+
+    def _own_frame(self) -> Any:
         frame: Any = sys._getframe()
         while frame is not None and not self._is_user_file(frame.f_code.co_filename):
             frame = frame.f_back
+        return frame
+
+    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
+        frame = self._own_frame()
         file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         training = Training(model, way, file, line, arguments)
+        # A loop that makes an optimizer in each round, as one over folds, trains from the beginning there.
+        if frame is not None and heads_around(frame, self._is_user_file) - self._anew:
+            training.around = run_by_loops(frame, self._is_user_file, None, self._anew)
         self._trainings.append(training)
         return training
 
@@ -258,7 +279,9 @@ class FitWatch:
 
     def _train_on_batch(self, run: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
-        with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
+        training = next(known, None) or self._begin(model, BATCHES, {})
+        training.lines.add(getattr(self._own_frame(), "f_lineno", 0))
+        with self._inside(training):
             return run(model, *args, **kwargs)
 
     def _epoch_iterator(self, make: Any, *args: Any, **kwargs: Any) -> Any:
@@ -337,9 +360,7 @@ class FitWatch:
 
     def _begins(self, sources: tuple[Any, ...]) -> None:
         """Note the round that a gradient is computed in, once the loop is known whose rounds update."""
-        frame: Any = sys._getframe()
-        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = self._own_frame()
         if frame is None:
             return
         self._rounds.around(frame)
@@ -377,6 +398,7 @@ class FitWatch:
             training.step(batch)
         self.rounds = training.steps
         self.captured = Capture(training, [one for one in self._trainings if one is not training and one.steps])
-        if training.steps >= WANTED_ROUND:
+        # Steps are traced by shapes: further ones may only show a larger batch.
+        if training.steps >= WANTED_ROUND or monotonic() - training.began > MAX_STEPS_S:
             self.is_over = True
             self._on_capture(self.captured)

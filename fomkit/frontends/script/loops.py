@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import sys
-from collections.abc import Callable, Container, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, takewhile
@@ -21,8 +19,11 @@ _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
 }  # fmt: skip
-_CALLS: Mapping[str, Callable[[Any], Any]] = {"int": int, "len": len, "ceil": math.ceil}
-"""Functions that are called to evaluate an expression, by name."""
+_CALLS: Mapping[str, Callable[..., Any]] = {
+    "int": int, "len": len, "ceil": math.ceil, "floor": math.floor, "min": min, "max": max, "round": round,
+    "size": lambda tensor, *axis: tensor.shape[axis[0]] if axis else tensor.shape,
+}  # fmt: skip
+"""Functions that are called to evaluate an expression, by name; ``size`` is a method."""
 _WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
 """Calls that yield the items of their first argument one by one."""
 _RANGES = frozenset({"range", "trange"})
@@ -94,7 +95,7 @@ def _is_in_body(node: ast.For | ast.While, frame: FrameType) -> bool:
     return first.lineno > node.lineno or column is None or column >= first.col_offset
 
 
-def _evaluated(node: ast.expr, frame: FrameType) -> Any:
+def evaluated(node: ast.expr, frame: FrameType) -> Any:
     """Evaluate a plain expression in a frame: names, attributes, items, arithmetic, `_CALLS`."""
     if isinstance(node, ast.Constant):
         return node.value
@@ -103,19 +104,20 @@ def _evaluated(node: ast.expr, frame: FrameType) -> Any:
             if node.id in names:
                 return names[node.id]
     if isinstance(node, ast.Attribute):
-        return getattr(_evaluated(node.value, frame), node.attr)
+        return getattr(evaluated(node.value, frame), node.attr)
     if isinstance(node, ast.Subscript):
-        return _evaluated(node.value, frame)[_evaluated(node.slice, frame)]
+        return evaluated(node.value, frame)[evaluated(node.slice, frame)]
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_evaluated(node.left, frame), _evaluated(node.right, frame))
-    if isinstance(node, ast.Call) and _called_name(node) in _CALLS and len(node.args) == 1:
-        return _CALLS[_called_name(node)](_evaluated(node.args[0], frame))
+        return _ARITHMETIC[type(node.op)](evaluated(node.left, frame), evaluated(node.right, frame))
+    if isinstance(node, ast.Call) and _called_name(node) in _CALLS and not node.keywords:
+        owner = [node.func.value] * (node.func.attr == "size") if isinstance(node.func, ast.Attribute) else []
+        return _CALLS[_called_name(node)](*(evaluated(one, frame) for one in (*owner, *node.args)))
     raise Unknown
 
 
 def _evaluated_or_none(node: ast.expr, frame: FrameType) -> Any:
     try:
-        return _evaluated(node, frame)
+        return evaluated(node, frame)
     except Exception:  # the user's objects may raise anything
         return None
 
@@ -140,6 +142,15 @@ def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
             yield from _unwrapped(argument)
 
 
+def _assigned(loop: _Loop) -> list[ast.expr]:
+    """Return what a loop iterates over; for a name also all that its file assigns to it, as a wrapped iterator."""
+    if isinstance(loop.node, ast.While):
+        return []
+    name, tree = getattr(loop.node.iter, "id", ""), source_tree(Path(loop.frame.f_code.co_filename))
+    made = (one for one in ast.walk(tree) if isinstance(one, ast.Assign)) if name and tree else ()
+    return [loop.node.iter, *(one.value for one in made if getattr(one.targets[0], "id", "") == name)]
+
+
 def _rounds(loop: _Loop) -> int | None:
     """Return the rounds of a loop over a range, or of one that counts to a limit; None for any other."""
     if isinstance(loop.node, ast.While):
@@ -149,13 +160,25 @@ def _rounds(loop: _Loop) -> int | None:
             bounds = [_evaluated_or_none(argument, loop.frame) for argument in node.args]
             return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
         found = _evaluated_or_none(node, loop.frame)
+        found = getattr(found, _INSIDE[0], found)
+        if hasattr(found, "shape") and hasattr(found, "__len__"):
+            return len(found)
         if isinstance(found, range | list | tuple) and not any(isinstance(one, str) for one in found):
             return len(found)
     return None
 
 
-_LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1}
+_LIMITS: Mapping[type, int] = {ast.Lt: 0, ast.LtE: 1, ast.GtE: 0, ast.Gt: 1, ast.Eq: 0}
 """Comparisons of a counter with the last value, and whether this value has a round too."""
+
+
+def _limits_of_break(test: ast.expr) -> list[ast.expr]:
+    """Return the parts of a test each of which ends a loop by itself; with `and`, the others check the limit."""
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        limits = {ast.unparse(part.comparators[0]) for part in parts if isinstance(part, ast.Compare)}
+        parts = [part for part in parts if ast.unparse(getattr(part, "left", part)) not in limits]
+    return parts if len(parts) == 1 or not isinstance(getattr(test, "op", None), ast.And) else []
 
 
 def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
@@ -166,10 +189,11 @@ def _rounds_to_limit(loop: _Loop, node: ast.While) -> int | None:
     kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
     if isinstance(node.test, ast.Constant):
         kinds = (ast.GtE, ast.Gt)
-        tests = [one.test for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break)]
+        breaks = (one for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break))
+        tests = [part for one in breaks for part in _limits_of_break(one.test)]
     for test in tests:
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in kinds:
-            first = _first_value(test.left, loop.frame.f_code.co_filename)
+            first = _first_value(test.left, loop.frame)
             last = _evaluated_or_none(test.comparators[0], loop.frame)
             if first is not None and type(last) is int:
                 # The last round of a loop that counts, then breaks, does not come to what runs now.
@@ -186,10 +210,10 @@ def _is_raised_before(test: ast.Compare, loop: ast.While) -> bool:
     return any(ast.unparse(one) == raised and one.lineno < test.lineno for one in loop.body)
 
 
-def _first_value(counter: ast.expr, path: str) -> int | None:
+def _first_value(counter: ast.expr, frame: FrameType) -> int | None:
     """Return the only constant that a file assigns to a counter that it raises by 1; None for none or several."""
     name, found, raised = ast.unparse(counter), set(), False
-    tree = source_tree(Path(path))
+    tree = source_tree(Path(frame.f_code.co_filename))
     for node in ast.walk(tree) if tree else ():
         raised |= isinstance(node, ast.AugAssign) and ast.unparse(node) == f"{name} += 1"
         if not isinstance(node, ast.Assign | ast.AnnAssign):
@@ -199,11 +223,14 @@ def _first_value(counter: ast.expr, path: str) -> int | None:
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 parts = [*zip(target.elts, node.value.elts, strict=False)]
             found |= {getattr(value, "value", None) for one, value in parts if ast.unparse(one) == name}
-    first = found.pop() if len(found) == 1 else None
-    return first if raised and type(first) is int else None
+    constants, now = [one for one in found if type(one) is int], _evaluated_or_none(counter, frame)
+    if not raised or len(constants) != 1:
+        return None
+    # A counter near its constant began there, and not where another branch begins, as from a checkpoint.
+    return constants[0] if len(found) == 1 or (type(now) is int and 0 <= now - constants[0] <= 100) else None
 
 
-def _loops_of_program(
+def loops_of_program(
     frame: FrameType | None, is_user_file: Callable[[str], bool]
 ) -> tuple[list[_Loop], list[FrameType]]:
     """Return the loops around a frame and the frames of the program and its libraries, the outermost first."""
@@ -219,97 +246,6 @@ def _loops_of_program(
     return loops, frames
 
 
-class RoundWatch:
-    """Calls a function whenever a loop around a line of the program begins a round, or ends.
-
-    Python's tracing of lines shows it, whatever a round does.
-    """
-
-    def __init__(
-        self, is_user_file: Callable[[str], bool], on_round: Callable[[tuple[CodeType, int]], None]
-    ) -> None:
-        self._is_user_file, self._on_round = is_user_file, on_round
-        self._heads: set[tuple[CodeType, int]] = set()
-
-    def around(self, frame: FrameType) -> str:
-        """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
-        loops, _ = _loops_of_program(frame, self._is_user_file)
-        for loop in loops:
-            self._heads.add(loop.head)
-            loop.frame.f_trace = self._seen
-        if loops:
-            # The interpreter calls a frame's own function only if there is one for all.
-            sys.settrace(lambda *_: None)
-        return loops[-1].place if loops else ""
-
-    def _seen(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line" and (head := (frame.f_code, frame.f_lineno)) in self._heads:
-            self._on_round(head)
-        return self._seen
-
-
-@dataclass(frozen=True)
-class Round:
-    """A round of a loop that runs now, as a function that repeats it.
-
-    `head`: function and line of the loop.
-    `item`: what the loop's target holds; None for a loop without one.
-    `names`: what the round has read so far as a whole, not only in parts, by name.
-    """
-
-    head: tuple[CodeType, int]
-    item: Any
-    names: Mapping[str, Any]
-    _code: CodeType
-    _known: Mapping[str, Any]
-
-    def again(self, item: Any, names: Mapping[str, Any]) -> None:
-        """Run the round for another item and other values of names; the program's own variables stay."""
-        exec(self._code, {**self._known, **names, "__item": item})  # noqa: S102 - this is how the program runs
-
-
-def _held(target: ast.expr, frame: FrameType) -> Any:
-    """Return what the target of a loop holds."""
-    return (
-        tuple(_held(one, frame) for one in target.elts) if hasattr(target, "elts") else _evaluated(target, frame)
-    )
-
-
-class _Leaving(ast.NodeTransformer):
-    """Replaces a return from the round's function, which is no function here, by leaving the round."""
-
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        return ast.copy_location(ast.Break(), node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return node
-
-
-def round_around(
-    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int]
-) -> Round | None:
-    """Return the round around a frame of the loop with this head; None if it cannot be repeated."""
-    loops = [loop for loop in _loops_of_program(frame, is_user_file)[0] if loop.head == head]
-    if not loops:
-        return None
-    node, own = loops[-1].node, loops[-1].frame
-    known = {**own.f_globals, **own.f_locals}
-    target = f"{ast.unparse(node.target)} = __item" if isinstance(node, ast.For) else ""
-    once = ast.parse(f"{target}\nfor __once in (0,): pass")  # a loop, in which break may stand
-    once.body[-1].body = [_Leaving().visit(deepcopy(part)) for part in node.body]  # type: ignore[attr-defined]
-    parts = [one for part in node.body for one in ast.walk(part)]
-    cut = {ast.unparse(one.value) for one in parts if isinstance(one, ast.Subscript)}
-    # What it reads only later, such as gradients, is still that of the round before.
-    names = (one for one in parts if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
-    read = {one.id for one in names if one.lineno <= own.f_lineno} - cut
-    try:
-        code = compile(once, own.f_code.co_filename, "exec")
-    except SyntaxError:  # a generator
-        return None
-    item = _held(node.target, own) if isinstance(node, ast.For) else None
-    return Round(loops[-1].head, item, {name: known[name] for name in read & known.keys()}, code, known)
-
-
 @dataclass(frozen=True)
 class DataLoop:
     """A loop over some data, and the number of epochs by the loop around it."""
@@ -322,7 +258,7 @@ def data_loop(
     frame: FrameType | None, is_user_file: Callable[[str], bool], is_data: Callable[[Any], bool]
 ) -> DataLoop | None:
     """Find the outermost loop around a frame over data of the wanted kind."""
-    loops, _ = _loops_of_program(frame, is_user_file)
+    loops, _ = loops_of_program(frame, is_user_file)
     for place, loop in enumerate(loops):
         for node in _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ():
             if is_data(value := _evaluated_or_none(node, loop.frame)):
@@ -332,7 +268,7 @@ def data_loop(
 
 def heads_around(frame: FrameType, is_user_file: Callable[[str], bool]) -> set[tuple[CodeType, int]]:
     """Return the function and line of each loop around a frame."""
-    return {loop.head for loop in _loops_of_program(frame, is_user_file)[0]}
+    return {loop.head for loop in loops_of_program(frame, is_user_file)[0]}
 
 
 def _without_repeats(
@@ -362,10 +298,10 @@ def run_by_loops(
     `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made;
     `around`: loops around a backward pass, since one around the step alone may be over optimizers.
     """
-    loops, frames = _loops_of_program(frame, is_user_file)
+    loops, frames = loops_of_program(frame, is_user_file)
     loops = [loop for loop in loops if loop.head in around] or loops
     for place, loop in enumerate(loops):
-        iterated = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        iterated = (part for one in _assigned(loop) for part in _unwrapped(one))
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
             outside, repeats = _without_repeats(loops[:place], anew)
             found = _epochs_outside(outside, loop)
@@ -373,8 +309,10 @@ def run_by_loops(
     loops, repeats = _without_repeats(loops, anew)
     rounds = [_rounds(loop) for loop in loops]
     own = all(is_user_file(loop.frame.f_code.co_filename) for loop in loops)
-    if loops and own and all(rounds) and not _is_conditional(loops, frames):
-        where = " and ".join(loop.place for loop in loops)
+    where = " and ".join(loop.place for loop in loops)
+    if loops and own and all(rounds) and _is_conditional(loops, frames):
+        return RunLength(None, f"a condition decides in which rounds of the loop at {where} a step is made")
+    if loops and own and all(rounds):
         steps = math.prod(one or 0 for one in rounds)
         return RunLength(
             None,
@@ -418,12 +356,60 @@ def _ends_early(node: ast.For | ast.While) -> bool:
     return breaks or isinstance(test, ast.BoolOp)
 
 
+def _counts_steps(data: _Loop, counter: ast.expr) -> bool:
+    """Return whether the loop over the data raises a counter by 1, under the conditions of what runs now."""
+    name, nodes = f"{ast.unparse(counter)} += 1", [one for part in data.node.body for one in ast.walk(part)]
+    branches = [(one.lineno, one.end_lineno or 0) for one in nodes if isinstance(one, ast.If)]
+
+    def around(line: int) -> list[tuple[int, int]]:
+        return [branch for branch in branches if branch[0] <= line <= branch[1]]
+
+    raised = (one.lineno for one in nodes if isinstance(one, ast.AugAssign) and ast.unparse(one) == name)
+    return any(around(line) == around(data.frame.f_lineno) for line in raised)
+
+
+def _counts_epochs(loop: _Loop, data: _Loop, counter: ast.expr) -> bool:
+    """Return whether a counter is raised around the loop over the data, and neither in it nor in what it calls."""
+    name, lines = f"{ast.unparse(counter)} += 1", {line for *_, line in data.frame.f_code.co_lines()}
+    tree = source_tree(Path(data.frame.f_code.co_filename))
+    beside = (one for one in (ast.walk(tree) if tree else ()) if getattr(one, "lineno", None) in lines)
+
+    def raised(nodes: Iterable[ast.AST]) -> bool:
+        return any(isinstance(one, ast.AugAssign) and ast.unparse(one) == name for one in nodes)
+
+    return raised((*ast.walk(loop.node), *beside)) and not raised(ast.walk(data.node))
+
+
+def _step_limit(loops: list[_Loop], data: _Loop) -> RunLength | None:
+    """Return the steps at which a counter inside the loop over the data ends the run; None if none does."""
+    for loop in (*loops, data):
+        inside = (one for part in loop.node.body for one in ast.walk(part) if isinstance(one, ast.If))
+        ends = [one.test for one in inside if isinstance(one.body[-1], ast.Break | ast.Return)]
+        own = [loop.node.test] if isinstance(loop.node, ast.While) else []
+        if own and isinstance(own[0], ast.BoolOp):  # of `or` no part is a limit
+            own = own[0].values if isinstance(own[0].op, ast.And) else []
+        for part in (*own, *(part for test in ends for part in _limits_of_break(test))):
+            if not isinstance(part, ast.Compare) or not _counts_steps(data, part.left):
+                continue
+            first, beyond = _first_value(part.left, data.frame), _LIMITS.get(type(part.ops[0]))
+            last = _evaluated_or_none(part.comparators[0], loop.frame)
+            if first is not None and beyond is not None and type(last) is int and last > first:
+                return RunLength(None, f"counted to the limit at {loop.place}", steps=last - first + beyond)
+    return None
+
+
 def _epochs_outside(loops: list[_Loop], data: _Loop) -> RunLength:
     """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out."""
     loops = [loop for loop in loops if not _is_over_phases(loop.node)]
     if not loops:
         return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
-    rounds = _rounds(loops[-1])
+    rounds, limited = _rounds(loops[-1]), _step_limit(loops, data)
+    if limited is not None:
+        return replace(limited, epochs=rounds if isinstance(loops[-1].node, ast.For) else None)
+    inner = ast.walk(loops[-1].node.test) if isinstance(loops[-1].node, ast.While) else ()
+    tests = [one for one in inner if isinstance(one, ast.Compare)]
+    if rounds and tests and not any(_counts_epochs(loops[-1], data, one.left) for one in tests):
+        return RunLength(None, f"the loop at {loops[-1].place} does not count the loops over the data")
     if rounds is None:
         return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
     more = " and ".join(loop.place for loop in loops[:-1])

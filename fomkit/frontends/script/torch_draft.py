@@ -308,6 +308,8 @@ def _in_epochs(length: RunLength, facts: LoaderFacts, batch: int | None) -> tupl
     if length.steps is None or batch is None:
         return replace(length, train_samples=samples), []
     each = -(-samples // batch) if samples and facts.last_batch == "keep" else (samples or 0) // batch
+    if each and length.epochs and length.epochs * each <= length.steps:  # the limit is never met
+        return replace(length, train_samples=samples, steps=None), []
     if each and not length.steps % each:
         return replace(length, epochs=length.steps // each, train_samples=samples), []
     whole = length.steps * batch
@@ -336,6 +338,8 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
     rows, parts = count_rows(ops)
     facts = loader_facts(capture.seen.batches[0].loader) if capture.seen.batches else _NO_LOADER
     length, by_steps = _in_epochs(capture.length, facts, batch)
+    if not length.steps:
+        capture = replace(capture, length=replace(capture.length, steps=None))
     parameters = _trained_tensors(capture)
     notes = [*_run_notes(capture, batch, read_from, named, why), *by_steps, *capture.remarks, *capture.step.notes]
     models = " and ".join(map(class_name, capture.seen.models.values())) or "Program"

@@ -108,12 +108,14 @@ class LargeModel(TorchFunctionMode):
     A program is large once its live modules hold more than `MOST_WITH_VALUES`; it stays large.
 
     `took`: how many parameters got no values, in all models; 0 if the program computes with all values.
+    `is_slow`: whether to take the values of any model, since computing with them takes too long.
     `on_taken`: called once a model's parameters got none.
     """
 
     def __init__(self, on_taken: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.took = self._registered = 0
+        self.is_slow = False
         self._on_taken = on_taken
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._is_large = False
@@ -156,7 +158,8 @@ class LargeModel(TorchFunctionMode):
     @property
     def limits(self) -> str:
         """What the program cannot do if its parameters have no values, a sentence; "" if they have."""
-        why = f"Its {self.took:,} parameters have no values here, since more than {MOST_WITH_VALUES:,} would take"
+        many = "its evaluations" if self.is_slow else f"more than {MOST_WITH_VALUES:,}"
+        why = f"Its {self.took:,} parameters have no values here, since {many} would take"
         what = "Its first steps must not save them, nor choose rows or end a loop by values of a result"
         return f" {why} too long. {what}." if self.took else ""
 
@@ -199,7 +202,9 @@ class LargeModel(TorchFunctionMode):
         """
         owned = {id(one): one for one in model.parameters() if type(one) is torch.nn.Parameter}
         count = sum(one.numel() for one in owned.values())
-        if count <= MOST_WITH_VALUES and not self._found_large():  # copied modules register nothing
+        if (
+            count <= MOST_WITH_VALUES and not self.is_slow and not self._found_large()
+        ):  # copied modules register nothing
             return
         self._make, self._is_large = self._make or maker_without_values(), True
         with torch._C.DisableTorchFunction():

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from time import monotonic
 from types import CodeType
 from typing import Any
 from weakref import WeakSet
@@ -22,7 +23,8 @@ from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
-from fomkit.frontends.script.loops import RoundWatch, RunLength, heads_around
+from fomkit.frontends.script.loops import RunLength, heads_around
+from fomkit.frontends.script.rounds import RoundWatch
 from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
@@ -39,7 +41,10 @@ _RECENT = 8
 MOST_BACKWARDS = 1000
 """Backward passes without a step of an optimizer after which none is expected any more."""
 MAX_IDLE_STEPS = 50
-"""Steps after which an optimizer that has not stepped is ignored."""
+MAX_IDLE_S = 60.0
+"""Steps after which an optimizer that has not stepped is ignored, and time [s] since the first step."""
+MAX_EVALUATION_S = 90.0
+"""Time [s] since the first evaluation after which a program without a step computes without values."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class StepWatch:
         self._remarks: dict[str, None] = {}
         self._works: list[tuple[bool, float]] = []
         self._without = 0
-        self._program, self._fills = Program(), False
+        self._program, self._fills, self._since = Program(), False, 0.0
         self._round_watch = RoundWatch(is_user_file, self._round)
 
     @property
@@ -236,7 +241,13 @@ class StepWatch:
 
     def _begins(self, model: torch.nn.Module) -> None:
         self._ends_late()
-        self._without += not torch.is_grad_enabled()
+        if not torch.is_grad_enabled():
+            self._since = self._since if self._without else monotonic()
+            self._without += 1
+            if not (self._steps or self._large.took) and monotonic() - self._since > MAX_EVALUATION_S:
+                self._large.is_slow = True
+                for one in self._calls.found.values():
+                    self._large.take_values(one)
         if self._now:
             self._now.model_begins(model)
 
@@ -314,7 +325,7 @@ class StepWatch:
         is_new = id(optimizer) not in self._stepped
         self._stepped[id(optimizer)] = optimizer
         if is_new and not self.is_over:
-            self.rounds, self.captured = 1, None
+            self.rounds, self.captured, self._since = 1, None, monotonic()
             self._works.clear()
             if self._now:
                 self._now.close()
@@ -348,7 +359,7 @@ class StepWatch:
             self.captured = replace(found, others=others)
         captured_is_clean = self.captured.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
-        waits = self._idle() and self._steps < MAX_IDLE_STEPS
+        waits = self._idle() and self._steps < MAX_IDLE_STEPS and monotonic() - self._since < MAX_IDLE_S
         if self.rounds >= WANTED_ROUND and (captured_is_clean or is_late) and not waits:
             works = tuple(work for is_clean, work in self._works if is_clean == captured_is_clean)
             self.captured = replace(self.captured, works=works)
