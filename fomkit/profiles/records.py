@@ -328,10 +328,8 @@ class TransformerRecord(Record):
         elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
             wrong = "FIELD has top_k or capacity_factor, but no experts. Add experts, or remove these keys."
         elif experts and self.capacity_factor > most:
-            wrong = (
-                f"FIELD.capacity_factor is {self.capacity_factor:g}, but at {most:g} each expert already has a "
-                "place for every token. Give a smaller value."
-            )
+            full = f"at {most:g} each expert already has a place for every token"
+            wrong = f"FIELD.capacity_factor is {self.capacity_factor:g}, but {full}. Give a smaller value."
         elif self.style == "gpt" and (self.head_norm or self.qkv_bias):
             wrong = "FIELD has head_norm or qkv_bias, which are for 'style: llama'. Add it, or remove these keys."
         if wrong:

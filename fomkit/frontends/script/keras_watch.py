@@ -21,9 +21,8 @@ import numpy as np
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
-from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
+from fomkit.frontends.script.child import WANTED_ROUND, Round, RoundWatch, StopProgram, round_around
 from fomkit.frontends.script.loops import DataLoop, RunLength, data_loop, heads_around, run_by_loops
-from fomkit.frontends.script.rounds import Round, RoundWatch, round_around
 
 
 def first_axis(values: Any) -> int | None:

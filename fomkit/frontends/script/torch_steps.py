@@ -22,9 +22,8 @@ from torch.optim import optimizer as hooks
 from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.script import torch_recorder
-from fomkit.frontends.script.child import WANTED_ROUND, StopProgram
+from fomkit.frontends.script.child import WANTED_ROUND, RoundWatch, StopProgram
 from fomkit.frontends.script.loops import RunLength, heads_around
-from fomkit.frontends.script.rounds import RoundWatch
 from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
