@@ -201,7 +201,7 @@ def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyp
     if not LIMIT < len(target) <= WHOLE:
         return interpolate.NONE
     shared = hyper.variance * correlation(distances(features, features, hyper.length))
-    usual = each = hyper.noise + noise
+    weights = usual = each = hyper.noise + noise
     for _ in range(rounds):
         weights = cho_solve(cho_factor(shared + np.diag(each), overwrite_a=True), target)
         each = (usual + (each * weights) ** 2) / 2  # each row's error is its variance times its weight
