@@ -21,7 +21,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import Rows, as_rows
-from fomkit.prediction.exact import named_ops, row_major
+from fomkit.prediction.exact import often_named, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances, posterior
 from fomkit.prediction.interpolate import Fit
@@ -163,7 +163,7 @@ def fit_hyper(
         return minimize(loss, inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
 
     found = search(start)
-    # A round without one of the named ops (`named_op_features`) has fewer features.
+    # A round without one of the named ops (`often_named`) has fewer features.
     tried = [np.log([*one.length, one.variance, one.noise]) for one in beside if len(one.length) == count]
     values_beside = [loss(logged)[0] for logged in tried]
     if tried and min(values_beside) < found.fun - STUCK:
@@ -171,6 +171,9 @@ def fit_hyper(
     values = np.exp(found.x)
     return Hyper(values[:count], float(values[count]), float(values[-1]))
 
+
+REWEIGHED = 5
+"""Rounds in which rows are weighted by their errors; more change the error of left-out rows by 0.02 points."""
 
 ODD, ROUNDS = 2.5, 3
 """Residual in standard deviations beyond which a timing is an outlier of its family, and rounds of this test."""
@@ -189,28 +192,20 @@ def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Ma
     return np.asarray(odd, np.float64)
 
 
-def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
-    """Return each row's weight in the mean over all (`Fit.weights`); none unless `LIMIT` < rows ≤ `WHOLE`."""
+def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper, rounds: int) -> Matrix:
+    """Return each row's weight in the mean over all (`Fit.weights`); none unless `LIMIT` < rows ≤ `WHOLE`.
+
+    `rounds`: from the second on, errors have Student's distribution with one degree of freedom, so that a row for
+    which a library chose a slow kernel hardly counts for others (docs/adr/0076).
+    """
     if not LIMIT < len(target) <= WHOLE:
         return interpolate.NONE
     shared = hyper.variance * correlation(distances(features, features, hyper.length))
-    shared[np.diag_indices(len(target))] += hyper.noise + noise
-    weights = hyper.variance * cho_solve(cho_factor(shared, overwrite_a=True), target)
-    return _in_seven_digits(weights)
-
-
-def named_op_features(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
-    """Return the named ops, with their inputs, for which a fit has features of their own; none if there is one op.
-
-    A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. Timings
-    without a name may be of any op.
-    """
-    if not VIEWS[kind].any_op:
-        return ()
-    found, number = named_ops(rows)
-    many = np.bincount(number).tolist()
-    often = sorted(one for one, count in zip(found, many, strict=True) if one[0] and count >= FEWEST)
-    return tuple(often) if len(found) > 1 else ()
+    weights = usual = each = hyper.noise + noise
+    for _ in range(rounds):
+        weights = cho_solve(cho_factor(shared + np.diag(each), overwrite_a=True), target)
+        each = (usual + (each * weights) ** 2) / 2  # each row's error is its variance times its weight
+    return _in_seven_digits(hyper.variance * weights)
 
 
 def _no_errors(rows: Rows) -> tuple[Matrix, Matrix]:
@@ -237,7 +232,7 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     view = VIEWS[kind]
     seconds, terms = rows.number("_time_s"), view.terms(rows)
     fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *_no_errors(rows),
-              ops=named_op_features(rows, kind))  # fmt: skip
+              ops=often_named(rows, FEWEST) if view.any_op else ())  # fmt: skip
     if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
         form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
@@ -246,12 +241,19 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     # Above the limit every k-th row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     features, noise = interpolate.features_of(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
-    hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
+    searched = [[*one.length, one.variance, one.noise] for one in beside if len(one.length) == features.shape[1]]
+    if searched and len(rows) > LIMIT:  # a few slow rows make a search take jumps for noise; rounds search others
+        *lengths, variance, own = _in_seven_digits(np.median(searched, 0)).tolist()
+        hyper = Hyper(np.array(lengths), variance, own)
+    else:
+        hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
     # An outlier among products in tiles is one for products of similar sizes too, so these keep their weight.
     if view.waves is None and len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
         hyper = fit_hyper(features, residual, noise + odd, beside=beside)
         return fit._replace(hyper=hyper, residual=residual, row_noise=hyper.noise + noise + odd)
-    return fit._replace(hyper=hyper, residual=residual, weights=_weights_in_mean(features, residual, noise, hyper))
+    # Slow convolutions are of a few sizes that take long on other rows too, so there all rows count.
+    weights = _weights_in_mean(features, residual, noise, hyper, REWEIGHED if view.waves or not view.tiles else 1)
+    return fit._replace(hyper=hyper, residual=residual, weights=weights)
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:

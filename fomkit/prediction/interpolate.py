@@ -79,7 +79,7 @@ class Fit(NamedTuple):
     `row_noise` (n + e,): variance of each of all these rows; empty where it is the clock's alone.
     `form`: of many ops on a chip that states its processors (`View.waves`) the fields of `Chip`, then for products
       those of the `Form` that replaces the mean (12,); else empty.
-    `ops`: names and inputs of ops that have a feature of their own (`calibration.named_op_features`).
+    `ops`: names and inputs of ops that have a feature of their own (`exact.often_named`).
     `weights` (n,): `gp.Precomputed.weights` of more than `gp.LIMIT` rows; empty where only near rows are used.
     """
 

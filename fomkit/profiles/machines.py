@@ -93,7 +93,7 @@ def load_fits(path: Path, key: str) -> dict[str, object]:
 def save_fits(fits: Mapping[str, object], path: Path, key: str) -> None:
     """Write fits, completely or not at all."""
     content = {"schema": FITS_SCHEMA, "timings_key": key, "fits_sha256": _seal(fits), "fits": fits}
-    write_whole(path, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    write_whole(path, json.dumps(content, indent=0, sort_keys=True, allow_nan=False) + "\n")
 
 
 FOLDER: Literal["machine_profiles"] = "machine_profiles"

@@ -8,6 +8,7 @@ import pytest
 from predict.machines import posterior
 
 from fomkit.prediction import calibration, gp
+from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.gp import LIMIT, Hyper
 
 HYPER = Hyper(np.array([2.0, 3.0]), 0.5, 1e-3)
@@ -52,7 +53,7 @@ def test_where_a_fit_keeps_weights_all_rows_tell_the_mean_and_near_ones_how_sure
     known, target, noise, query = large
     # Noisy rows with long lengths: thirty of six hundred know the trend less well than all do.
     hyper, loud = Hyper(np.array([20.0, 20.0]), 2.0, 0.3), noise + 0.2
-    weights = calibration._weights_in_mean(known, target, loud, hyper)
+    weights = calibration._weights_in_mean(known, target, loud, hyper, 1)
     by_all = gp.posterior(gp.precompute(known, target, loud, hyper, weights), query)
     near = posterior(known, target, loud, query, hyper)
     shared = hyper.variance * gp.correlation(gp.distances(known, known, hyper.length))
@@ -65,7 +66,35 @@ def test_where_a_fit_keeps_weights_all_rows_tell_the_mean_and_near_ones_how_sure
 
 @pytest.mark.parametrize("count", [LIMIT, gp.WHOLE + 1])
 def test_a_table_that_is_small_or_huge_keeps_no_weights(count):
-    assert not len(calibration._weights_in_mean(np.zeros((count, 1)), np.zeros(count), np.zeros(count), HYPER))
+    assert not len(calibration._weights_in_mean(np.zeros((count, 1)), np.zeros(count), np.zeros(count), HYPER, 1))
+
+
+def test_slow_rows_of_a_large_table_hardly_count_for_others():
+    """A tenth of the rows takes twice as long, as where a library chooses a slow kernel."""
+    places = np.sort(np.random.default_rng(1).uniform(0, 30, LIMIT + 100))[:, None]
+    smooth, slow = np.sin(places[:, 0]), np.log(2.0) * (np.arange(len(places)) % 10 == 0)
+    hyper, noise = Hyper(np.array([4.0]), 1.0, 0.05), np.zeros(len(places))
+
+    def bias(rounds):
+        weights = calibration._weights_in_mean(places, smooth + slow, noise, hyper, rounds)
+        return np.median(gp.posterior(gp.precompute(places, smooth, noise, hyper, weights), places).mean - smooth)
+
+    assert bias(1) > 0.05
+    assert abs(bias(calibration.REWEIGHED)) < 0.02
+    assert abs(bias(calibration.REWEIGHED + 1) - bias(calibration.REWEIGHED)) < 0.002
+
+
+@pytest.mark.parametrize("count", [LIMIT, LIMIT + 100])
+def test_a_large_table_has_the_median_lengths_of_its_rounds(count):
+    """Each round searches other rows of it; one whose few slow rows hide a jump does not decide."""
+    size = np.exp2(np.random.default_rng(2).uniform(10, 30, count))
+    rows = pd.DataFrame({"kind": "pointwise", "op": "", "inputs": 1.0, "row": 64.0, "numel": size, "flop": size,
+                         "read_byte": 4 * size, "write_byte": 4 * size, "byte": 8 * size, "launches": 1.0,
+                         "_time_s": 1e-6 + 1e-12 * size, "_step_s": 0.0})  # fmt: skip
+    rounds = [Hyper(np.full(3, length), 0.1 * length, 1e-3 * length) for length in (1.0, 2.0, 90.0)]
+    found = calibration._fit_alone(as_rows(rows), "pointwise", None, [*rounds, Hyper(np.ones(4), 9.0, 9.0)]).hyper
+    usual = [*found.length, found.variance, found.noise] == pytest.approx([2.0, 2.0, 2.0, 0.2, 2e-3])
+    assert usual == (count > LIMIT)
 
 
 def test_a_search_that_takes_a_wave_for_noise_is_made_again_from_a_process_that_saw_it():
