@@ -75,12 +75,8 @@ def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
 
 def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfile:
     """Return a model profile with the samples and epochs of a line; batch and sizes are options."""
-    data, run = model.data, model.run
-    if conditions.samples is not None:
-        data = replace(data, train_samples=conditions.samples)
-    if conditions.epochs is not None:
-        run = replace(run, epochs=conditions.epochs)
-    return replace(model, data=data, run=run)
+    stated = {"train_samples": conditions.samples, "epochs": conditions.epochs}
+    return model.with_run({name: count for name, count in stated.items() if count is not None})
 
 
 def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
