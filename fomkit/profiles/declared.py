@@ -36,7 +36,7 @@ from fomkit.plan.transformer_step import NARROW
 from fomkit.profiles.facts import check_day, check_price
 from fomkit.profiles.machine_record import LinkRecord, check_rates, link_of
 from fomkit.profiles.models import SCHEMA as MODEL
-from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
+from fomkit.profiles.records import Record, TransformerRecord, check_record
 
 _ENDS = re.compile(r"([\d.].*?)\s+to\s+([\d.].*)")
 _PER = re.compile(r"(.*?)\s+per\s+(.*)")
@@ -240,8 +240,7 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:
     """Load a layout file; ``texts`` override some of its values."""
     document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, LayoutRecord)
+    record = check_record(document, LayoutRecord, SCHEMA)
     layout_from(record.layout, document.where(("layout",)))
     links = tuple(map(link_of, record.links))
     return parse_layout(texts, record.layout), links
@@ -355,8 +354,7 @@ def load_recipe(path: Path) -> ModelProfile:
     if document.content.get("schema") == MODEL:
         do = f"Estimate it: fomkit estimate {quote(path.as_posix())} --target MACHINE"
         raise document.error(("schema",), f"is already a model profile. {do}, or give the file it was made from.")
-    check_schema(document, RECIPE)
-    record = check_record(document, RecipeRecord)
+    record = check_record(document, RecipeRecord, RECIPE)
     shape = Transformer(**record.transformer.model_dump())
     if shape.hidden % shape.heads:
         where = document.where(("transformer", "heads"))

@@ -61,7 +61,7 @@ def _read(path: Path, **absent: str) -> ModelRecord:
         if key in document.content:
             raise document.error((key,), f"{key!r} is not allowed here: facts contain no tables. Remove it.")
         document.content[key] = text
-    record = check_record(document, ModelRecord)
+    record = check_record(document, ModelRecord, SCHEMA)
     for size, value in record.sizes.items():
         if value < 1:
             raise document.error(("sizes", size), f"sizes.{size} is {value}. Expected 1 or more.")

@@ -143,23 +143,23 @@ def _message(error: Any, record: type[BaseModel]) -> str:
     return f"{name} is {value}. Expected: {_EXPECTED.get(kind, expected)}."
 
 
-def check_record(document: Document, record: type[RecordType]) -> RecordType:
-    """Convert a document to a record; raise ManyFomkitError with all its mistakes."""
+def check_schema(document: Document, schema: str) -> None:
+    """Raise FomkitError unless the file states this schema."""
+    found = document.content.get("schema")
+    if found != schema:
+        what = "has no schema line" if found is None else f"schema is {found!r}"
+        raise document.error(("schema",), f"{what}. Expected: 'schema: {schema}'.")
+
+
+def check_record(document: Document, record: type[RecordType], schema: str) -> RecordType:
+    """Convert a document of this schema to a record; raise ManyFomkitError with all its mistakes."""
+    check_schema(document, schema)
     try:
         return record.model_validate(document.content)
     except ValidationError as error:
         raise ManyFomkitError(
             FomkitError(document.where(tuple(one["loc"])), _message(one, record)) for one in error.errors()
         ) from error
-
-
-def check_schema(document: Document, schema: str) -> None:
-    """Raise FomkitError unless the file states this schema."""
-    found = document.content.get("schema")
-    if found == schema:
-        return
-    what = "has no schema line" if found is None else f"schema is {found!r}"
-    raise document.error(("schema",), f"{what}. Expected: 'schema: {schema}'.")
 
 
 class RepeatedRecord(Record):
