@@ -106,7 +106,7 @@ def make_cells(
     for (model, machine, quantity, batch, _), group in _grouped(rows).items():
         if machine not in machines:
             machines[machine] = _known(machine, load_machine)
-        figure = at_level(median_of([Span(row.value, row.low, row.high) for row in group]), options.interval)
+        figure = at_level(median_of([row.span for row in group]), options.interval)
         cell = Cell(model, machine, quantity, batch, tuple(group), figure, None, None)
         cells.append(_projected(cell, models[model], machines[machine], options))
         after_each()
