@@ -105,19 +105,6 @@ class Comparison(Shown):
         messages = zip(unfit_of(every), (one for one in every if one.fit.message), strict=True)
         return tuple(f"{message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for message, one in messages)
 
-    def caveats(
-        self, target: str
-    ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...], dict[str, list[str]]]:
-        """Return the caveats of a target's figure of merit.
-
-        These are: the terms it excludes; estimates that fit no device; how much of measured runs is explained;
-        and, by machine, the terms that only one side of a ratio excludes.
-        """
-        of_target = [estimated for estimated in self.estimates if estimated.machine.name == target]
-        under = (*self.baseline, *of_target)
-        excludes = tuple(sorted({term for one in under for term in one.excludes}))
-        return excludes, unfit_of(under), self.explained.get(target, ()), self.alone(target)
-
     def alone(self, target: str) -> dict[str, list[str]]:
         """Return, by machine, the terms that only the target or only the baseline excludes from their ratio."""
         references = {one.model.name: one for one in self.baseline}
@@ -275,8 +262,17 @@ def merit_blocks(result: Comparison) -> list[Merit]:
         return []
     from fomkit.merit.measured_steps import merit_content, worst_basis
 
-    worst = worst_basis([*result.estimates, *result.baseline])
-    return [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    worst, blocks = worst_basis([*result.estimates, *result.baseline]), []
+    for merit in result.merits:
+        target = merit.target.machine
+        under = [*result.baseline, *(one for one in result.estimates if one.machine.name == target)]
+        blocks.append(
+            merit_content(
+                merit, worst, excludes=sorted({term for one in under for term in one.excludes}),
+                unfit=unfit_of(under), explained=result.explained.get(target, ()), alone=result.alone(target),
+            )
+        )  # fmt: skip
+    return blocks
 
 
 def estimates_content(result: Comparison) -> Study:

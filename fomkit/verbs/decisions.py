@@ -12,7 +12,7 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import check_absent
-from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.plan.options import Options, check_counts, options_of
 from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -244,8 +244,7 @@ def scenarios(
     from fomkit.plan.scenarios import scenarios as _scenarios
     from fomkit.profiles.evidence import with_fits
 
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     study = prepare_study(as_model(model, batch=options.batch), with_fits(as_machine(machine)), options)
     try:
         table = pd.DataFrame(points).apply(pd.to_numeric)
