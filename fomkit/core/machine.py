@@ -338,6 +338,10 @@ class Machine:
         timings = self.timings[~stated].reset_index(drop=True) if stated.any() else self.timings
         return replace(self, device=self.origin, origin=None, timings=timings)
 
+    def with_timings(self, timings: pd.DataFrame) -> Machine:
+        """Return the machine with other timings, which have no fits yet."""
+        return replace(self, timings=timings, fits={}, timings_key="")
+
     def changed(self, device: Device) -> Machine:
         """Return the machine with other rates or launch cost of its device; each op keeps its utilisation."""
         return replace(self, device=device, origin=self.origin or self.device)
