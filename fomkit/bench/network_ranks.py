@@ -16,6 +16,7 @@ from fomkit.bench.journal import in_order, noise_of, row_of_times, spread_notes
 from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
+from fomkit.core.units import count_text
 from fomkit.files.child_process import child_command
 from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.network import BUFFERS, SEND, SERVER, SIZES_BYTE, Rank, op_of
@@ -76,7 +77,7 @@ def with_network(
     answers = list(answers)
     hosts, version = facts["hosts"], str(facts["library_version"])
     nodes = len(set(hosts))
-    where = f"{len(hosts)} ranks on {nodes} node{'s' if nodes > 1 else ''}, started by {launcher}"
+    where = f"{len(hosts)} ranks on {count_text(nodes, 'node')}, started by {launcher}"
     source = f"measured here, {channel} of torch {version}, {where}"
     library = {"library": channel, "library_version": f"torch {version}"}
     timed = [(cells, summarise(answer["times"])) for cells, answer in answers if "times" in answer]

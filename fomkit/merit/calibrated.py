@@ -53,7 +53,7 @@ class CalibratedLine:
     @property
     def inside(self) -> bool | None:
         """Whether the measured step on the target is inside the interval; None without a measurement."""
-        return None if self.found is None else self.step.low <= self.found.value <= self.step.high
+        return None if self.found is None else self.step.contains(self.found.value)
 
 
 @dataclass(frozen=True)

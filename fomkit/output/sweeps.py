@@ -183,7 +183,7 @@ def _stack(page: Page, content: ScalingContent) -> None:
 def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     """Format scaling results as text."""
     page = Page(screen)
-    devices = f"{content['node_devices']} device{'s' if content['node_devices'] > 1 else ''}"
+    devices = count_text(content["node_devices"], "device")
     page.line(f"{content['model']} on {content['target']}, {devices} in a node", "bold")
     page.line(f"layout: {content['layout_said']}")
     for reference in {one["mode"]: one for one in content["references"]}.values():

@@ -55,7 +55,7 @@ class Cell:
     @property
     def inside(self) -> bool | None:
         """Whether the measured figure is in the projected interval."""
-        return None if self.projected is None else self.projected.low <= self.measured.value <= self.projected.high
+        return None if self.projected is None else self.projected.contains(self.measured.value)
 
 
 def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:

@@ -179,6 +179,17 @@ class Sweep:
         return "system" if self.on_nodes else choose_scope([self.machine], self.options.scope)
 
     @property
+    def least_sizes(self) -> dict[str, int]:
+        """The varied sizes of the model, each at its least."""
+        own = {"batch", *self.model.sizes}
+        return {axis.name: int(axis.ends[0]) for axis in self.plan.axes if axis.name in own}
+
+    @property
+    def options_at_least(self) -> Options:
+        """The options at the least of each varied size."""
+        return replace(self.options, batch=None, sizes={**self.options.wanted_sizes, **self.least_sizes})
+
+    @property
     def per(self) -> figures.Per:
         """What the cost and energy of a point are for."""
         return figures.per_of(self.known)
@@ -269,9 +280,7 @@ def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
     """Return the terms that are not stated; they are the same at all sizes, so one point is estimated."""
     if sweep.on_nodes:
         return tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
-    sizes = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
-    options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
-    return estimate(sweep.model, sweep.machine, options).excludes
+    return estimate(sweep.model, sweep.machine, sweep.options_at_least).excludes
 
 
 def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
