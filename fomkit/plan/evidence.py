@@ -19,7 +19,7 @@ from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
-from fomkit.ops.groups import identities, row_dicts, shape_label
+from fomkit.ops.groups import identities, is_known, row_dicts, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
 from fomkit.ops.tables import COSTS
@@ -106,7 +106,7 @@ def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Nei
 
 
 def _none_if_unknown(value: Any) -> Any:
-    return None if value is None or value == "" or value != value else value
+    return value if is_known(value) else None
 
 
 def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:

@@ -112,8 +112,7 @@ def update(cells: Cells, device: str) -> Case:
         return parameters[longest].detach()
 
     def check(result: Any) -> float:
-        exact, truth = _optimizer({**cells, "impl": "per_tensor"}, [1], device)(torch.float64)
-        del truth
+        exact, _ = _optimizer({**cells, "impl": "per_tensor"}, [1], device)(torch.float64)
         alone = before.double().requires_grad_(True)
         alone.grad = gradient.double()
         exact.param_groups[0]["params"] = [alone]
