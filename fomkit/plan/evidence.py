@@ -333,7 +333,7 @@ def _timing_cells(row: Mapping[str, Any]) -> dict[str, object]:
     kind = str(row["kind"])
     sizes = KINDS[kind].columns
     names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
-    known = {name: row[name] for name in names if name in row and row[name] == row[name] and row[name] != ""}
+    known = {name: row[name] for name in names if is_known(row.get(name))}
     return {
         name: int(cell) if isinstance(cell, float) and cell.is_integer() else cell for name, cell in known.items()
     }

@@ -125,7 +125,7 @@ def sensitivity(
     """
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     return _sensitivity(_subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices))
 
 
@@ -190,7 +190,7 @@ def solve(
     step_s = parse_quantity(step, "time_s", "step", "time") if isinstance(step, str) else step
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
     names = [name.strip() for name in frontier.split(",")] if isinstance(frontier, str) else frontier
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices)
     return _solve(subject, goal, tuple(change), tuple(names))
 
@@ -244,7 +244,7 @@ def scenarios(
     from fomkit.plan.scenarios import scenarios as _scenarios
     from fomkit.profiles.evidence import with_fits
 
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     study = prepare_study(as_model(model, batch=options.batch), with_fits(as_machine(machine)), options)
     try:
         table = pd.DataFrame(points).apply(pd.to_numeric)
@@ -348,7 +348,7 @@ def sweep(
     from fomkit.whatif.sweep_axes import read_vary
 
     given, path = vary if isinstance(vary, Mapping) else read_vary(vary), _points_file(output)
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model, batch=batch), target, given, way=way, points=points, seed=seed,
                       options=options, layout=stated)  # fmt: skip
@@ -411,7 +411,7 @@ def cost(
     from fomkit.verbs.cost import read_declared
 
     check_counts(infer_batch=infer_batch)
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
     spread = spread_as(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
