@@ -10,8 +10,7 @@ Python and PyTorch installed, so it imports nothing of fomkit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import comb
 from statistics import median, quantiles
@@ -41,22 +40,6 @@ TOLERANCES = {
 }  # fmt: skip
 """Largest accepted error relative to the largest true value, by number format; it grows only slowly with the
 length of sums."""
-
-
-def check_error(cells: Cells, error: float) -> None:
-    """Raise `CannotTimeError` if a result is wrong: the time of its kernel is worthless."""
-    if not error <= TOLERANCES.get(cells["dtype"], 0.0):
-        raise CannotTimeError(f"its result is wrong by {error:.1e} of the largest value")
-
-
-@contextmanager
-def reading_sizes() -> Iterator[None]:
-    """Raise `CannotTimeError` where the body does not find a size in a row, or finds no number there."""
-    try:
-        yield
-    except (KeyError, ValueError) as error:
-        raise CannotTimeError(f"a size is missing or no number ({error})") from error
-
 
 FORMATS: Mapping[str, tuple[str, int]] = {
     "fp64": ("float64", 8), "fp32": ("float32", 4), "tf32": ("float32", 4), "fp16": ("float16", 2),
