@@ -271,12 +271,10 @@ class LaunchedRank:
     `environment`: environment variables in which the launcher states how the ranks meet.
     """
 
-    def __init__(
-        self, backend: str, place: Place, environment: Mapping[str, str], limit_s: float = LIMIT_S
-    ) -> None:
+    def __init__(self, backend: str, place: Place, environment: Mapping[str, str]) -> None:
         self._rank = Rank(
             {"backend": backend, "rank": place.rank, "ranks": place.ranks, "local_rank": place.local_rank,
-             "meeting": meeting_of(place, environment), "limit_s": limit_s}
+             "meeting": meeting_of(place, environment), "limit_s": LIMIT_S}
         )  # fmt: skip
         try:
             self.facts: Answer = self._rank.join()

@@ -24,7 +24,7 @@ from fomkit.plan.step import device_time
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import rates
 from fomkit.profiles.evidence import with_fits
-from fomkit.verbs.model_view import step_ops
+from fomkit.verbs.model_view import shown_ops
 
 Array = NDArray[np.float64]
 
@@ -212,7 +212,7 @@ def convolutions_content(
     `limit_byte`: largest workspace [byte] of a method. Returns a dict: ``fomkit/convolutions/1``. Raises
     FomkitError when the model has no convolution or a size is unknown.
     """
-    step = step_ops(model, machine, options)
+    step = shown_ops(model, machine, options)
     ops, notes = step.ops[step.ops["kind"] == "conv"].reset_index(drop=True), [*step.notes]
     if ops.empty:
         raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")

@@ -114,7 +114,7 @@ class _Step:
         return self.uses is not None and not isnan(self.total.traced_s)
 
 
-class StepOps(NamedTuple):
+class ShownOps(NamedTuple):
     """The ops of a step with their costs and, on a machine, their times.
 
     `notes`: what holds for their figures; `conditions`: of their times; None without a machine.
@@ -126,16 +126,16 @@ class StepOps(NamedTuple):
     conditions: dict[str, Condition] | None
 
 
-def step_ops(model: ModelProfile, machine: Machine | None, options: Options) -> StepOps:
+def shown_ops(model: ModelProfile, machine: Machine | None, options: Options) -> ShownOps:
     """Return the ops of a model's step at the chosen sizes."""
     if machine is not None:
         found = estimate(model, machine, options)
         notes = (*found.formats.message.splitlines(), *found.deviations)
-        return StepOps(found.ops, found.sizes, notes, conditions_content(found))
+        return ShownOps(found.ops, found.sizes, notes, conditions_content(found))
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
-    return StepOps(add_costs(numeric), sizes, model.caveats, None)
+    return ShownOps(add_costs(numeric), sizes, model.caveats, None)
 
 
 def _is_traced(ops: pd.DataFrame) -> bool:
@@ -287,7 +287,7 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
     `options`: batch and other sizes; precision and interval where times are predicted; `machine`: machine for
     which times are predicted; without it the times of the trace are used, where there are any.
     """
-    ops, sizes, notes, conditions = step_ops(model, machine, options)
+    ops, sizes, notes, conditions = shown_ops(model, machine, options)
     ops, stale = _traced_at(ops, model, sizes)
     if machine is None and _is_traced(ops):
         ops = ops.assign(time_s=ops["traced_time_s"])
