@@ -276,13 +276,6 @@ class Sweep:
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
-def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
-    """Return the terms that are not stated; they are the same at all sizes, so one point is estimated."""
-    if sweep.on_nodes:
-        return tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
-    return estimate(sweep.model, sweep.machine, sweep.options_at_least).excludes
-
-
 def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
     """Return the bill, or None and the reason why there is none."""
     try:
@@ -316,6 +309,10 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
         figures.PEAK_BYTE: sweep.memory.why_not or "the memory of this step is unknown",
     }
     absent = {name: reason for name, reason in why.items() if name not in known}
+    if sweep.on_nodes:
+        excludes = tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
+    else:  # terms that are not stated are the same at all sizes, so one point is estimated
+        excludes = estimate(sweep.model, sweep.machine, sweep.options_at_least).excludes
     objectives = figures.objectives_of(known, figures.per_of(known), "" if bill is None else bill.price.currency)
     return replace(
         sweep,
@@ -323,7 +320,7 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
         absent=absent,
         objectives=objectives,
         bill=bill,
-        excludes=_excludes(sweep, found),
+        excludes=excludes,
     )
 
 
