@@ -41,12 +41,8 @@ def _subject(
     from fomkit.whatif.subjects import subject_of_model, subject_of_suite
 
     if (model is None) == (suite is None):
-        raise FomkitError(
-            "model",
-            "is missing. Give a model, or `suite`."
-            if model is None
-            else "and `suite` exclude each other. Give one of them.",
-        )
+        none, both = "is missing. Give a model, or `suite`.", "and `suite` exclude each other. Give one of them."
+        raise FomkitError("model", none if model is None else both)
     named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
     spread = [name for name, value in named.items() if value]
     if suite is not None and spread:

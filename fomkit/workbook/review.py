@@ -14,7 +14,6 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.machine import Device, Machine, Party
-from fomkit.core.units import count_text
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.content import as_content
 from fomkit.prediction.plausibility import check_facts
@@ -74,7 +73,7 @@ def not_recorded(found: Review, base: Machine | None) -> list[str]:
     kept = "links, energy, price and timings; put the profile of the machine into ./machine_profiles to keep them"
     lone = [f"not stored: {kept}"] if base is None and any(map(_is_recorded, found.changes)) else []
     return lone + [
-        f"not stored: {count_text(count, 'change')} of {what}"
+        f"not stored: {count} change{'s' * (count > 1)} of {what}"
         for count, what in (
             (given, "given times; they belong in the suite"),
             (jobs, "terms of runs on many devices; they follow from links and layouts"),
