@@ -162,7 +162,7 @@ def test_pieces_are_predicted_without_the_rows_of_their_own_model() -> None:
     assert len(rows) > 2500
     assert set(rows["what"]) == set(ops.PIECES.values())
     known = rows[(rows["machine"] == "h100-sxm") & (rows["model"] == "phi-2") & (rows["kind"] != "gemm")]
-    machine = ops._machine_with_rows(ops.load_machine("h100-sxm"), known)
+    machine = ops._with_imported(ops.load_machine("h100-sxm"), known)
     assert len(machine.timings) == len(known)
     assert set(machine.timings["harness"]) == {"Vidur"}
     assert not machine.fits

@@ -22,6 +22,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Basis, EnergyScope, Fact, Overhead, Party, Scope
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import Data
+from fomkit.merit.content import _recorded_time
 from fomkit.merit.measured_steps import MeasuredRuns, explained_models, read_row
 from fomkit.ops.tables import MEASUREMENTS
 from fomkit.output.estimates import format_from_measurements
@@ -178,6 +179,9 @@ def test_latency_is_of_a_forward_pass() -> None:
     runs = MeasuredRuns([row(4.0, "latency_s")], {"p100": whole.machine}.__getitem__)
     assert explained_models([whole], Options(), runs) == ()
     assert [one.share for one in explained_models([forward], Options(), runs)] == [pytest.approx(0.5)]
+    recorded = [_recorded_time(one, [row(4.0, "latency_s")]) for one in (whole, forward)]
+    assert recorded[0].startswith("none recorded")
+    assert recorded[1].endswith("of which the device explains 50.0%")
 
 
 def test_an_epoch_with_priced_validation_is_its_steps_and_forward_passes() -> None:

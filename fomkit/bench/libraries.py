@@ -25,6 +25,7 @@ from fomkit.harness.tensorflow import worker as tensorflow
 from fomkit.harness.tensorflow.traffic import STREAM
 from fomkit.harness.torch.times import knows_op
 from fomkit.harness.torch.worker import Answer
+from fomkit.ops.groups import is_known
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import DIMENSIONS, column_names
 
@@ -69,12 +70,8 @@ def shape_of(cells: Cells) -> tuple[str, ...]:
 
 def cells_of(row: Mapping[str, object]) -> dict[str, str]:
     """Return the non-empty cells of a row of a table."""
-    found = {}
-    for name in IDENTITY:
-        value = row.get(name)
-        if value is not None and value == value and value != "":
-            found[name] = cell(value if isinstance(value, str) else float(str(value)))
-    return found
+    stated = {name: row[name] for name in IDENTITY if is_known(row.get(name))}
+    return {name: cell(one if isinstance(one, str) else float(str(one))) for name, one in stated.items()}
 
 
 def distinct(ops: Iterable[Wanted]) -> list[Wanted]:

@@ -20,7 +20,7 @@ from fomkit.bench.model_steps import Timed, time_file
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import NO_ROW, NO_WORK, SHARED, Clock, MeasuredOps, MeasuredRun, Measurement, Unjoined
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import round_quantity
+from fomkit.core.units import count_text, round_quantity
 from fomkit.frontends.lowering.calls import UPDATE
 from fomkit.frontends.step_spread import Spent
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
@@ -331,7 +331,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     if step is None:
         raise FomkitError(where, f"has no times of the clock {clock!r}. Measure it again.")
     load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
-    threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
+    threads = "" if run.device == "gpu" else f"; {count_text(run.threads, 'thread')}"
     shared = ", as other processes shared the processor" if clock == "process" else ""
     notes = [f"{run.processor}{threads}; {clock} time{shared}{load}", *_machine_notes(run, machine, where)]
     if not (precision := run.precision):  # the number format of most of the arithmetic, as an estimate names it

@@ -16,6 +16,7 @@ from fomkit.bench.journal import in_order, noise_of, row_of_times, spread_notes
 from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
+from fomkit.core.units import count_text
 from fomkit.files.child_process import child_command
 from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.network import BUFFERS, SEND, SERVER, SIZES_BYTE, Rank, op_of
@@ -76,7 +77,7 @@ def with_network(
     answers = list(answers)
     hosts, version = facts["hosts"], str(facts["library_version"])
     nodes = len(set(hosts))
-    where = f"{len(hosts)} ranks on {nodes} node{'s' if nodes > 1 else ''}, started by {launcher}"
+    where = f"{len(hosts)} ranks on {count_text(nodes, 'node')}, started by {launcher}"
     source = f"measured here, {channel} of torch {version}, {where}"
     library = {"library": channel, "library_version": f"torch {version}"}
     timed = [(cells, summarise(answer["times"])) for cells, answer in answers if "times" in answer]
@@ -270,12 +271,10 @@ class LaunchedRank:
     `environment`: environment variables in which the launcher states how the ranks meet.
     """
 
-    def __init__(
-        self, backend: str, place: Place, environment: Mapping[str, str], limit_s: float = LIMIT_S
-    ) -> None:
+    def __init__(self, backend: str, place: Place, environment: Mapping[str, str]) -> None:
         self._rank = Rank(
             {"backend": backend, "rank": place.rank, "ranks": place.ranks, "local_rank": place.local_rank,
-             "meeting": meeting_of(place, environment), "limit_s": limit_s}
+             "meeting": meeting_of(place, environment), "limit_s": LIMIT_S}
         )  # fmt: skip
         try:
             self.facts: Answer = self._rank.join()

@@ -24,6 +24,7 @@ from fomkit.bench.power import energy_of, missed_of
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.units import count_text
 from fomkit.files.op_csv import empty_table
 from fomkit.harness.torch.cases import MEDIAN_LEVEL, processor_clock, summarise
 from fomkit.profiles.evidence import write_fits
@@ -220,8 +221,7 @@ class Subject:
         """Name of the GPU, or name of the CPU and the number of threads used."""
         if self.device == "cuda":
             return str(self.facts["device_name"])
-        threads = int(self.facts["threads"])
-        return f"{self.host.model or 'CPU'}, {threads} thread{'s' if threads > 1 else ''}"
+        return f"{self.host.model or 'CPU'}, {count_text(int(self.facts['threads']), 'thread')}"
 
     @property
     def near_byte(self) -> float:
@@ -300,7 +300,7 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     count, noisy, width = noise_of(in_step(one) for _, one in journal.answers.values() if "reason" not in one)
     threads = subject.facts["threads"]
     clock = "process time of" if processor_clock(threads) is time.process_time else "wall time with"
-    how = "CUDA events" if subject.device == "cuda" else f"{clock} {threads} thread{'s' * (threads != 1)}"
+    how = "CUDA events" if subject.device == "cuda" else f"{clock} {count_text(threads, 'thread')}"
     messages = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
     messages.append(
         f"noise: half of {count} timings have intervals within ±{width:.1%}; {noisy} are wider than ±10 %"

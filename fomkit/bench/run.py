@@ -25,7 +25,7 @@ from fomkit.frontends.model_file import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.exact import settle_engines
+from fomkit.prediction.exact import settled_ops
 from fomkit.profiles.evidence import with_fits, write_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
@@ -161,7 +161,7 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
         estimates = [_project(spec)(name, machine) for name in spec.models]
         found: list[Wanted] = []
         for estimated in estimates:
-            settled = settle_engines(estimated.ops.reset_index(drop=True), machine)[0]
+            settled = settled_ops(estimated.ops, machine)
             found += _wanted_of_rows(estimated, settled[settled["kind"] != "other"], library.knows_op)
         session.wanted = distinct(found)
         session.time_best(session.wanted)

@@ -50,6 +50,10 @@ class Span:
         """Value, low and high, in this order."""
         return self.value, self.low, self.high
 
+    def contains(self, value: float) -> bool:
+        """Whether a value is in the interval, whose ends belong to it."""
+        return self.low <= value <= self.high
+
     def scaled(self, factor: float) -> Span:
         """Multiply by a number known without error, 0 or above."""
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)

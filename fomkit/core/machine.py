@@ -326,9 +326,7 @@ class Machine:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Notes for every figure of it: that a short name selected this board, and facts stated by the user."""
-        chosen = (
-            (f"{self.asked_as!r} is taken for {self.name}, the only board of it here",) if self.asked_as else ()
-        )
+        chosen = [f"{self.asked_as!r} is taken for {self.name}, the only board of it here"] * bool(self.asked_as)
         return (*chosen, *(note for note in self.notes if note.startswith(STATED)))
 
     def stated_rows(self) -> pd.Series[bool]:
@@ -346,6 +344,10 @@ class Machine:
         # The same table object, because cached results are keyed by its identity.
         timings = self.timings[~stated].reset_index(drop=True) if stated.any() else self.timings
         return replace(self, device=self.origin, origin=None, timings=timings)
+
+    def with_timings(self, timings: pd.DataFrame) -> Machine:
+        """Return the machine with other timings, which have no fits yet."""
+        return replace(self, timings=timings, fits={}, timings_key="")
 
     def changed(self, device: Device) -> Machine:
         """Return the machine with other rates or launch cost of its device; each op keeps its utilisation."""
@@ -411,10 +413,8 @@ class Machine:
             others.setdefault("name", f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}")
             others["device_of"] = built  # so that it does not count as another machine
         found = self.changed(device) if rated else replace(self, device=device)
-        is_carried = found.origin is not None and len(self.timings)
-        carried = (
-            f"; timings of {built} as built are rescaled, each op at the same utilisation" if is_carried else ""
-        )
+        carried = f"; timings of {built} as built are rescaled, each op at the same utilisation"
+        carried *= found.origin is not None and len(self.timings) > 0
         others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
         return replace(found, **others)
 

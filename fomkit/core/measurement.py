@@ -10,12 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from fomkit.core.interval import Span
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
     from fomkit.core.machine import Device, Link, Machine
+
+
+MEASURED_LEVEL = 0.8
+"""Level of the intervals of a table of measurements, as of all files."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Measurement:
     note: str = ""
     holds: str = ""
     record: str = ""
+
+    @property
+    def span(self) -> Span:
+        """The measured value with its interval, in the unit of ``quantity``."""
+        return Span(self.value, self.low, self.high, MEASURED_LEVEL)
 
 
 Clock = Literal["process", "wall", "device"]

@@ -316,13 +316,9 @@ class ModelProfile:
 
     def with_run(self, values: Mapping[str, float]) -> ModelProfile:
         """Return the model with other samples and epochs (`OF_A_RUN`)."""
-        now = {
-            **vars(self.data),
-            **vars(self.run),
-            **{name: round(values[name]) for name in OF_A_RUN if name in values},
-        }
-        data = Data(now["train_samples"], now["validation_samples"], self.data.last_batch)
-        return replace(self, data=data, run=Run(now["epochs"], self.run.devices_per_run))
+        counts: dict[str, Any] = {name: round(values[name]) for name in OF_A_RUN if name in values}
+        run = replace(self.run, epochs=counts.pop("epochs", self.run.epochs))
+        return replace(self, data=replace(self.data, **counts), run=run)
 
     def resized(self, sizes: Mapping[str, int]) -> list[str]:
         """Return the names of sizes that differ from the profile's."""

@@ -323,7 +323,7 @@ def escape_foreign(text: str) -> str:
     return f"'{text}" if text[:1] in FORMULA_STARTS and not is_number(text) else text
 
 
-def format_number(value: float) -> str:
+def number_cell(value: float) -> str:
     """Format a number so that it reads back exactly; NaN is an empty cell."""
     if math.isnan(value):
         return ""

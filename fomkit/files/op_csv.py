@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.csv import escape_cell, escape_foreign, format_number, parse_number, read_rows, shown, unescape
+from fomkit.files.csv import escape_cell, escape_foreign, number_cell, parse_number, read_rows, shown, unescape
 from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _cell_text(one: object) -> str:
     if isinstance(one, str):
         return escape_cell(one)
-    return format_number(one if type(one) is float else float(str(one)))
+    return number_cell(one if type(one) is float else float(str(one)))
 
 
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
@@ -168,7 +168,7 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
     """
 
     def foreign(value: object) -> str:
-        return format_number(value) if isinstance(value, float) else escape_foreign(str(value))
+        return number_cell(value) if isinstance(value, float) else escape_foreign(str(value))
 
     known = set(column_names(table))
     writers = [_cell_text if name in known else foreign for name in data.columns]

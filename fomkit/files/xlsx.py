@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from openpyxl import load_workbook
+from openpyxl import Workbook, load_workbook
 from openpyxl.styles.colors import COLOR_INDEX
 from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
@@ -307,16 +307,20 @@ class Content:
     size: float = 11.0
 
 
+def _opened(content: bytes, *, values: bool) -> Workbook:
+    """Open a workbook to read its cells' values, as stored, or else their formulas."""
+    return load_workbook(io.BytesIO(content), read_only=True, data_only=values, keep_links=False)
+
+
 def _sheet_values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
-    book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     return {
         sheet.title: tuple(tuple(cell.value for cell in row) for _, row in _sheet_rows(path, sheet))
-        for sheet in book.worksheets
+        for sheet in _opened(content, values=True).worksheets
     }
 
 
 def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
-    book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
+    book = _opened(content, values=False)
     return {
         sheet.title: {
             (number, column)
@@ -373,7 +377,7 @@ def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
 def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
     _check_plain(path, content)
     values = _sheet_values(path, content)
-    book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
+    book = _opened(content, values=False)
     sheets: dict[str, dict[tuple[int, int], Content]] = {}
     palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
     looks: dict[object, tuple[str, str, float]] = {}

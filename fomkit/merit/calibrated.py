@@ -53,7 +53,7 @@ class CalibratedLine:
     @property
     def inside(self) -> bool | None:
         """Whether the measured step on the target is inside the interval; None without a measurement."""
-        return None if self.found is None else self.step.low <= self.found.value <= self.step.high
+        return None if self.found is None else self.step.contains(self.found.value)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Calibration:
 class _Side(NamedTuple):
     """A line on one machine: its estimate and its measurements."""
 
-    one: Estimate
+    estimate: Estimate
     measured: MeasuredStep | None
     set_aside: tuple[Reading, ...]
 
@@ -135,16 +135,16 @@ def _calibrated_line(
     if old.measured is None:
         messages = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
         return f"it has no measurement on {baseline}{f': {messages}' if messages else ''}"
-    runs, device = rated.line.runs, old.one.step
+    runs, device = rated.line.runs, old.estimate.step
     measured = at_level(old.measured.step, level)
     rest = rest_of(measured, device)
-    step = target_step(new.one.step, device, measured, rest)
+    step = target_step(new.estimate.step, device, measured, rest)
     # The measured step of the baseline is on both sides of the ratio, so it adds no error to it.
-    rates = _per_day(old.one, Span.exact(measured.value, level), runs), _per_day(new.one, step, runs)
+    rates = _per_day(old.estimate, Span.exact(measured.value, level), runs), _per_day(new.estimate, step, runs)
     if rates[0] is None or rates[1] is None:  # both have one profile, so both rates are known, or neither
         return "its profile does not define a run"
     found = None if new.measured is None else at_level(new.measured.step, level)
-    there = None if found is None else _per_day(new.one, found, runs)
+    there = None if found is None else _per_day(new.estimate, found, runs)
     return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
 
 

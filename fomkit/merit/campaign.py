@@ -71,7 +71,7 @@ class PhaseCost:
     `per_day`: runs of the phase that the machine completes a day.
     `money`: for the whole scope during these days.
     `energy_j`: of all runs, within ``energy_scope``.
-    `message`: what was done differently from the usual.
+    `deviations`: how the estimate differs from the phase as stated, and other notes on it.
     `fit`: whether its step fits in a device's memory.
     `explained`: the share of a measured run of its work that the device explains; None without a measured run.
     `estimate`: the estimate of the phase, where there is one.
@@ -80,7 +80,7 @@ class PhaseCost:
     phase: Phase
     per_day: Span | None
     days: Span | None
-    message: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
     run_s: Span | None = None
     money: Span | None = None
     energy_j: Span | None = None
@@ -169,15 +169,10 @@ def _line_cost(
 def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> PhaseCost:
     """Add the energy of all runs, and the notes of their estimate."""
     spent = energy_of_estimate(estimated)
-    message = (*found.message, *estimated.deviations)
     found = replace(
-        found,
-        run_s=estimated.run_time.run_s,
-        excludes=estimated.excludes,
-        fit=estimated.fit,
-        message=message,
-        estimate=estimated,
-    )
+        found, run_s=estimated.run_time.run_s, excludes=estimated.excludes, fit=estimated.fit, estimate=estimated,
+        deviations=(*found.deviations, *estimated.deviations),
+    )  # fmt: skip
     if spent is None or spent.method is None or spent.run is None:
         nothing = NO_ENERGY if estimated.job else f"{estimated.machine.name} states no energy"
         missing = spent.missing if spent else (nothing,)

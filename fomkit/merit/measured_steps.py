@@ -14,7 +14,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
-from fomkit.core.measurement import Measurement
+from fomkit.core.measurement import MEASURED_LEVEL, Measurement
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
@@ -23,8 +23,6 @@ from fomkit.plan.content import MaybeEnds, as_content, stated_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
-MEASURED_LEVEL = 0.8
-"""Level of the intervals of a table of measurements, as of all files."""
 _MEASURED = "measured"
 
 
@@ -58,7 +56,9 @@ class MeasuredStep:
 
 
 def mismatch(row: Measurement, estimated: Estimate) -> str:
-    """Return the reason why a row is no measurement of this estimate; "" where it is one."""
+    """Return the reason why a row is no measured time of this estimate; "" where it is one."""
+    if row.quantity == "energy_j":
+        return "energy_j is not a time"
     if row.basis != _MEASURED:
         return f"its basis is {row.basis}, not measured"
     devices = estimated.model.run.devices_per_run if estimated.job is None else estimated.job.devices
@@ -75,6 +75,8 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
             return f"its {name} is {stated}, the estimate's is {wanted}"
     if changed := [name for name in estimated.model.resized(estimated.sizes) if name != "batch"]:
         return f"it does not state {', '.join(changed)}, and the estimate differs from the profile there"
+    if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
+        return "latency_s is of a forward pass, but the profile's step has more passes"
     return ""
 
 
@@ -131,24 +133,20 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
         )
         steps_text += f" that take as long as {extra:,.4g} steps by the prediction"
     held_text = f", including the unknown time of {' and '.join(sorted(holds))}" if holds else ""
-    span = Span(row.value, row.low, row.high, MEASURED_LEVEL).scaled(1 / count)
-    return Reading(row, span, f"{row.quantity} of the profile's {steps_text}{held_text}", holds)
+    return Reading(
+        row, row.span.scaled(1 / count), f"{row.quantity} of the profile's {steps_text}{held_text}", holds
+    )
 
 
 def read_row(row: Measurement, estimated: Estimate) -> Reading:
     """Return the step that a row on this model and machine measures, or the reason why it measures none."""
-    if row.quantity == "energy_j":
-        return Reading(row, None, "energy_j is not a time")
     if reason := mismatch(row, estimated):
         return Reading(row, None, reason)
-    figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
     if row.quantity in ("epoch_s", "run_s"):
         return _read_many_steps(row, estimated)
     if row.quantity == "sample_per_s":
-        return Reading(row, figure.per(float(estimated.sizes["batch"])), f"a batch of {row.batch} per step")
-    if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
-        return Reading(row, None, "latency_s is of a forward pass, but the profile's step has more passes")
-    return Reading(row, figure, "unchanged")
+        return Reading(row, row.span.per(float(estimated.sizes["batch"])), f"a batch of {row.batch} per step")
+    return Reading(row, row.span, "unchanged")
 
 
 def median_of(figures: Sequence[Span]) -> Span:
@@ -207,9 +205,7 @@ def _figure_text(value: float, quantity: str) -> str:
 
 def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | None:
     """Compare a row with the estimate of its model on its machine; None where it does not measure that."""
-    if row.quantity == "energy_j" or mismatch(row, replace(estimated, scope="device")):
-        return None
-    if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
+    if mismatch(row, replace(estimated, scope="device")):
         return None
     projected = quantity_of(estimated, row.quantity)
     share = explained_share(row.quantity, projected, row.value)

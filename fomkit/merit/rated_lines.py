@@ -15,6 +15,7 @@ from fomkit.core.job import OPTIMIZED, Category, Conditions, Job, Suite, SuiteLi
 from fomkit.core.machine import Basis, Machine, Party
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
+from fomkit.core.units import count_text
 from fomkit.files.op_csv import format_table
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
@@ -75,12 +76,8 @@ def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
 
 def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfile:
     """Return a model profile with the samples and epochs of a line; batch and sizes are options."""
-    data, run = model.data, model.run
-    if conditions.samples is not None:
-        data = replace(data, train_samples=conditions.samples)
-    if conditions.epochs is not None:
-        run = replace(run, epochs=conditions.epochs)
-    return replace(model, data=data, run=run)
+    stated = {"train_samples": conditions.samples, "epochs": conditions.epochs}
+    return model.with_run({name: count for name, count in stated.items() if count is not None})
 
 
 def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
@@ -270,8 +267,7 @@ class LineRating:
         )
         if one.job is None:
             return replace(found, estimate=one)
-        many = "s" if one.job.devices > 1 else ""
-        return replace(found, job=one, source=f"{name} on {one.job.devices:,} device{many}")
+        return replace(found, job=one, source=f"{name} on {count_text(one.job.devices, 'device')}")
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
         if line.name in self.proposals:

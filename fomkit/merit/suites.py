@@ -289,7 +289,7 @@ def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     readings = []
     for row in rows:
         reason = _mismatch(row, line, suite)
-        step = None if reason else Span(row.value, row.low, row.high, measured_steps.MEASURED_LEVEL)
+        step = None if reason else row.span
         readings.append(Reading(row, step, reason or "a run"))
     found = measured_steps.measured_step(readings)
     rate = None

@@ -99,24 +99,24 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     ([0, 1, 2], [0, 1, 2, 0])
     """
     if (rows := len(columns[0])) > FEW:
-        numbers_of, most = np.zeros(rows, np.intp), 1
+        group_of, most = np.zeros(rows, np.intp), 1
         for column in columns:
             codes, count = _codes(column)
-            numbers_of, most = numbers_of * count + codes, most * count
+            group_of, most = group_of * count + codes, most * count
             if most > SPARSE * rows:
-                numbers_of, found = pd.factorize(numbers_of)
+                group_of, found = pd.factorize(group_of)
                 most = len(found)
     else:
         table = np.ascontiguousarray(np.array(columns, np.float64).T)
         table[np.isnan(table)] = np.nan  # one bit pattern for all NaN
         table += 0.0  # and for all 0: -0.0 becomes 0.0
         cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
-        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
+        group_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
         most = len(known)
     # Groups are numbered by first appearance.
     first = np.empty(most, np.intp)
-    first[numbers_of[::-1]] = np.arange(rows - 1, -1, -1)  # backwards: the first is written last
-    leader = first[numbers_of]
+    first[group_of[::-1]] = np.arange(rows - 1, -1, -1)  # backwards: the first is written last
+    leader = first[group_of]
     leads = leader == np.arange(rows)
     return np.flatnonzero(leads), (np.cumsum(leads) - 1)[leader]
 
@@ -128,8 +128,8 @@ def first_alike(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
         cell.to_numpy(np.float64) if cell.dtype.kind == "f" else pd.factorize(cell.to_numpy(object))[0]
         for cell in cells
     ]
-    first, numbers_of = alike(columns)
-    return first[numbers_of]
+    first, group_of = alike(columns)
+    return first[group_of]
 
 
 class Words(NamedTuple):
@@ -177,10 +177,10 @@ def one_word(word: str, count: int) -> Words:
     return Words(np.zeros(count, np.intp), (word,))
 
 
-def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
+def words_of(codes: Places, named: Sequence[str]) -> Words:
     """Return a text column from each row's code and the words by code, in which a word may occur repeatedly."""
     words = tuple(dict.fromkeys(named)) or ("",)
-    return Words(np.array([words.index(word) for word in named], np.intp)[numbers_of], words)
+    return Words(np.array([words.index(word) for word in named], np.intp)[codes], words)
 
 
 def read_words(column: pd.Series | Texts) -> Words:
@@ -201,7 +201,7 @@ def combinations(columns: Sequence[Words]) -> tuple[list[tuple[str, ...]], Place
     together, count = np.zeros(len(columns[0].codes), np.intp), 1
     for column in columns:
         together, count = together * len(column.words) + column.codes, count * len(column.words)
-    numbers_of, distinct = numbered(together, count)
+    number_of, distinct = numbered(together, count)
     found = []
     for number in distinct:
         cell: list[str] = []
@@ -209,7 +209,7 @@ def combinations(columns: Sequence[Words]) -> tuple[list[tuple[str, ...]], Place
             number, at = divmod(number, len(column.words))
             cell.append(column.words[at])
         found.append(tuple(reversed(cell)))
-    return found, numbers_of
+    return found, number_of
 
 
 def unchanging(column: Matrix) -> Matrix:

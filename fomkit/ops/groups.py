@@ -62,7 +62,8 @@ def row_dicts(table: pd.DataFrame) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", table.to_dict("records"))
 
 
-def _is_known(value: object) -> bool:
+def is_known(value: object) -> bool:
+    """Whether a cell of a table states something: not None, NaN or empty."""
     return value is not None and value == value and value != ""
 
 
@@ -72,7 +73,7 @@ def _flags(row: Row, names: Mapping[str, str]) -> str:
 
 def _gemm_text(row: Row) -> str:
     batched = f"{row['b']:.0f}·" if row["b"] != 1 else ""
-    dense = f" {row['density']:.0%} dense" if _is_known(row.get("density")) else ""
+    dense = f" {row['density']:.0%} dense" if is_known(row.get("density")) else ""
     stored = _flags(row, {"trans_a": "Aᵀ", "trans_b": "Bᵀ"})
     return f"{batched}{row['m']:.0f}×{row['n']:.0f}×{row['k']:.0f}{stored}{dense}"
 
@@ -119,7 +120,7 @@ _COUNTED = {"numel": "elements", "row": "a row", "read_byte": "B read", "write_b
 
 def _any(row: Row) -> str:
     names = KINDS[str(row["kind"])].columns
-    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _is_known(row[name])}
+    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and is_known(row[name])}
     words = (f"{size:,.12g} {of}" if isinstance(size, float) else str(size) for of, size in sizes.items())
     return ", ".join(words) or "no sizes"
 

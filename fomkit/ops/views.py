@@ -53,7 +53,7 @@ class _Share(NamedTuple):
     times: float
 
 
-def _kind_shares(cell: str, count: float) -> list[_Share]:
+def _line_shares(cell: str, count: float) -> list[_Share]:
     lines = split_code_lines(cell)
     listed = sum(line.times or 0 for line in lines)
     scale = count / listed if listed > count else 1.0
@@ -86,7 +86,7 @@ def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
     [['net.py > f > line 4', 2.0], ['net.py > f > line 9', 1.0]]
     """
     cells = ops["code_line"].astype("object").fillna("").astype("str") if has_lines(ops) else [""] * len(ops)
-    shares = [_kind_shares(cell, count) for cell, count in zip(cells, ops["count"].tolist(), strict=True)]
+    shares = [_line_shares(cell, count) for cell, count in zip(cells, ops["count"].tolist(), strict=True)]
     rows = np.repeat(np.arange(len(ops)), [len(row) for row in shares])
     flat = [share for row in shares for share in row]
     return (

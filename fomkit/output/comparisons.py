@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import BINARY, format_number, format_quantity
+from fomkit.core.units import BINARY, count_text, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.values import UNFIT, format_interval, mark_of
@@ -117,7 +117,7 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
     for one in content["foms"]:
         projected = f"{format_number(one['projected']['value'], 3)}× ({format_interval(one['projected'], None)})"
         page.line(
-            f"{one['target']} over {content['baseline']}, {one['count']} cell{'s' * (one['count'] != 1)} "
+            f"{one['target']} over {content['baseline']}, {count_text(one['count'], 'cell')} "
             f"whose ratio is claimed: measured {format_number(one['measured'], 3)}×, projected {projected}; "
             "geometric means"
         )

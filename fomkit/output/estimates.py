@@ -168,7 +168,7 @@ def _cost(name: str, entry: ExplainedOp) -> str:
 
 def _op_explained(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
     formats = f"{entry['dtype']} on the {entry['engine']} engine"
-    places = f"{entry['modules']} place{'s' if entry['modules'] > 1 else ''} of the model"
+    places = f"{count_text(entry['modules'], 'place')} of the model"
     yield "", f"{entry['op']}, {entry['pass_name']}, {formats}, {entry['count']:,.0f} × from {places}"
     interval = format_interval(entry["time_s"], "time_s")
     yield "time", f"{_seconds(entry['time_s']['value'])} each ({interval}), {entry['time_source']}"
@@ -302,7 +302,7 @@ def _step_text(run: Entry, clock: str) -> str:
 
 
 def _run_conditions(run: Entry) -> str:
-    threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
+    threads = "" if run["device"] == "gpu" else f", {count_text(run['threads'], 'thread')}"
     load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
     allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "default"
     precision = f", autocast to {run['precision']}" if run["precision"] else ""

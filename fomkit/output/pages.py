@@ -209,8 +209,7 @@ def safe_json(content: Any) -> str:
     >>> safe_json({"name": "</script><!-- x"})
     '{"name":"\\u003c/script>\\u003c!-- x"}'
     """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return json.dumps(content, cls=_Harmless, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @cache

@@ -46,12 +46,12 @@ def _curve_cells(point: PointContent) -> Iterator[str]:
 
 
 def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
-    mode, many = reference["mode"], "s" if reference["devices"] > 1 else ""
+    mode = reference["mode"]
     points = [point for point in content["points"] if point["mode"] == mode]
     if not points:
         return
     meaning = "one batch divided among replicas" if mode == "strong" else "a batch for each replica"
-    against = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
+    against = f"{count_text(reference['devices'], 'device')} with batch {reference['batch']:,}"
     unfit = ", which does not fit its memory" if reference["fits"] is False else ""
     page.heading(f"{mode} scaling: {meaning}; relative to {against} in {_seconds_of(reference['step_s'])}{unfit}")
     page.rows(
@@ -183,7 +183,7 @@ def _stack(page: Page, content: ScalingContent) -> None:
 def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     """Format scaling results as text."""
     page = Page(screen)
-    devices = f"{content['node_devices']} device{'s' if content['node_devices'] > 1 else ''}"
+    devices = count_text(content["node_devices"], "device")
     page.line(f"{content['model']} on {content['target']}, {devices} in a node", "bold")
     page.line(f"layout: {content['layout_said']}")
     for reference in {one["mode"]: one for one in content["references"]}.values():

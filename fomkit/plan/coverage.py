@@ -68,18 +68,23 @@ def check_work(timed: pd.DataFrame, where: str) -> None:
     raise FomkitError(where, f"its step has {found}. Expected executed ops. Trace the model again.")
 
 
+def counts_by_kind(ops: pd.DataFrame) -> str:
+    """List the kinds of a table of ops and how often each runs in a step, the most frequent first."""
+    counts = ops.groupby("kind")["count"].sum().sort_values(ascending=False)
+    return ", ".join(f"{kind} ({count:,.0f})" for kind, count in counts.items())
+
+
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
     """Raise when an op of the step has no time, or the profile lists an op without a rule."""
     untimed = np.isnan(timed["time_s"].to_numpy(np.float64))
     bound = "or pass --allow-uncovered for a lower bound of the time."
     if untimed.any():
         missing = timed[untimed]
-        kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
-        listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()
         formats = missing["dtype"].unique().tolist()
-        listed += f", all in {formats[0]}" if len(formats) == 1 else ""
-        other = ", choose another --precision" if len(formats) == 1 else ""
+        listed, other = counts_by_kind(missing), ""
+        if len(formats) == 1:
+            listed, other = f"{listed}, all in {formats[0]}", ", choose another --precision"
         raise FomkitError(
             where,
             f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or facts to "

@@ -19,7 +19,7 @@ from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
-from fomkit.ops.groups import identities, row_dicts, shape_label
+from fomkit.ops.groups import identities, is_known, row_dicts, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
 from fomkit.ops.tables import COSTS
@@ -29,7 +29,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.estimates import Record, records
-from fomkit.prediction.exact import hits, settle_engines
+from fomkit.prediction.exact import hits, settle_engines, settled_ops
 from fomkit.prediction.families import families, fitted, servable, training_rows
 from fomkit.prediction.gp import distances
 from fomkit.prediction.interpolate import as_fit, features_of
@@ -106,7 +106,7 @@ def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Nei
 
 
 def _none_if_unknown(value: Any) -> Any:
-    return None if value is None or value == "" or value != value else value
+    return value if is_known(value) else None
 
 
 def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
 def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, list[Untimed]]:
     """Return the entries of the longest ops, the sum of the others, and the ops without a time."""
     machine = estimated.fitted
-    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), machine)[0])
+    ops = distinct_ops(settled_ops(estimated.ops, machine))
     device_s = estimated.step_time.device_s.value
     known = ops[ops["time_s"].notna()]
     seconds = (known["time_s"] * known["count"]).sort_values(ascending=False, kind="stable")
@@ -285,7 +285,7 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
     >>> frame["op"].iloc[0], float(round(frame["share"].sum(), 9))
     ('Assign', 1.0)
     """
-    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), estimated.fitted)[0])
+    ops = distinct_ops(settled_ops(estimated.ops, estimated.fitted))
     count = ops["count"].to_numpy(np.float64)
     amounts = {
         name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
@@ -333,7 +333,7 @@ def _timing_cells(row: Mapping[str, Any]) -> dict[str, object]:
     kind = str(row["kind"])
     sizes = KINDS[kind].columns
     names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
-    known = {name: row[name] for name in names if name in row and row[name] == row[name] and row[name] != ""}
+    known = {name: row[name] for name in names if is_known(row.get(name))}
     return {
         name: int(cell) if isinstance(cell, float) and cell.is_integer() else cell for name, cell in known.items()
     }
@@ -359,7 +359,7 @@ def ops_to_time(estimate: Estimate, top: int) -> ToTime:
     interval], and ``line``, the cells of a table of ops. ``line`` names the first of these ops where several share
     sizes; its count is the sum over them.
     """
-    settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
+    settled = settled_ops(estimate.ops, estimate.machine)
     # Without the columns that a timing need not state, ops that share a timing are equal.
     name = settled["op"].mask(settled["kind"].isin(UNNAMED_KINDS), "")
     pass_name = settled["pass_name"].mask(settled["kind"].isin(PASS_FREE_KINDS), "")

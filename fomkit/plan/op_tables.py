@@ -21,6 +21,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
+from fomkit.core.units import count_text
 from fomkit.ops.check import NUMBERS, check_table, fill_defaults
 from fomkit.ops.groups import row_dicts, shape_label
 from fomkit.ops.pricing import add_costs, split_recurrent
@@ -130,7 +131,7 @@ def _sum_notes(timed: pd.DataFrame, level: float) -> Iterator[str]:
     above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
     if many := int((above > 0).sum()):
         yield (
-            f"the sum uses the mean of {many} row{'s' * (many > 1)}, up to {above.max():.1%} above the median "
+            f"the sum uses the mean of {count_text(many, 'row')}, up to {above.max():.1%} above the median "
             "shown: times may be far above the median, but only slightly below."
         )
 

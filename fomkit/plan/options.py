@@ -109,10 +109,10 @@ def options_of(
     batch: int | None = None,
     interval: float = DEFAULT_LEVEL,
     scope: Scope | None = None,
-    last_batch: LastBatch | None = None,
     allow_uncovered: bool = False,
     sizes: Mapping[str, int] | None = None,
     precision: Precision | None = None,
+    last_batch: LastBatch | None = None,
 ) -> Options:
     """Return the options of a study, checked by `check_options`."""
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)

@@ -137,11 +137,16 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
     return replace(changed, unit=Unit(unit)) if "unit" in new else changed
 
 
+def lacking_for_run(model: ModelProfile) -> list[str]:
+    """Return the names of the figures that a profile lacks for a run."""
+    facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    return [name for name, value in facts.items() if value is None]
+
+
 def no_run(model: ModelProfile) -> str:
     """Return a message on what a profile lacks for a run; "" where it lacks nothing."""
-    facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
-    lacking = [name for name, value in facts.items() if value is None]
-    return f"{model.name} does not state {' and '.join(lacking)}" if lacking else ""
+    lacking = " and ".join(lacking_for_run(model))
+    return f"{model.name} does not state {lacking}" if lacking else ""
 
 
 def roll_up_run(

@@ -115,6 +115,11 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     return rows.assign(dtype=dtypes, engine=engines), notes
 
 
+def settled_ops(ops: pd.DataFrame, machine: Machine) -> pd.DataFrame:
+    """Return ops numbered from 0, each on the engine that `settle_engines` assigns to it."""
+    return settle_engines(ops.reset_index(drop=True), machine)[0]
+
+
 def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
     """Assign each arithmetic row to an engine that the machine has for its number format.
 

@@ -24,7 +24,7 @@ from fomkit.profiles import locate as places
 from fomkit.profiles.locate import Folder, check_one_board, check_profile, locate, no_file_of, profile_names
 from fomkit.profiles.machine_record import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
-from fomkit.profiles.records import Record, check_record, check_schema
+from fomkit.profiles.records import Record, check_record
 from fomkit.profiles.suites import MOST, ConditionsRecord, LayoutRecord, Nodes, read_job
 from fomkit.profiles.suites import SCHEMA as SUITE
 
@@ -83,8 +83,7 @@ def load_campaign(name: str | Path) -> Workflow:
     """Load a campaign by path or name (``candle-example`` is ``candle-example.campaign.yaml``)."""
     path = locate(str(name), "model_profiles", "campaign")
     document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, CampaignFileRecord)
+    record = check_record(document, CampaignFileRecord, SCHEMA)
     names = [phase.name for phase in record.phases]
     for index, one in enumerate(names):
         if names.index(one) != index:

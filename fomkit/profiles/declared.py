@@ -29,7 +29,7 @@ from fomkit.parallel.step import check_layout
 from fomkit.plan.options import check_nodes
 from fomkit.profiles.facts import check_day, check_price
 from fomkit.profiles.machine_record import LinkRecord, check_rates, link_of
-from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
+from fomkit.profiles.records import Record, TransformerRecord, check_record
 
 _ENDS = re.compile(r"([\d.].*?)\s+to\s+([\d.].*)")
 _PER = re.compile(r"(.*?)\s+per\s+(.*)")
@@ -232,8 +232,7 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:
     """Load a layout file; ``texts`` override some of its values."""
     document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, LayoutRecord)
+    record = check_record(document, LayoutRecord, SCHEMA)
     layout_from(record.layout, document.where(("layout",)))
     links = tuple(map(link_of, record.links))
     return parse_layout(texts, record.layout), links

@@ -44,7 +44,6 @@ from fomkit.profiles.records import (
     Share,
     Time,
     check_record,
-    check_schema,
     fields_of,
     known,
     parsed,
@@ -321,8 +320,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
     """Read a machine file; return the machine, its tables, the name of its device's machine, and the document."""
     document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, MachineRecord)
+    record = check_record(document, MachineRecord, SCHEMA)
     node, system, peaks = record.node, record.system, record.device.peak
     check_once(document, ("device", "peak"), [(one.dtype, one.engine, one.accumulate_dtype) for one in peaks])
     ways = [(one.tier, one.channel, one.messages_from, one.messages_to) for one in record.links]

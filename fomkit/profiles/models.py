@@ -64,7 +64,7 @@ def _read(document: Document, **absent: str) -> ModelRecord:
         if key in document.content:
             raise document.error((key,), f"{key!r} is not allowed here: facts contain no tables. Remove it.")
         document.content[key] = text
-    record = check_record(document, ModelRecord)
+    record = check_record(document, ModelRecord, SCHEMA)
     for size, value in record.sizes.items():
         if value < 1:
             raise document.error(("sizes", size), f"sizes.{size} is {value}. Expected 1 or more.")
@@ -131,10 +131,9 @@ def transformer_profile(
 
 def _made_by(document: Document) -> ModelProfile:
     from fomkit.profiles.declared import RecipeRecord
-    from fomkit.profiles.records import check_record, check_schema
+    from fomkit.profiles.records import check_record
 
-    check_schema(document, RECIPE)
-    record = check_record(document, RecipeRecord)
+    record = check_record(document, RecipeRecord, RECIPE)
     shape = Transformer(**record.transformer.model_dump())
     if shape.hidden % shape.heads:
         where = document.where(("transformer", "heads"))

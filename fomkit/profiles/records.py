@@ -147,23 +147,23 @@ def _message(error: Any, record: type[BaseModel]) -> str:
     return f"{name} is {value}. Expected: {_EXPECTED.get(kind, expected)}."
 
 
-def check_record(document: Document, record: type[RecordType]) -> RecordType:
-    """Convert a document to a record; raise ManyFomkitError with all its mistakes."""
+def check_schema(document: Document, schema: str) -> None:
+    """Raise FomkitError unless the file states this schema."""
+    found = document.content.get("schema")
+    if found != schema:
+        what = "has no schema line" if found is None else f"schema is {found!r}"
+        raise document.error(("schema",), f"{what}. Expected: 'schema: {schema}'.")
+
+
+def check_record(document: Document, record: type[RecordType], schema: str) -> RecordType:
+    """Convert a document of this schema to a record; raise ManyFomkitError with all its mistakes."""
+    check_schema(document, schema)
     try:
         return record.model_validate(document.content)
     except ValidationError as error:
         raise ManyFomkitError(
             FomkitError(document.where(tuple(one["loc"])), _message(one, record)) for one in error.errors()
         ) from error
-
-
-def check_schema(document: Document, schema: str) -> None:
-    """Raise FomkitError unless the file states this schema."""
-    found = document.content.get("schema")
-    if found == schema:
-        return
-    what = "has no schema line" if found is None else f"schema is {found!r}"
-    raise document.error(("schema",), f"{what}. Expected: 'schema: {schema}'.")
 
 
 class RepeatedRecord(Record):
@@ -392,11 +392,8 @@ def _step(record: StepTimesRecord) -> StepTimes:
 
 def measured_run(record: MeasuredRecord) -> MeasuredRun:
     """Return the measured run of a record."""
-    own: dict[str, Any] = {
-        "step": _step(record.step),
-        "load_start": record.load.start,
-        "load_end": record.load.end,
-    }
+    own: dict[str, Any] = {"load_start": record.load.start, "load_end": record.load.end}
+    own["step"] = _step(record.step)
     if (seen := record.ops) is not None:
         listed = tuple(Unjoined(*_values(one)) for one in seen.unjoined)
         own["ops"] = MeasuredOps(seen.profiler, _step(seen.step), seen.joined, listed, seen.scaled_by)

@@ -37,7 +37,7 @@ from fomkit.core.units import DAY_S, Precision
 from fomkit.files.documents import Document, format_document, load_document, read_text
 from fomkit.profiles.declared import layout_from, parse_layout
 from fomkit.profiles.locate import locate
-from fomkit.profiles.records import FIELD, AlsoText, Record, Time, check_record, check_schema, fields_of
+from fomkit.profiles.records import FIELD, AlsoText, Record, Time, check_record, fields_of
 
 _BLOCK = re.compile(r"^frozen:.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _VERSION = re.compile(r"^version:.*$", re.MULTILINE)
@@ -318,8 +318,7 @@ def _check_names(names: Sequence[str], record: SuiteRecord, document: Document) 
 def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
     path = locate(str(name), "model_profiles", "suite")
     document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, SuiteRecord)
+    record = check_record(document, SuiteRecord, SCHEMA)
     lines = tuple(_line(one, document.where(("lines", index))) for index, one in enumerate(record.lines))
     _check_names([line.name for line in lines], record, document)
     own = {

@@ -300,13 +300,12 @@ def import_model(
     if machine is not None:
         messages = (*messages, flop_use_message(bare, machine))
     model = _with_ops(stated, bare) if stated else bare
-    samples = train_samples if train_samples is not None else model.data.train_samples
-    data = replace(model.data, train_samples=samples)
-    run = replace(model.run, epochs=epochs if epochs is not None else model.run.epochs)
+    counts = {"train_samples": train_samples, "epochs": epochs}
+    model = model.with_run({key: count for key, count in counts.items() if count is not None})
     notes = (*model.notes, f"Op table from {path.name}.", *messages)
     name = name or model.name
     title = model.title if stated or file_format == "onnx" else name
-    return replace(model, name=name, title=title, data=data, run=run, notes=notes), messages
+    return replace(model, name=name, title=title, notes=notes), messages
 
 
 def import_timings(

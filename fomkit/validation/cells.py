@@ -55,7 +55,7 @@ class Cell:
     @property
     def inside(self) -> bool | None:
         """Whether the measured figure is in the projected interval."""
-        return None if self.projected is None else self.projected.low <= self.measured.value <= self.projected.high
+        return None if self.projected is None else self.projected.contains(self.measured.value)
 
 
 def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
@@ -106,7 +106,7 @@ def make_cells(
     for (model, machine, quantity, batch, _), group in _grouped(rows).items():
         if machine not in machines:
             machines[machine] = _known(machine, load_machine)
-        figure = at_level(median_of([Span(row.value, row.low, row.high) for row in group]), options.interval)
+        figure = at_level(median_of([row.span for row in group]), options.interval)
         cell = Cell(model, machine, quantity, batch, tuple(group), figure, None, None)
         cells.append(_projected(cell, models[model], machines[machine], options))
         after_each()

@@ -11,7 +11,7 @@ and from its facts with the pieces of other models imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -265,12 +265,12 @@ def _piece_lines(
         yield score(cases, comparison, "op", machine, what, interval=level)
 
 
-def _machine_with_rows(machine: Machine, rows: pd.DataFrame) -> Machine:
-    """Return a board with these rows as its only timings."""
+def _with_imported(machine: Machine, rows: pd.DataFrame) -> Machine:
+    """Return a board whose only timings are these rows, as an import would make them."""
     columns = {column.name: rows[column.name] if column.name in rows.columns else
                float("nan") if column.dtype == "number" else "" for column in TIMINGS}  # fmt: skip
     timings = pd.DataFrame(columns, rows.index).assign(harness="Vidur", library="Sarathi-Serve", harness_s=0.0)
-    return replace(machine, timings=timings.reset_index(drop=True), fits={}, timings_key="")
+    return machine.with_timings(timings.reset_index(drop=True))
 
 
 def piece_scores(level: float) -> list[Score]:
@@ -288,7 +288,7 @@ def piece_scores(level: float) -> list[Score]:
         folds: list[Mapping[str, Cases]] = []
         for fold in (0, 1):
             out = traffic["model"].isin(models[fold::2])
-            folds.append(_piece_cases(traffic[out], _machine_with_rows(machine, traffic[~out]), level))
+            folds.append(_piece_cases(traffic[out], _with_imported(machine, traffic[~out]), level))
         lines += _piece_lines(folds, AFTER, str(name), level)
     return lines
 

@@ -156,8 +156,8 @@ def without_timings(machine: Machine, architecture: str = "") -> Machine:
     `architecture`: vendor, generation and chip, if the machine does not state it.
     """
     device = replace(machine.device, architecture=machine.device.architecture or architecture)
-    bare = replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="", device=device)
-    return replace(bare, excluded=(device.architecture,)) if device.architecture else bare
+    excluded = (device.architecture,) if device.architecture else machine.excluded
+    return replace(machine.with_timings(machine.timings.iloc[:0]), device=device, excluded=excluded)
 
 
 def architecture_of(name: str, path: Path) -> str:

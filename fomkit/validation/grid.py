@@ -86,13 +86,12 @@ def _projected(
 
 def _rate(row: Measurement, model: ModelProfile) -> Span | None:
     """Return the samples per second of a measured run; None if row and profile do not state the samples."""
-    figure = Span(row.value, row.low, row.high)
     if row.quantity == "sample_per_s":
-        return figure
+        return row.span
     if row.quantity in ("step_s", "latency_s") and row.batch:
-        return figure.per(float(row.batch))
+        return row.span.per(float(row.batch))
     if row.quantity == "epoch_s" and model.data.train_samples:
-        return figure.per(float(model.data.train_samples))
+        return row.span.per(float(model.data.train_samples))
     return None
 
 
@@ -115,9 +114,9 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
     rate = _rate(one, model)
     if rate is None:
         return replace(cell, why=f"the samples of {'a batch' if cell.mode == 'infer' else 'an epoch'} are unknown")
-    latency = Span(one.value, one.low, one.high) if cell.mode == "infer" else None
-    return replace(cell, batch=one.batch, sample_per_s=at_level(rate, level), basis=MEASURED,
-                   latency_s=None if latency is None else at_level(latency, level))  # fmt: skip
+    latency = at_level(one.span, level) if cell.mode == "infer" else None
+    rate = at_level(rate, level)
+    return replace(cell, batch=one.batch, sample_per_s=rate, basis=MEASURED, latency_s=latency)
 
 
 def _with_explained_share(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:

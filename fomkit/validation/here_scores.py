@@ -49,7 +49,7 @@ class Compared:
     @property
     def hit(self) -> bool:
         """True if the interval contains the timed step."""
-        return self.span.low <= self.timed_s <= self.span.high
+        return self.span.contains(self.timed_s)
 
     @property
     def score(self) -> float:

@@ -119,11 +119,11 @@ class CellVerdict:
 
 def agreement(value: float, low: float, high: float, span: Span) -> Agreement:
     """Return whether a measured value is in a projected interval; low and high are the value's own spread."""
-    if span.low <= value <= span.high:
+    if span.contains(value):
         return "inside"
     wide = at_level(span, max(AMBIGUOUS_LEVEL, span.level))
     touches = low <= span.high and high >= span.low
-    return "ambiguous" if touches or wide.low <= value <= wide.high else "outside"
+    return "ambiguous" if touches or wide.contains(value) else "outside"
 
 
 def _ratio(cell: Cell, baseline: Cell | None) -> tuple[float | None, Span | None, Agreement | None]:
@@ -185,7 +185,7 @@ def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
         return None
     logs = [math.log(measured / projected.value) for measured, projected in pairs]
     errors = [abs(projected.value / measured - 1) for measured, projected in pairs]
-    inside = sum(projected.low <= measured <= projected.high for measured, projected in pairs)
+    inside = sum(projected.contains(measured) for measured, projected in pairs)
     factor, error = math.exp(math.fsum(logs) / len(pairs)), math.fsum(errors) / len(pairs)
     return {"count": len(pairs), "mean_factor": factor, "mean_error": error, "inside": inside}
 
@@ -215,7 +215,7 @@ class ExtendedProjection:
     @property
     def inside(self) -> bool:
         """Whether the measured figure is in the projected interval."""
-        return self.projected.low <= self.cell.measured.value <= self.projected.high
+        return self.projected.contains(self.cell.measured.value)
 
 
 def _times(all_verdicts: Iterable[CellVerdict], claims: Collection[Claim]) -> list[Cell]:

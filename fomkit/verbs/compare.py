@@ -104,19 +104,6 @@ class Comparison(Shown):
         every = (*self.baseline, *self.estimates)
         return unfit_named((f"{one.model.name} on {one.machine.name} ", one) for one in every)
 
-    def caveats(
-        self, target: str
-    ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...], dict[str, list[str]]]:
-        """Return the caveats of a target's figure of merit.
-
-        These are: the terms it excludes; estimates that fit no device; how much of measured runs is explained;
-        and, by machine, the terms that only one side of a ratio excludes.
-        """
-        of_target = [estimated for estimated in self.estimates if estimated.machine.name == target]
-        under = (*self.baseline, *of_target)
-        excludes = tuple(sorted({term for one in under for term in one.excludes}))
-        return excludes, unfit_of(under), self.explained.get(target, ()), self.alone(target)
-
     def alone(self, target: str) -> dict[str, list[str]]:
         """Return, by machine, the terms that only the target or only the baseline excludes from their ratio."""
         references = {one.model.name: one for one in self.baseline}
@@ -283,8 +270,17 @@ def merit_blocks(result: Comparison) -> list[Merit]:
         return []
     from fomkit.merit.measured_steps import merit_content, worst_basis
 
-    worst = worst_basis([*result.estimates, *result.baseline])
-    return [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    worst, blocks = worst_basis([*result.estimates, *result.baseline]), []
+    for merit in result.merits:
+        target = merit.target.machine
+        under = [*result.baseline, *(one for one in result.estimates if one.machine.name == target)]
+        blocks.append(
+            merit_content(
+                merit, worst, excludes=sorted({term for one in under for term in one.excludes}),
+                unfit=unfit_of(under), explained=result.explained.get(target, ()), alone=result.alone(target),
+            )
+        )  # fmt: skip
+    return blocks
 
 
 def estimates_content(result: Comparison) -> Study:

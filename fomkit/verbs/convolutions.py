@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -17,16 +17,14 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_mebibyte
 from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, row_dicts, shape_label
-from fomkit.ops.pricing import add_costs
-from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import Condition, Ends, as_content, conditions_content
+from fomkit.plan.content import Condition, Ends, as_content
 from fomkit.plan.coverage import coverage, uses_of
-from fomkit.plan.estimate import estimate
-from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import rates
 from fomkit.profiles.evidence import with_fits
+from fomkit.verbs.model_view import shown_ops
 
 Array = NDArray[np.float64]
 
@@ -144,23 +142,6 @@ Convolutions = TypedDict("Convolutions", {
 })  # fmt: skip
 
 
-def _ops(
-    model: ModelProfile, machine: Machine | None, options: Options
-) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
-    """Return the convolutions of a step with their costs, and with their times where there is a machine."""
-    if machine is None:
-        sizes = choose_sizes(model, options.wanted_sizes)
-        ops, notes, conditions = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats, None
-    else:
-        found = estimate(model, machine, options)
-        conditions = conditions_content(found)
-        ops, notes = found.ops, (*found.formats.message.splitlines(), *found.deviations)
-    rows = ops[ops["kind"] == "conv"].reset_index(drop=True)
-    if rows.empty:
-        raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
-    return rows, tuple(notes), conditions
-
-
 def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
     """Merge equal convolutions and add up their counts; ``modules`` lists the modules that run them."""
     groups = rows.groupby(identities(rows), sort=False)
@@ -169,15 +150,11 @@ def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
     return first.assign(count=groups["count"].sum().to_numpy(), modules=pd.Series(modules, first.index))
 
 
-def _methods(rows: pd.DataFrame) -> Iterator[MethodFigures]:
-    for row in rows[rows["absent"] == ""].to_dict("records"):
-        yield as_content(MethodFigures, row, title=_TITLES[row["method"]])
-
-
 def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> ConvLayer:
-    absent = methods[methods["absent"] != ""]
+    absent, known = methods[methods["absent"] != ""], methods[methods["absent"] == ""].to_dict("records")
     layer = as_content(
-        ConvLayer, row, shape=shape_label(row).removeprefix("conv "), best=best, methods=_methods(methods),
+        ConvLayer, row, shape=shape_label(row).removeprefix("conv "), best=best,
+        methods=[as_content(MethodFigures, one, title=_TITLES[one["method"]]) for one in known],
         absent={_TITLES[name]: why for name, why in zip(absent["method"], absent["absent"], strict=True)},
         time_s=None, time_source=None, evidence=None,
     )  # fmt: skip
@@ -235,28 +212,28 @@ def convolutions_content(
     `limit_byte`: largest workspace [byte] of a method. Returns a dict: ``fomkit/convolutions/1``. Raises
     FomkitError when the model has no convolution or a size is unknown.
     """
-    ops, notes, conditions = _ops(model, machine, options)
+    step = shown_ops(model, machine, options)
+    ops, notes = step.ops[step.ops["kind"] == "conv"].reset_index(drop=True), [*step.notes]
+    if ops.empty:
+        raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
     rows = _distinct(ops)
     methods = add_workspace(method_costs(rows), rows["batch"], limit_byte)
     if machine is not None:
         methods = add_floors(methods, rows, with_fits(machine))
+        if methods.loc[methods["absent"] == "", "floor_s"].isna().any():
+            what = "has no rate, stated or from its table, for some arithmetic or for its memory"
+            notes.append(f"{machine.name} {what}")
     best = best_methods(methods, "flop" if machine is None else "floor_s")
     by_op = dict(iter(methods.groupby("of", sort=False)))
     layers = [_layer(row, by_op[place], best[place]) for place, row in enumerate(row_dicts(rows))]
     return as_content(
         Convolutions, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"),
-        sizes=choose_sizes(model, options.wanted_sizes), target=machine and machine.name,
+        sizes=step.sizes, target=machine and machine.name,
         interval=None if machine is None else options.interval, basis=BASIS, workspace_limit_byte=limit_byte,
-        layers=layers, methods=_sums(layers), conditions=conditions,
+        layers=layers, methods=_sums(layers), conditions=step.conditions,
         total=None if machine is None else _total(ops, layers, machine, options.interval),
-        deviations=[*notes, *_unknown(methods, machine)],
+        deviations=notes,
     )  # fmt: skip
-
-
-def _unknown(methods: pd.DataFrame, machine: Machine | None) -> Iterator[str]:
-    """Report where the machine states no rate that a floor needs."""
-    if machine is not None and (methods.loc[methods["absent"] == "", "floor_s"].isna()).any():
-        yield f"{machine.name} has no rate, stated or from its table, for some arithmetic or for its memory"
 
 
 def method_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import check_absent
-from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.plan.options import Options, check_counts, options_of
 from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -41,12 +41,8 @@ def _subject(
     from fomkit.whatif.subjects import subject_of_model, subject_of_suite
 
     if (model is None) == (suite is None):
-        raise FomkitError(
-            "model",
-            "is missing. Give a model, or `suite`."
-            if model is None
-            else "and `suite` exclude each other. Give one of them.",
-        )
+        none, both = "is missing. Give a model, or `suite`.", "and `suite` exclude each other. Give one of them."
+        raise FomkitError("model", none if model is None else both)
     named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
     spread = [name for name, value in named.items() if value]
     if suite is not None and spread:
@@ -125,7 +121,7 @@ def sensitivity(
     """
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     return _sensitivity(_subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices))
 
 
@@ -190,7 +186,7 @@ def solve(
     step_s = parse_quantity(step, "time_s", "step", "time") if isinstance(step, str) else step
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
     names = [name.strip() for name in frontier.split(",")] if isinstance(frontier, str) else frontier
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices)
     return _solve(subject, goal, tuple(change), tuple(names))
 
@@ -244,8 +240,7 @@ def scenarios(
     from fomkit.plan.scenarios import scenarios as _scenarios
     from fomkit.profiles.evidence import with_fits
 
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     study = prepare_study(as_model(model, batch=options.batch), with_fits(as_machine(machine)), options)
     try:
         table = pd.DataFrame(points).apply(pd.to_numeric)
@@ -349,7 +344,7 @@ def sweep(
     from fomkit.whatif.sweep_axes import read_vary
 
     given, path = vary if isinstance(vary, Mapping) else read_vary(vary), _points_file(output)
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model, batch=batch), target, given, way=way, points=points, seed=seed,
                       options=options, layout=stated)  # fmt: skip
@@ -412,7 +407,7 @@ def cost(
     from fomkit.verbs.cost import read_declared
 
     check_counts(infer_batch=infer_batch)
-    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
     spread = spread_as(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")

@@ -86,7 +86,7 @@ def estimate(
     from fomkit.plan.run import stated_run
     from fomkit.verbs.compare import spread_as
 
-    options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision, last_batch)
     check_counts(epochs=epochs, samples=samples)
     profile = stated_run(in_mode(model, mode, fusion, batch, sizes, inputs), epochs, samples, unit)
     target = (spread := spread_as(nodes, layout, links, node_devices)).on(as_machine(machine))
@@ -187,7 +187,7 @@ def estimate_all(
     >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
-    options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, scope, allow_uncovered, sizes, precision, last_batch)
     return _compare_all(models, machines, baseline, measurements, options, (nodes, layout, links, node_devices),
                         (mode, fusion, batch, sizes), (epochs, samples, unit), arguments)  # fmt: skip
 

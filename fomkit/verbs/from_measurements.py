@@ -8,11 +8,10 @@ from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span, divide, multiply_independent
-from fomkit.core.measurement import Measurement
+from fomkit.core.measurement import MEASURED_LEVEL, Measurement
 from fomkit.core.model import LastBatch
 from fomkit.merit.fom import FigureOfMerit, figure_of_merit
 from fomkit.merit.measured_steps import (
-    MEASURED_LEVEL,
     Explained,
     MeasuredStep,
     Merit,

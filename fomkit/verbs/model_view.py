@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isnan, nan
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pandas as pd
 
@@ -114,20 +114,28 @@ class _Step:
         return self.uses is not None and not isnan(self.total.traced_s)
 
 
-def _ops_of(
-    model: ModelProfile, machine: Machine | None, options: Options
-) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
+class ShownOps(NamedTuple):
+    """The ops of a step with their costs and, on a machine, their times.
+
+    `notes`: what holds for their figures; `conditions`: of their times; None without a machine.
+    """
+
+    ops: pd.DataFrame
+    sizes: Mapping[str, int]
+    notes: tuple[str, ...]
+    conditions: dict[str, Condition] | None
+
+
+def shown_ops(model: ModelProfile, machine: Machine | None, options: Options) -> ShownOps:
+    """Return the ops of a model's step at the chosen sizes."""
     if machine is not None:
         found = estimate(model, machine, options)
-        ops, stale = _traced_at(found.ops, model, found.sizes)
-        notes = (*found.formats.message.splitlines(), *found.deviations, *stale)
-        return ops, notes, conditions_content(found)
+        notes = (*found.formats.message.splitlines(), *found.deviations)
+        return ShownOps(found.ops, found.sizes, notes, conditions_content(found))
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
-    ops, stale = _traced_at(add_costs(numeric), model, sizes)
-    ops = ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops
-    return ops, (*model.caveats, *stale), None
+    return ShownOps(add_costs(numeric), sizes, model.caveats, None)
 
 
 def _is_traced(ops: pd.DataFrame) -> bool:
@@ -279,7 +287,10 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
     `options`: batch and other sizes; precision and interval where times are predicted; `machine`: machine for
     which times are predicted; without it the times of the trace are used, where there are any.
     """
-    ops, notes, conditions = _ops_of(model, machine, options)
+    ops, sizes, notes, conditions = shown_ops(model, machine, options)
+    ops, stale = _traced_at(ops, model, sizes)
+    if machine is None and _is_traced(ops):
+        ops = ops.assign(time_s=ops["traced_time_s"])
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
@@ -291,7 +302,6 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
     separator = SEPARATORS.get(view.by)
     is_tree = separator is not None and view.top is None
     rows, top = _flat(step, measure, view.top) if not is_tree else ([], None)
-    sizes = choose_sizes(model, options.wanted_sizes)
     return as_content(
         ModelContent, model, schema=SCHEMA, fomkit=__version__, **{"is": "model"},
         mode=model.traced_with.get("mode"), sizes=sizes, measure=measure, target=machine and machine.name,
@@ -301,7 +311,7 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
         rows=_tree(step, separator, view.depth or None) if separator is not None and is_tree else rows,
         total={**_sums_entry(step, ops), "at_least": model.at_least}, top=top,
         measured=None if model.measured is None else run_content(model.measured),
-        layers=census_content(model, sizes) if view.by == "kind" else None, deviations=notes,
+        layers=census_content(model, sizes) if view.by == "kind" else None, deviations=[*notes, *stale],
         view={name: value for name, value in asdict(view).items() if value}, conditions=conditions,
     )  # fmt: skip
 

@@ -349,8 +349,9 @@ def _check_measuring(path: Path, args: _Arguments, *, is_onnx: bool) -> None:
 
 def _missing_run_notes(model: ModelProfile) -> list[str]:
     """Return a note of what is missing for run times and units per day; empty where nothing is."""
-    known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
-    lacking = [name for name, value in known.items() if value is None]
+    from fomkit.plan.run import lacking_for_run
+
+    lacking = lacking_for_run(model)
     if not lacking or model.traced_with.get("mode") == "infer":
         return []
     made_by_code = model.traced_with.get("device") in _TRACED.keys() - {_OF_FILE}

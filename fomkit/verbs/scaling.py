@@ -359,7 +359,7 @@ def scaling(
     [1.0, 1.0]
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
-    options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
+    options = options_of(batch, interval, None, allow_uncovered, sizes, precision)
     (spread, given), known, on = spread_of(layout, links), as_model(model, batch=batch), as_machine(machine)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip

@@ -275,7 +275,7 @@ def _phase(cost: PhaseCost, grid: Grid) -> Phase:
         Phase, cost, phase, work=phase.model or f"{phase.suite}: {phase.line}", runs_basis=phase.basis,
         unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days), kg=_kg(cost, grid),
         fits=cost.fit.fits, explained=explained and explained.share, measured_run=explained and explained.message,
-        deviations=cost.message, conditions=None if estimate is None else conditions_content(estimate),
+        conditions=None if estimate is None else conditions_content(estimate),
     )  # fmt: skip
 
 

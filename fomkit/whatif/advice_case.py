@@ -24,7 +24,7 @@ from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time, starts_of, terms_beside
 from fomkit.prediction.estimates import as_rows
-from fomkit.prediction.exact import settle_engines
+from fomkit.prediction.exact import settled_ops
 from fomkit.prediction.rates import bounds
 from fomkit.profiles.evidence import with_fits
 
@@ -66,7 +66,7 @@ class Case:
     @cached_property
     def ops(self) -> pd.DataFrame:
         """The TIMED table with the engines on which rows really run, ``floor_s`` and ``seconds`` of a step [s]."""
-        ops = settle_engines(self.before.ops.reset_index(drop=True), self.fitted)[0]
+        ops = settled_ops(self.before.ops, self.fitted)
         floor_s = bounds(as_rows(ops), self.fitted).floor_s
         return ops.assign(floor_s=floor_s, seconds=ops["time_s"] * ops["count"])
 

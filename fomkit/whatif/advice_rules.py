@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fomkit.core.model import BATCH
 from fomkit.core.units import format_quantity, memory_text
 from fomkit.ops.resize import sizes_used
+from fomkit.plan.coverage import counts_by_kind
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import largest_batch
 from fomkit.plan.options import change_machine
@@ -104,9 +105,7 @@ def unpriced_ops(case: Case) -> list[Finding]:
         return does_not_apply("every op has a rule and a time")
     sentences, columns = [], []
     if len(missing):
-        counts = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
-        listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in counts.items())
-        sentences.append(f"Without a time on {case.machine.name}: {listed}.")
+        sentences.append(f"Without a time on {case.machine.name}: {counts_by_kind(missing)}.")
         columns.append("time_s")
     if case.model.unsupported:
         sentences.append(f"Without a rule: {', '.join(case.model.unsupported)}.")

@@ -261,13 +261,13 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
         )
     case = Case(model, machine, options, before)
     findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_finding_order)
-    of_advice = (one for one in findings if one["state"] == "advice" and one["stake"])
-    best = next((one for one in of_advice if one["stake"] and not one["stake"]["at_most"]), None)
+    sure = (place for place, one in enumerate(findings) if one["state"] == "advice" and one["stake"]
+            and not one["stake"]["at_most"])  # fmt: skip
     content = as_content(
         AdviceContent, before, schema=SCHEMA, fomkit=__version__, model=model.name, title=model.title,
         target=machine.name, interval=options.interval, interval_covers=INTERVAL_MEANING, step_s=before.step,
         device_s=before.step_time.device_s, unit=model.unit.name, use=use_content(case),
-        memory=memory_carriers(case), best=None if best is None else findings.index(best),
+        memory=memory_carriers(case), best=next(sure, None),
         least=_least_time(case), findings=findings, conditions=conditions_content(before),
         overlap="findings overlap: they may save the same time, so no sum is given",
     )  # fmt: skip

@@ -25,7 +25,7 @@ from fomkit.plan.evidence import ops_to_time
 from fomkit.plan.memory_of import device_kind
 from fomkit.plan.options import NODES, Options, change_overhead, link_names, overhead_name
 from fomkit.plan.step import INPUT, steps_if_timed
-from fomkit.prediction.exact import settle_engines
+from fomkit.prediction.exact import settled_ops
 from fomkit.profiles.evidence import with_fits
 
 Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "factor", "count"]
@@ -113,7 +113,7 @@ def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
     """Return the names of the peaks at which the arithmetic of some estimates runs."""
     found = set()
     for one in estimates:
-        ops = settle_engines(one.ops.reset_index(drop=True), with_fits(one.machine))[0]
+        ops = settled_ops(one.ops, with_fits(one.machine))
         used = ops.loc[ops["kind"].isin(PRODUCT_KINDS), ["dtype", "engine"]].drop_duplicates()
         found |= {peak_name(str(dtype), str(engine)) for dtype, engine in used.itertuples(index=False)}
     return frozenset(found)
@@ -266,7 +266,7 @@ def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
     """Yield the entries of single ops, of the ops of each kind together, and of all ops."""
     for timed in ops_to_time(estimated, TOP)["measurements"]:
         yield as_content(Measurable, timed, kind="op", what=timed["sizes"], command=command)
-    ops = settle_engines(estimated.ops.reset_index(drop=True), estimated.machine)[0]
+    ops = settled_ops(estimated.ops, estimated.machine)
     numbers, kinds = pd.factorize(ops["kind"])
     if len(kinds) > 1:
         together = steps_if_timed(ops, pd.Series(numbers, ops.index), estimated.machine, estimated.step.level)

@@ -179,6 +179,17 @@ class Sweep:
         return "system" if self.on_nodes else choose_scope([self.machine], self.options.scope)
 
     @property
+    def least_sizes(self) -> dict[str, int]:
+        """The varied sizes of the model, each at its least."""
+        own = {"batch", *self.model.sizes}
+        return {axis.name: int(axis.ends[0]) for axis in self.plan.axes if axis.name in own}
+
+    @property
+    def options_at_least(self) -> Options:
+        """The options at the least of each varied size."""
+        return replace(self.options, batch=None, sizes={**self.options.wanted_sizes, **self.least_sizes})
+
+    @property
     def per(self) -> figures.Per:
         """What the cost and energy of a point are for."""
         return figures.per_of(self.known)
@@ -265,15 +276,6 @@ class Sweep:
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
-def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
-    """Return the terms that are not stated; they are the same at all sizes, so one point is estimated."""
-    if sweep.on_nodes:
-        return tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
-    sizes = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
-    options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
-    return estimate(sweep.model, sweep.machine, options).excludes
-
-
 def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
     """Return the bill, or None and the reason why there is none."""
     try:
@@ -307,6 +309,10 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
         figures.PEAK_BYTE: sweep.memory.why_not or "the memory of this step is unknown",
     }
     absent = {name: reason for name, reason in why.items() if name not in known}
+    if sweep.on_nodes:
+        excludes = tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
+    else:  # terms that are not stated are the same at all sizes, so one point is estimated
+        excludes = estimate(sweep.model, sweep.machine, sweep.options_at_least).excludes
     objectives = figures.objectives_of(known, figures.per_of(known), "" if bill is None else bill.price.currency)
     return replace(
         sweep,
@@ -314,7 +320,7 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
         absent=absent,
         objectives=objectives,
         bill=bill,
-        excludes=_excludes(sweep, found),
+        excludes=excludes,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 import numpy as np
@@ -216,11 +216,10 @@ def _sweep_assumed(sweep: Sweep) -> list[str]:
 
 def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
     """State what a time varies with, for the given machine and least sizes, and what each point varies."""
-    whole = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
-    sizes = {name: size for name, size in whole.items() if name == "batch" or name in sweep.model.sizes}
-    options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
+    options, sizes = sweep.options_at_least, sweep.least_sizes
     if sweep.on_nodes:
-        found = NodesJob(sweep.model, sweep.machine, sweep.layout, options).conditions(whole[NODES])
+        nodes = next(int(axis.ends[0]) for axis in sweep.plan.axes if axis.name == NODES)
+        found = NodesJob(sweep.model, sweep.machine, sweep.layout, options).conditions(nodes)
     else:
         found = conditions_content(estimate(sweep.model, sweep.machine, options))
     if "byte_per_s" in sweep.names:

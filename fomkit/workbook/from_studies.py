@@ -24,7 +24,7 @@ from fomkit.parallel.step import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
-from fomkit.prediction.exact import settle_engines
+from fomkit.prediction.exact import settled_ops
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import upper_bounds
@@ -55,7 +55,7 @@ def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
     peaks = {(peak.dtype, peak.engine): peak for peak in machine.device.peaks}
     bandwidth = machine.device.byte_per_s
     for estimate in estimates:
-        rows = settle_engines(estimate.ops.reset_index(drop=True), machine)[0]
+        rows = settled_ops(estimate.ops, machine)
         for dtype, engine in sorted(set(zip(rows["dtype"], rows["engine"], strict=True))):
             known = rates(fitted, dtype, engine)
             bandwidth = bandwidth or known.byte_per_s
@@ -105,7 +105,7 @@ def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:
 
 def case_of(estimate: Estimate, name: str, device: Device) -> Case:
     """Return the case of one estimate: its ops, with equal ops on one line."""
-    ops = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
+    ops = settled_ops(estimate.ops, estimate.machine)
     machine = with_fits(estimate.machine)
     lines = (_study_line(row, machine, device) for row in row_dicts(ops))
     said_of_machine = verdict_on(estimate.machine, named=False)
@@ -144,8 +144,8 @@ def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dic
     found = {}
     for machine in machines:
         own = [estimate for estimate in estimates if estimate.machine.name == machine.name]
-        device, nothing = _used_device(own, machine), empty_table("TIMINGS")
-        found[machine.name] = replace(machine, device=device, timings=nothing, fits={}, timings_key="")
+        without = machine.with_timings(empty_table("TIMINGS"))
+        found[machine.name] = replace(without, device=_used_device(own, machine))
     return found
 
 

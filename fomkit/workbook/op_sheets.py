@@ -11,7 +11,7 @@ from typing import Any
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.units import DAY_S
-from fomkit.files.csv import format_number
+from fomkit.files.csv import number_cell
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import MachineCells, state_of_inputs
 from fomkit.workbook.layout import (
@@ -153,7 +153,7 @@ class CaseCells:
 def _dimension_words(line: OpLine) -> str:
     """Format the dimensions of an op as text that can be parsed."""
     return " ".join(
-        f"{name}={size if isinstance(size, str) else format_number(float(size))}" for name, size in line.dimensions
+        f"{name}={size if isinstance(size, str) else number_cell(float(size))}" for name, size in line.dimensions
     )
 
 

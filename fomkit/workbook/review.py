@@ -162,9 +162,9 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     notes = [_note_on(change, number) for change in found.changes if _is_recorded(change) and not change.is_ground]
     timings = pd.concat([old.timings, pd.DataFrame(rows)], ignore_index=True) if rows else old.timings
     return replace(
-        old, party=VENDOR, device=device, origin=origin, node_devices=facts.node_devices,
+        old.with_timings(timings), party=VENDOR, device=device, origin=origin, node_devices=facts.node_devices,
         system_nodes=facts.system_nodes, availability=facts.availability, overheads=facts.overheads,
-        timings=timings, fits={}, timings_key="", notes=(*old.notes, *notes),
+        notes=(*old.notes, *notes),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.frontends.step_spread import busiest, busiest_notes, cold_note, contention_notes, is_cold, spread_notes
-from fomkit.readers.profilers.xplane_file import Named, Plane, open_planes
+from fomkit.readers.profilers.xplane_file import Event, Line, Named, Plane, open_planes
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 """Prefix of the nodes of a step that another function runs, as Model.fit's does."""
@@ -181,15 +181,18 @@ class _Runs:
         return kind, np.maximum(own, 0)
 
 
-def _usable(times: PlaneTimes, start: int, duration: int) -> bool:
-    times.seen += 1
-    if duration < 0 or start < 0:
-        times.wrong["of negative time"] += 1
-        return False
-    if duration > MAX_PS or start > MAX_PS:
-        times.wrong["of more than eleven days"] += 1
-        return False
-    return True
+def _usable_events(plane: Plane, line: Line, times: PlaneTimes) -> Iterator[tuple[Event, Named]]:
+    """Yield the events of a line that have a name and a possible time; count all of them, and what is wrong."""
+    for event in line.events:
+        times.seen += 1
+        if event.duration_ps < 0 or event.offset_ps < 0:
+            times.wrong["of negative time"] += 1
+        elif event.duration_ps > MAX_PS or event.offset_ps > MAX_PS:
+            times.wrong["of more than eleven days"] += 1
+        elif (kind := plane.kinds.get(event.metadata_id)) is None:
+            times.wrong["without a name"] += 1
+        else:
+            yield event, kind
 
 
 def _read_host(plane: Plane, times: PlaneTimes) -> None:
@@ -198,14 +201,9 @@ def _read_host(plane: Plane, times: PlaneTimes) -> None:
     marked: set[tuple[str, float]] = set()
     for line in plane.lines():
         runs = _Runs()
-        for event in line.events:
-            number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
-            if not _usable(times, start, duration):
-                continue
-            if number in nodes:
-                runs.add(number, start, duration)
-            elif (kind := plane.kinds.get(number)) is None:
-                times.wrong["without a name"] += 1
+        for event, kind in _usable_events(plane, line, times):
+            if event.metadata_id in nodes:
+                runs.add(event.metadata_id, event.offset_ps, event.duration_ps)
             elif counts_steps and not kind.display:
                 step = plane.stats(event.stats).get(_STEP)
                 if isinstance(step, float):
@@ -225,19 +223,13 @@ _SUMMARIES = ("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Laun
 def _read_device(plane: Plane, times: PlaneTimes) -> None:
     common: dict[int, tuple[str, str]] = {}
     for line in (one for one in plane.lines() if not one.name.startswith(_SUMMARIES)):
-        for event in line.events:
-            number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
-            if not _usable(times, start, duration):
-                continue
-            if (kind := plane.kinds.get(number)) is None:
-                times.wrong["without a name"] += 1
-                continue
-            if number not in common:
-                common[number] = _node_on_device(plane, kind.stats)
-            node, op = common[number]
+        for event, kind in _usable_events(plane, line, times):
+            if event.metadata_id not in common:
+                common[event.metadata_id] = _node_on_device(plane, kind.stats)
+            node, op = common[event.metadata_id]
             if not node and event.stats:
                 node, op = _node_on_device(plane, event.stats)
-            time_s, at_ns = duration * _SECONDS, line.start + start // 1000
+            time_s, at_ns = event.duration_ps * _SECONDS, line.start + event.offset_ps // 1000
             if node:
                 times.add(plain_name(node), op or kind.name[:80], (at_ns,), (time_s,))
             else:

@@ -89,6 +89,7 @@ class Layout(NamedTuple):
     columns: Callable[[pd.DataFrame], dict[str, object]]
 
 
+_SUMMED_IN_FP32 = {"engine": "matrix", "accumulate_dtype": "fp32"}
 _ORIGIN = ("framework", "version", "device", "kernel_source")
 
 
@@ -105,8 +106,8 @@ def _gemm_columns(rows: pd.DataFrame) -> dict[str, object]:
     block = rows["gemm_dtype"] == "fp8_block"
     sizes = {name: rows[name] for name in ("m", "n", "k")}
     stored = {"b": 1.0, "trans_a": 0.0, "trans_b": 1.0}
-    marked = {"op": block.map({True: BLOCK_SCALED, False: ""}), "engine": "matrix", "accumulate_dtype": "fp32"}
-    return {**_origin(rows), "kind": "gemm", "pass_name": "", **sizes, **stored, **marked}
+    fixed = {"kind": "gemm", "pass_name": "", **_SUMMED_IN_FP32}
+    return {**_origin(rows), **fixed, **sizes, **stored, "op": block.map({True: BLOCK_SCALED, False: ""})}
 
 
 def _held_before(rows: pd.DataFrame) -> pd.Series:
@@ -129,8 +130,7 @@ def _attention_columns(rows: pd.DataFrame) -> dict[str, object]:
         "q_len": rows["isl"], "kv_len": rows["isl"] + before, "head_dim": rows["head_dim"],
         "causal": (before == 0).astype("float64") * cached,
     }  # fmt: skip
-    fixed = {"kind": "attention", "engine": "matrix", "accumulate_dtype": "fp32"}
-    return {**_origin(rows), **fixed, "op": op, **sizes}
+    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "attention", "op": op, **sizes}
 
 
 def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
@@ -145,8 +145,7 @@ def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
         "head_dim": token.map({True: RANK + ROTARY / 2, False: of_head}),
         "shared_dim": token.map({True: RANK, False: 0.0}), "causal": (~token).astype("float64"),
     }  # fmt: skip
-    fixed = {"kind": "attention", "engine": "matrix", "accumulate_dtype": "fp32"}
-    return {**_origin(rows), **fixed, "op": op.where(token, LATENT_PROMPT), **sizes}
+    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "attention", "op": op.where(token, LATENT_PROMPT), **sizes}
 
 
 def _experts(rows: pd.DataFrame) -> dict[str, object]:
@@ -157,8 +156,8 @@ def _experts(rows: pd.DataFrame) -> dict[str, object]:
         "m": rows["num_tokens"], "k": rows["hidden_size"], "n": rows["inter_size"] / rows["moe_tp_size"],
         "b": rows["num_experts"] / rows["moe_ep_size"], "experts": rows["num_experts"], "top_k": rows["topk"],
     }  # fmt: skip
-    fixed = {"kind": "experts", "engine": "matrix", "accumulate_dtype": "fp32"}
-    return {**_origin(rows), **fixed, "op": marked.map(lambda one: one and ROUTED.format(one)), **sizes}
+    op = marked.map(lambda one: one and ROUTED.format(one))
+    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "experts", "op": op, **sizes}
 
 
 def _own_collective(rows: pd.DataFrame) -> dict[str, object]:

@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, level_text
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.units import format_quantity, memory_text
+from fomkit.core.units import count_text, format_quantity, memory_text
 from fomkit.output.charts import compared as draw_compared
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
 from fomkit.plan.estimate import Estimate
@@ -117,7 +117,7 @@ def measured(
     tables_shown = (_claims_table(all_verdicts, estimate.machine.name, estimate.step.level),)
     inside = [each.cell.inside for each in all_verdicts if each.cell.inside is not None]
     says = (
-        f"{len(here)} measured figure{'s' * (len(here) != 1)} of {estimate.model.name} on "
+        f"{count_text(len(here), 'measured figure')} of {estimate.model.name} on "
         f"{estimate.machine.name}, {len(ours) - len(here)} on other machines; each is projected at its own batch. "
         f"{sum(inside)} of {len(inside)} are inside the projected interval.",
         "A device model predicts the time of the device. Where fixed costs of a framework or the host dominate, "

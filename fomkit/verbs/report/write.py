@@ -303,7 +303,7 @@ MOST = 12
 PRECISION_OF: dict[str, Precision] = {name: name for name in get_args(Precision)}
 
 
-def options_of(estimate: Estimate) -> Options:
+def options_used(estimate: Estimate) -> Options:
     """Return the options that an estimate was made with, as far as they change its figures."""
     formats = estimate.formats.name
     if formats not in PRECISION_OF and formats not in DEFAULTS:
@@ -321,7 +321,7 @@ def _chapter(
     estimate: Estimate, reference: Estimate | None, key: str, known: Known, nodes: Sequence[int] | None
 ) -> Chapter:
     rows, names, messages = known
-    options = options_of(estimate)
+    options = options_used(estimate)
     sections: tuple[Section, ...] = (
         roofline(estimate, key),
         composition(estimate, key),
