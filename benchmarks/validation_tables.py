@@ -35,7 +35,7 @@ VIDUR_COLUMNS = ["machine", "model", "piece", "kind", "op", "dtype", "engine", "
                  "source_file", "source_row"]  # fmt: skip
 STEP_COLUMNS = ["set", "model", "blocks", "seq", "devices", "batch", "precision", "layout", "step_s", "source_row"]
 BRIDGE_MODELS = {"LLAMA3_70B": "llama3-70b", "LLAMA3.1_405B": "llama3.1-405b", "Qwen3_30B_a3B": "qwen3-30b-a3b",
-                 "Qwen3_235B_a22B": "qwen3-235b-a22b"}  # fmt: skip
+                 "Qwen3_235B_a22B": "qwen3-235b-a22b", "GPT OSS 120B": "gpt-oss-120b"}  # fmt: skip
 UNREAD: Mapping[str, str] = {
     "opgraphs.csv.gz": "idx",
     "oplabels.csv.gz": "",
@@ -136,9 +136,9 @@ def juwels_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
 
 
 def bridge_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
-    """Yield Megatron-Bridge's pretraining steps of models with published sizes and without attention windows.
+    """Yield Megatron-Bridge's pretraining steps of models with published sizes and without state spaces.
 
-    Left out: tuning (LoRA, and sequences packed to unknown lengths), GPT-OSS (windows), Nemotron (state spaces).
+    Left out: tuning (LoRA, and sequences packed to unknown lengths), Nemotron (state spaces).
     32 groups of experts in a stage of 32 devices, with tensor groups of two, are whole experts.
     """
     for number, line in enumerate(lines, 1):

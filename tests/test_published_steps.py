@@ -42,7 +42,7 @@ def h100() -> Machine:
 def test_the_sets_hold_what_was_published() -> None:
     rows = list(published_steps())
     counts = {of: sum(row.of == of for row in rows) for of in dict.fromkeys(row.of for row in rows)}
-    assert counts == {MPT: 61, VTRAIN: 720, "Megatron-LM on JUWELS Booster": 3, "Megatron-Bridge on H100": 16}
+    assert counts == {MPT: 61, VTRAIN: 720, "Megatron-LM on JUWELS Booster": 3, "Megatron-Bridge on H100": 20}
     large = rows[0]
     # 26,274 tokens a second of 2,048 sequences of 2,048 tokens.
     assert large.step_s == pytest.approx(2048 * 2048 / 26274, rel=1e-3)
@@ -66,7 +66,7 @@ def test_every_fifth_step_under_fsdp_is_priced_and_held() -> None:
 def test_layouts_of_today_are_priced_and_held() -> None:
     """Uneven stages, sequences on two devices, whole experts: all ran in 80 GB, and were published in tokens/s."""
     rows = {row.model.name: row for row in published_steps() if row.of == "Megatron-Bridge on H100"}
-    assert set(rows) == {"llama3-70b", "llama3.1-405b", "qwen3-30b-a3b", "qwen3-235b-a22b"}
+    assert set(rows) == {"llama3-70b", "llama3.1-405b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-120b"}
     for name, error in (("llama3.1-405b", 0.08), ("qwen3-235b-a22b", 0.2)):
         step = rows[name].stepper.at(rows[name].devices, rows[name].batch)
         assert step.memory_byte is not None

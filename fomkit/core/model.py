@@ -134,6 +134,7 @@ class Transformer:
     `tied`: whether input and output embedding are one table.
     `head_norm`: in Llama's style, parameters of the norms of queries and keys, of each head or of all; 0: none.
     `qkv_bias`: in Llama's style, whether queries, keys and values have biases.
+    `window`: with fused attention, tokens that each token sees in ``window_share`` of the blocks; 0: all.
     `experts`: feed-forward layers of each block, of which every token uses ``top_k``; 0: one layer for all tokens.
     `capacity_factor`: slots of an expert over its even share of the tokens, as declared: the distribution of
       tokens is not predicted.
@@ -155,6 +156,8 @@ class Transformer:
     tied: bool = True
     head_norm: int = 0
     qkv_bias: bool = False
+    window: int = 0
+    window_share: float = 1.0
 
     def __post_init__(self) -> None:
         """Set the default sizes of the feed-forward layer and the heads where none are stated."""

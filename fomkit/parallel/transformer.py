@@ -201,13 +201,20 @@ def _core_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) 
 
 
 def _fused(rows: Rows, shape: Transformer, split: Split, pass_name: str) -> None:
-    """Add attention of a device's queries; its parts near the beginning and near the end see half of all keys."""
-    rows.rows.append(
-        {"op": "attention", "kind": "attention", "dtype": rows.dtype, "engine": "matrix", "pass_name": pass_name,
-         "batch": split.samples * split.context, "heads": shape.heads / split.tensor,
-         "kv_heads": shape.kv_heads / split.tensor, "q_len": shape.seq / split.context, "kv_len": shape.seq,
-         "head_dim": shape.head_dim, "causal": 1, "module": CORE}
-    )  # fmt: skip
+    """Add attention of a device's queries; its parts near the beginning and near the end see half of all keys.
+
+    Where a share of the blocks has a window, both sorts run in part; a window counts as that many keys.
+    """
+    narrow = shape.window_share if 0 < shape.window < shape.seq else 0.0
+    for keys, causal, share in ((shape.seq, 1, 1.0 - narrow), (shape.window, 0, narrow)):
+        if share:
+            rows.rows.append(
+                {"op": "attention", "kind": "attention", "dtype": rows.dtype, "engine": "matrix",
+                 "pass_name": pass_name, "batch": split.samples * split.context,
+                 "heads": shape.heads / split.tensor, "kv_heads": shape.kv_heads / split.tensor,
+                 "q_len": shape.seq / split.context, "kv_len": keys, "head_dim": shape.head_dim, "causal": causal,
+                 "module": CORE, "count": share}
+            )  # fmt: skip
 
 
 def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
@@ -364,7 +371,7 @@ def tensors_of(shape: Transformer, expert: int = 1) -> int:
 
 
 def as_table(rows: list[Row]) -> pd.DataFrame:
-    """Make an OPS table of rows that each run once."""
+    """Make an OPS table of rows that each run once, or in a share of the blocks (``count``)."""
     numbers, names = {*column_names("OPS", "number")}, dict.fromkeys(name for row in rows for name in row)
     filled = {
         name: np.array([row.get(name, np.nan) for row in rows], np.float64)
@@ -372,7 +379,7 @@ def as_table(rows: list[Row]) -> pd.DataFrame:
         else np.array([row.get(name, "") for row in rows], object)
         for name in names
     }
-    return pd.DataFrame({**filled, "count": 1.0})
+    return pd.DataFrame({**filled, "count": [row.get("count", 1.0) for row in rows]})
 
 
 def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
@@ -387,7 +394,8 @@ def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
         ends = [*embedding_rows(shape, split), *head_rows(shape, split)]
         update = update_rows(shape.parameters, tensors_of(shape) * shape.blocks + 4, clip=True)
         counts = [*[float(shape.blocks)] * len(blocks), *[1.0] * (len(ends) + len(update))]
-        return as_table([*blocks, *ends, *update]).assign(count=counts)
+        found = as_table([*blocks, *ends, *update])
+        return found.assign(count=found["count"] * counts)
 
     one, two = ops(1), ops(2)
     found = {

@@ -88,7 +88,7 @@ def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float, le
 
 @dataclass(frozen=True)
 class Work:
-    """Timed ops of one device, each run once."""
+    """Timed ops of one device, each run as often as its ``count``, which is 1 or a share of the blocks."""
 
     table: pd.DataFrame
 
@@ -111,17 +111,18 @@ class Work:
 
     def runs(self, recompute: Recompute) -> Array:
         """Return how often each op runs, including recomputation for the backward pass."""
+        count = self.table["count"].to_numpy(np.float64)
         if recompute == "none":
-            return np.ones(len(self.table))
+            return count
         again = self.forward
         if recompute == "selective":
             again = again & self.table["module"].eq(transformer.CORE).to_numpy(bool)
-        return 1.0 + again.astype(np.float64)
+        return np.asarray(count * (1.0 + again))
 
     def passes(self, recompute: Recompute, host_op_s: float) -> Pass:
         """Return the times of both passes [s], each at least the time of the host to start its ops."""
-        seconds, runs = self.ops.seconds[0, :, 0], self.runs(recompute)
-        forward, ahead = float(seconds[self.forward].sum()), float(self.forward.sum())
+        seconds, runs, once = self.ops.seconds[0, :, 0], self.runs(recompute), self.runs("none")
+        forward, ahead = float((seconds * once)[self.forward].sum()), float(once[self.forward].sum())
         backward, back = float((seconds * runs).sum()) - forward, float(runs.sum()) - ahead
         return Pass(max(forward, ahead * host_op_s), max(backward, back * host_op_s))
 
@@ -292,7 +293,7 @@ class TransformerPlan:
         names: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
         times: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
         own = block.table[block.table["kind"].eq("attention")]
-        one_s = own.groupby("pass_name", observed=True)["time_s"].sum()
+        one_s = (own["time_s"] * own["count"]).groupby(own["pass_name"].astype(str)).sum()
         forward = [Sent("all_gather", "forward")] * (1 + (layout.recompute != "none"))
         back = [Sent(name, "half of backward") for name in names]
         hiding = {"forward": one_s["forward"], "half of backward": one_s["backward"] / 2}

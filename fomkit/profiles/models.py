@@ -222,7 +222,8 @@ def _transformer(shape: Transformer) -> dict[str, Any]:
     """Return sizes as content of the file; those of experts, or of another style, only if they apply."""
     omitted = set[str]() if shape.experts else {"experts", "top_k", "capacity_factor"}
     omitted |= set() if shape.gated else {"style", "kv_heads", "head_dim", "tied"}
-    omitted |= {name for name in ("head_norm", "qkv_bias") if not getattr(shape, name)}
+    omitted |= {name for name in ("head_norm", "qkv_bias", "window") if not getattr(shape, name)}
+    omitted |= set() if shape.window else {"window_share"}
     return {name: value for name, value in vars(shape).items() if name not in omitted}
 
 

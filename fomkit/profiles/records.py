@@ -317,6 +317,8 @@ class TransformerRecord(Record):
     tied: bool = True
     head_norm: int = Field(default=0, ge=0)
     qkv_bias: bool = False
+    window: int = Field(default=0, ge=0)
+    window_share: float = Field(default=1.0, gt=0, le=1)
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:

@@ -57,7 +57,7 @@ CHOSEN = (
 )
 _SIZES = (
     "hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads", "head_dim", "head_norm", "experts",
-    "top_k",
+    "top_k", "qkv_bias", "window",
 )  # fmt: skip
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
 FRACTIONS = np.arange(0.2, 0.5, 0.005)
@@ -107,8 +107,11 @@ class PublishedStep(NamedTuple):
 def _sizes_of_models(path: Path) -> dict[str, Transformer]:
     """Read the sizes of models, by name; the sequence of one token is a placeholder that each row replaces."""
     found = {}
-    for row in read_columns(path, ("model", "style", "attention", "tied"), _SIZES).to_dict("records"):
+    rows = read_columns(path, ("model", "style", "attention", "tied"), (*_SIZES, "window_share"))
+    for row in rows.to_dict("records"):
         sizes: dict[str, Any] = {name: int(row[name]) for name in _SIZES if not np.isnan(row[name])}
+        if sizes.get("window"):
+            sizes["window_share"] = row["window_share"]
         kept = {"style": row["style"], "attention": row["attention"], "tied": row["tied"] == "1"}
         found[row["model"]] = Transformer(**sizes, **kept, seq=1)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
-from fomkit.frontends.config.architecture import Architecture, Attention, Experts, Stored
+from fomkit.frontends.config.architecture import Architecture, Attention, Block, Experts, FeedForward, Stored
 from fomkit.frontends.config.ops import ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
 from fomkit.frontends.fusion import IMPL, Fusion
@@ -65,24 +66,47 @@ def _title(shape: Architecture) -> str:
     return f"{shape.kind}: {depth} blocks, {shape.hidden:,} wide, {_counted(all_of_it)} parameters{active}"
 
 
+def _alike(block: Block) -> Block:
+    """Return a block without what blocks of a `Transformer` may differ in, or lack: a window, small biases."""
+    attention = replace(block.attention, window=0, bias=(block.attention.bias[0], False), per_head=0)
+    feed = replace(block.feed, bias=False) if isinstance(block.feed, FeedForward) else block.feed
+    if isinstance(feed, Experts):
+        feed = replace(feed, each=replace(feed.each, bias=False), router_bias=0)
+    return replace(block, attention=attention, feed=feed)
+
+
 def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
-    """Return the sizes by which devices share a decoder of equal blocks of Llama's or GPT's style; else None."""
-    if shape.decoder is None or shape.encoder is not None or len(shape.decoder.blocks) != 1:
+    """Return the sizes by which devices share a decoder of equal blocks of Llama's or GPT's style; else None.
+
+    A share of the blocks may have a window. Biases of Llama's style, other than those of queries, keys and values,
+    are left out: at most a thousandth of the parameters.
+    """
+    if shape.decoder is None or shape.encoder is not None:
         return None
-    ((many, block),) = shape.decoder.blocks
-    one, feed = block.attention, block.feed
+    blocks = [(many, _alike(block), block.attention.window) for many, block in shape.decoder.blocks]
+    windows = {window for _, _, window in blocks if window}
+    block, one, feed = blocks[0][1], blocks[0][1].attention, blocks[0][1].feed
     (each, experts, top_k) = (feed.each, feed.count, feed.top_k) if isinstance(feed, Experts) else (feed, 0, 1)
-    if one.latent is not None or (one.window and one.window < seq) or one.rotary != each.gated:
+    if (
+        one.latent is not None
+        or one.rotary != each.gated
+        or len({*(of for _, of, _ in blocks)}) > 1
+        or len(windows) > 1
+    ):
         return None
     style: dict[str, Any] = {"style": "gpt"}
     if each.gated:
         style = {"style": "llama", "head_norm": one.head_norm, "qkv_bias": one.bias[0]}
+    if windows:
+        narrow = sum(many for many, _, window in blocks if window)
+        style |= {"window": windows.pop(), "window_share": narrow / shape.decoder.depth}
     found = Transformer(
-        shape.hidden, one.heads, many, seq, shape.vocabulary, each.width, "fused", experts=experts, top_k=top_k,
-        kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
+        shape.hidden, one.heads, shape.decoder.depth, seq, shape.vocabulary, each.width, "fused", experts=experts,
+        top_k=top_k, kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
     )  # fmt: skip
-    # Other biases, further norms and shared experts are not in these sizes, nor are unused learnt positions.
-    return found if found.parameters == shape.parameters else None
+    plain = replace(shape, decoder=replace(shape.decoder, blocks=((shape.decoder.depth, block),)))
+    # Further norms and shared experts are not in these sizes, nor are learnt positions that --seq does not use.
+    return found if found.parameters == (plain if each.gated else shape).parameters else None
 
 
 def _output(row: dict[str, Any], item_byte: int) -> int | str:
