@@ -525,7 +525,7 @@ def test_sizes_and_words_are_no_other_type() -> None:
         fomkit.scenarios("gpt2", "v100", {"bandwidth": [1e12]})
     for word, advice in (
         ("tp=2", "It is called tensor"),
-        ("dp=8", "The number of replicas is the devices"),
+        ("dp=8", "It is called data"),
         ("fsdp", "zero=3"),
     ):
         with pytest.raises(fomkit.FomkitError, match=f"--layout: .* is not part of a layout. .*{advice}"):
