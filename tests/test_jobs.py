@@ -192,6 +192,17 @@ def test_blocks_that_are_left_over_go_to_inner_stages(a100: Machine) -> None:
     assert [Layout(pipeline=of).stage_blocks(27) for of in (1, 2, 4)] == [(27, 27), (14, 14), (7, 7)]
 
 
+def test_words_are_on_the_stages_that_use_them(a100: Machine) -> None:
+    """An own output layer shares no gradients; the first stage is fullest if words outweigh a device's block."""
+    words, sizes = 51200 * 2048, {"attention": "fused", "style": "llama", "kv_heads": 4}
+    tied, apart = (stepper(a100, Layout(pipeline=2), tied=one, **sizes) for one in (True, False))
+    assert tied.gradient_byte() == apart.gradient_byte() == 4 * (12 * tied.shape.block_parameters + words)
+    assert tied._tied_words(1).time.value > apart._tied_words(1).time.value == 0
+    mixed = {**sizes, "experts": 8, "feed_forward": 2048, "blocks": 26}
+    held = [stepper(a100, Layout(pipeline=4, expert=of), **mixed)._fullest() for of in (1, 8)]
+    assert held == [(7, 0), (6, words)]
+
+
 def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) -> None:
     """Half of the tokens and of attention each; keys and values go round unless attention takes longer."""
     wide = {"attention": "fused", "style": "llama", "kv_heads": 4, "seq": 8192}
@@ -204,6 +215,8 @@ def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) 
     states = 9 * shared.shape.parameters  # a quarter of 12 bytes, and 6
     assert one.memory_byte is not None
     assert two.memory_byte == pytest.approx(states + (one.memory_byte - states) / 2, rel=1e-3)
+    # Three rounds in 24 blocks and 4 microbatches, of half the keys and values: 4 heads of 128 in 2 bytes.
+    assert (one.sent_byte.get("context"), two.sent_byte["context"]) == (None, 3 * 24 * 4 * 8192 * 4 * 128 * 2)
     exposed = [two.exposed_s.value, two.replicas_s.value]  # a fast link
     assert exposed == pytest.approx([one.exposed_s.value] * 2)
     slow = stepper(with_user_links(a100, [parse_link("system, 5 us, 1 GB/s, each")], node_devices=1),
