@@ -645,16 +645,18 @@ def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_
             )
 
 
-@pytest.mark.parametrize("layout", [Layout(tensor=2), Layout(tensor=2, zero=1), Layout(tensor=2, zero=3)])
+@pytest.mark.parametrize(
+    "layout", [Layout(tensor=2), Layout(tensor=2, zero=1), Layout(tensor=2, zero=3), Layout(context=2)]
+)
 def test_at_the_least_bandwidth_a_transformer_gains_exactly_nothing(layout):
-    small = transformer_profile(SMALL, "small", batch=8)
+    small = transformer_profile(replace(SMALL, attention="fused"), "small", batch=8)
     layout = replace(layout, overlap=False)
     links = [parse_link("node, 5 us, 300 GB/s, each"), parse_link(SYSTEM)]
     wide = with_user_links(load_machine("a100-sxm"), links, 2)
-    told = scaling_content(scale(small, wide, ScalingSpec([4], layout, ("weak",))))["least_bandwidth"]["whole"]
+    told = scaling_content(scale(small, wide, ScalingSpec([2], layout, ("weak",))))["least_bandwidth"]["whole"]
     rate = told[0]["needed_byte_per_s"]["value"]
     again = with_user_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
-    (point,) = scale(small, again, ScalingSpec([4], layout, ("weak",))).curves[0].points
+    (point,) = scale(small, again, ScalingSpec([2], layout, ("weak",))).curves[0].points
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
 
 
