@@ -719,6 +719,7 @@ def test_a_file_of_sizes_is_a_model(tmp_path: Path) -> None:
     recipe = tmp_path / "small.yaml"
     recipe.write_text(SMALL)
     assert fomkit.model(recipe).ops.equals(load_recipe(recipe).ops)
+    assert fomkit.show(recipe).content["name"] == load_recipe(recipe).name
     code, text = run("estimate", recipe, *SPREAD, "--nodes", "2", "--allow-oversize", "--json")
     (one,) = json.loads(text)["models"]
     assert code == 0
