@@ -227,8 +227,12 @@ def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) 
     exposed_s = 24 * 4 * (passed_s - forward_s + 2 * (passed_s - backward_s / 2))
     found = slow.at(4, 8)
     assert found.exposed_s.value - found.replicas_s.value == pytest.approx(exposed_s)
-    with pytest.raises(FomkitError, match=r"12 devices do not divide into copies of tensor 1 × context 8"):
+    with pytest.raises(FomkitError, match=r"12 devices cannot be divided into copies of tensor 1 × context 8"):
         Layout(context=8).replicas(12)
+    with pytest.raises(
+        FomkitError, match=r"1 device cannot be divided .* multiple of 2 devices, by nodes or by data"
+    ):
+        Layout(context=2).replicas(1)
     with pytest.raises(FomkitError, match=r"seq 2,048 is not divisible by 2 × context 3"):
         stepper(a100, Layout(context=3), attention="fused")
     with pytest.raises(FomkitError, match="context needs fused attention"):
@@ -619,7 +623,7 @@ def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
 @pytest.mark.parametrize(
     ("scope", "nodes", "why"),
     [("system", "200", "a run uses 200 nodes, but new has 128"), ("node", "64", "Choose a wider scope"),
-     ("system", "12", "96 devices do not divide into copies of tensor 8 × pipeline 8")],
+     ("system", "12", "96 devices cannot be divided into copies of tensor 8 × pipeline 8")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_a_missing_line(own: Path, scope: str, nodes: str, why: str) -> None:
     own.write_text(LINES.format(folder=own.parent, scope=scope, nodes=nodes), encoding="utf-8")
@@ -739,7 +743,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
 @pytest.mark.parametrize(
     ("more", "why"),
     [(["--nodes", "2", "--layout", "tensor=3"], "heads 16 is not divisible by tensor 3. Choose a divisor of 16"),
-     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "do not divide"),
+     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "24 devices cannot be divided"),
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks are fewer than pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),

@@ -518,7 +518,7 @@ def test_bad_input_is_told(words, said):
 
 def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
     small = transformer_profile(SMALL, "small", batch=4)
-    with pytest.raises(FomkitError, match=r"8 devices do not divide into copies of tensor 4 × pipeline 4"):
+    with pytest.raises(FomkitError, match=r"8 devices cannot be divided into copies of tensor 4 × pipeline 4"):
         scale(small, machine, ScalingSpec([1], Layout(tensor=4, pipeline=4, microbatch=1)))
     found = scale(small, machine, ScalingSpec([1, 2, 64], modes=("strong",), whole_batch=128))
     assert [nodes for nodes, _ in found.curves[0].refused] == [64]
@@ -791,6 +791,11 @@ def test_recipes(root, tmp_path):
         "transformer: {hidden: 10, heads: 3, blocks: 1, seq: 8, vocabulary: 9}\n"
     )
     with pytest.raises(FomkitError, match=r"bad\.yaml:3: heads 3 do not divide hidden 10"):
+        load_recipe(path)
+    path.write_text(path.read_text().replace("heads: 3", "heads: 5, kv_heads: 2"))
+    with pytest.raises(
+        FomkitError, match=r"bad\.yaml:3: transformer\.kv_heads is 2, which does not divide heads 5"
+    ):
         load_recipe(path)
     code, output = run("profile", str(path), "--mode", "infer")
     assert code
