@@ -192,6 +192,17 @@ def test_blocks_that_are_left_over_go_to_inner_stages(a100: Machine) -> None:
     assert [Layout(pipeline=of).stage_blocks(27) for of in (1, 2, 4)] == [(27, 27), (14, 14), (7, 7)]
 
 
+def test_words_are_on_the_stages_that_use_them(a100: Machine) -> None:
+    """An own output layer shares no gradients; the first stage is fullest if words outweigh a device's block."""
+    words, sizes = 51200 * 2048, {"attention": "fused", "style": "llama", "kv_heads": 4}
+    tied, apart = (stepper(a100, Layout(pipeline=2), tied=one, **sizes) for one in (True, False))
+    assert tied.gradient_byte() == apart.gradient_byte() == 4 * (12 * tied.shape.block_parameters + words)
+    assert tied._tied_words(1).time.value > apart._tied_words(1).time.value == 0
+    mixed = {**sizes, "experts": 8, "feed_forward": 2048, "blocks": 26}
+    held = [stepper(a100, Layout(pipeline=4, expert=of), **mixed)._fullest() for of in (1, 8)]
+    assert held == [(7, 0), (6, words)]
+
+
 def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) -> None:
     """Half of the tokens and of attention each; keys and values go round unless attention takes longer."""
     wide = {"attention": "fused", "style": "llama", "kv_heads": 4, "seq": 8192}
@@ -204,6 +215,8 @@ def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) 
     states = 9 * shared.shape.parameters  # a quarter of 12 bytes, and 6
     assert one.memory_byte is not None
     assert two.memory_byte == pytest.approx(states + (one.memory_byte - states) / 2, rel=1e-3)
+    # Three rounds in 24 blocks and 4 microbatches, of half the keys and values: 4 heads of 128 in 2 bytes.
+    assert (one.sent_byte.get("context"), two.sent_byte["context"]) == (None, 3 * 24 * 4 * 8192 * 4 * 128 * 2)
     exposed = [two.exposed_s.value, two.replicas_s.value]  # a fast link
     assert exposed == pytest.approx([one.exposed_s.value] * 2)
     slow = stepper(with_user_links(a100, [parse_link("system, 5 us, 1 GB/s, each")], node_devices=1),
@@ -214,8 +227,12 @@ def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) 
     exposed_s = 24 * 4 * (passed_s - forward_s + 2 * (passed_s - backward_s / 2))
     found = slow.at(4, 8)
     assert found.exposed_s.value - found.replicas_s.value == pytest.approx(exposed_s)
-    with pytest.raises(FomkitError, match=r"12 devices do not divide into copies of tensor 1 × context 8"):
+    with pytest.raises(FomkitError, match=r"12 devices cannot be divided into copies of tensor 1 × context 8"):
         Layout(context=8).replicas(12)
+    with pytest.raises(
+        FomkitError, match=r"1 device cannot be divided .* multiple of 2 devices, by nodes or by data"
+    ):
+        Layout(context=2).replicas(1)
     with pytest.raises(FomkitError, match=r"seq 2,048 is not divisible by 2 × context 3"):
         stepper(a100, Layout(context=3), attention="fused")
     with pytest.raises(FomkitError, match="context needs fused attention"):
@@ -606,7 +623,7 @@ def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
 @pytest.mark.parametrize(
     ("scope", "nodes", "why"),
     [("system", "200", "a run uses 200 nodes, but new has 128"), ("node", "64", "Choose a wider scope"),
-     ("system", "12", "96 devices do not divide into copies of tensor 8 × pipeline 8")],
+     ("system", "12", "96 devices cannot be divided into copies of tensor 8 × pipeline 8")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_a_missing_line(own: Path, scope: str, nodes: str, why: str) -> None:
     own.write_text(LINES.format(folder=own.parent, scope=scope, nodes=nodes), encoding="utf-8")
@@ -706,6 +723,7 @@ def test_a_file_of_sizes_is_a_model(tmp_path: Path) -> None:
     recipe = tmp_path / "small.yaml"
     recipe.write_text(SMALL)
     assert fomkit.model(recipe).ops.equals(load_recipe(recipe).ops)
+    assert fomkit.show(recipe).content["name"] == load_recipe(recipe).name
     code, text = run("estimate", recipe, *SPREAD, "--nodes", "2", "--allow-oversize", "--json")
     (one,) = json.loads(text)["models"]
     assert code == 0
@@ -725,7 +743,8 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
 @pytest.mark.parametrize(
     ("more", "why"),
     [(["--nodes", "2", "--layout", "tensor=3"], "heads 16 is not divisible by tensor 3. Choose a divisor of 16"),
-     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "do not divide"),
+     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"],
+      "24 devices cannot be divided"),
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks are fewer than pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),

@@ -630,7 +630,7 @@ def test_unsupported_layouts_are_refused_by_name(layout, named):
 
 
 def test_layouts_that_do_not_divide():
-    with pytest.raises(FomkitError, match=r"12 devices do not divide into copies of tensor 8"):
+    with pytest.raises(FomkitError, match=r"12 devices cannot be divided into copies of tensor 8"):
         Layout(tensor=8).replicas(12)
     with pytest.raises(FomkitError, match=r"6 replicas on 12 devices do not divide into groups of expert 4"):
         Layout(tensor=2, expert=4).replicas(12)

@@ -518,7 +518,7 @@ def test_bad_input_is_told(words, said):
 
 def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
     small = transformer_profile(SMALL, "small", batch=4)
-    with pytest.raises(FomkitError, match=r"8 devices do not divide into copies of tensor 4 × pipeline 4"):
+    with pytest.raises(FomkitError, match=r"8 devices cannot be divided into copies of tensor 4 × pipeline 4"):
         scale(small, machine, ScalingSpec([1], Layout(tensor=4, pipeline=4, microbatch=1)))
     found = scale(small, machine, ScalingSpec([1, 2, 64], modes=("strong",), whole_batch=128))
     assert [nodes for nodes, _ in found.curves[0].refused] == [64]
@@ -645,16 +645,18 @@ def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_
             )
 
 
-@pytest.mark.parametrize("layout", [Layout(tensor=2), Layout(tensor=2, zero=1), Layout(tensor=2, zero=3)])
+@pytest.mark.parametrize(
+    "layout", [Layout(tensor=2), Layout(tensor=2, zero=1), Layout(tensor=2, zero=3), Layout(context=2)]
+)
 def test_at_the_least_bandwidth_a_transformer_gains_exactly_nothing(layout):
-    small = transformer_profile(SMALL, "small", batch=8)
+    small = transformer_profile(replace(SMALL, attention="fused"), "small", batch=8)
     layout = replace(layout, overlap=False)
     links = [parse_link("node, 5 us, 300 GB/s, each"), parse_link(SYSTEM)]
     wide = with_user_links(load_machine("a100-sxm"), links, 2)
-    told = scaling_content(scale(small, wide, ScalingSpec([4], layout, ("weak",))))["least_bandwidth"]["whole"]
+    told = scaling_content(scale(small, wide, ScalingSpec([2], layout, ("weak",))))["least_bandwidth"]["whole"]
     rate = told[0]["needed_byte_per_s"]["value"]
     again = with_user_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
-    (point,) = scale(small, again, ScalingSpec([4], layout, ("weak",))).curves[0].points
+    (point,) = scale(small, again, ScalingSpec([2], layout, ("weak",))).curves[0].points
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
 
 
@@ -789,6 +791,11 @@ def test_recipes(root, tmp_path):
         "transformer: {hidden: 10, heads: 3, blocks: 1, seq: 8, vocabulary: 9}\n"
     )
     with pytest.raises(FomkitError, match=r"bad\.yaml:3: heads 3 do not divide hidden 10"):
+        load_recipe(path)
+    path.write_text(path.read_text().replace("heads: 3", "heads: 5, kv_heads: 2"))
+    with pytest.raises(
+        FomkitError, match=r"bad\.yaml:3: transformer\.kv_heads is 2, which does not divide heads 5"
+    ):
         load_recipe(path)
     code, output = run("profile", str(path), "--mode", "infer")
     assert code

@@ -12,7 +12,7 @@ from typing import Literal
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Basis, Party, Scope
-from fomkit.core.units import Precision
+from fomkit.core.units import Precision, count_text
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
 """The algorithm of a collective over several devices."""
@@ -141,8 +141,8 @@ class Layout:
         if devices % self.model_devices:
             raise FomkitError(
                 LAYOUT,
-                f"{devices} devices do not divide into copies of {self._product} = {self.model_devices}. Use a "
-                f"multiple of {self.model_devices} devices.",
+                f"{count_text(devices, 'device')} cannot be divided into copies of {self._product} = "
+                f"{self.model_devices}. Use a multiple of {self.model_devices} devices, by nodes or by data.",
             )
         copies = devices // self.model_devices
         if copies % self.expert_replicas:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.output.screen import Entry
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def job_lines(one: Entry) -> list[str]:
     job = one.get("job")
     if job is None:
         return []
-    nodes = f" ({job['nodes']:,} node{'s' if job['nodes'] > 1 else ''})" if job["nodes"] else ""
+    nodes = f" ({count_text(job['nodes'], 'node')})" if job["nodes"] else ""
     exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
     samples, advice = job["batch"] // job["replicas"], ""
     if bubble / step > LONG_WAIT and samples > job["microbatches"]:
         advice = f"; microbatch=1 in the layout makes {samples:,} microbatches, so that stages wait less"
     return [
-        f"{one['model']} on {one['target']}: {job['devices']:,} devices{nodes}, {job['layout']}; "
+        f"{one['model']} on {one['target']}: {count_text(job['devices'], 'device')}{nodes}, {job['layout']}; "
         f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
         f"  {exposed / step:.1%} of a step is exposed communication ({seconds(exposed)} of the "
         f"{seconds(busy)} that links are busy), {bubble / step:.1%} waiting for other stages{advice}",

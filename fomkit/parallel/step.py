@@ -66,8 +66,8 @@ def _refusals(layout: Layout) -> list[str]:
             (layout.tensor_overlap and not layout.sequence, "tensor_overlap hides gathers and scatters along the "
                                                             "sequence. Add sequence"),
             (server and layout.zero > 0, "a parameter server and zero both distribute the update. Choose one"),
-            (server and layout.model_devices > 1, "a parameter server with tensor or pipeline parallelism is not "
-                                                  "modelled. Choose another algorithm"),
+            (server and layout.model_devices > 1, "a parameter server with tensor, context or pipeline "
+                                                  "parallelism is not modelled. Choose another algorithm"),
             (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
                                                           "parameter_server"),
             (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they "

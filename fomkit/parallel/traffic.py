@@ -70,6 +70,15 @@ def experts_sent() -> list[Sent]:
     return [Sent("all_to_all", "")] * 2
 
 
+def context_sent(*, again: bool) -> list[Sent]:
+    """List the rounds of keys and values of a block in both passes; ``again``: attention is recomputed.
+
+    Backward they go round once more, and so do their gradients, each during one half of attention.
+    """
+    back = [Sent(name, "half of backward") for name in COLLECTIVES]
+    return [*[Sent("all_gather", "forward")] * (1 + again), *back]
+
+
 def head_sent(*, sequence: bool) -> list[Sent]:
     """List the collectives of the output layer, both passes; sums of the loss (a number a token) are left out."""
     if not sequence:

@@ -361,7 +361,8 @@ def _model_bandwidths(scaling: Scaling, curve: Curve) -> list[Whole]:
         step = point.step
         if step.replicas < 2:
             continue
-        tier = scaling.network.group(step.replicas, scaling.spec.layout.tensor).tier
+        sharing = step.replicas * step.layout.context  # a context group shares gradients, too
+        tier = scaling.network.group(sharing, step.layout.tensor).tier
 
         def taken_s(end: str, rate: float, step: ParallelStep = step, tier: Tier = tier) -> float:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)

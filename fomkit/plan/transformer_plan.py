@@ -285,19 +285,12 @@ class TransformerPlan:
         They go round from device to device while attention computes (Liu et al., "Ring Attention", arXiv
         2310.01889): only what takes longer than attention is exposed.
         """
-        shape, level = self.shape, self.network.level
-        byte = (
-            2 * SHORT_BYTE * shape.seq * samples * layout.context * shape.kv_heads * shape.head_dim / layout.tensor
-        )
-        group = self.network.group(layout.context, layout.tensor)
-        names: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
-        times: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
+        byte, group = self.keys_byte(layout, samples), self.network.group(layout.context, layout.tensor)
+        times: dict[str, Exchange] = {one: self.network.exchange(one, byte, group) for one in traffic.COLLECTIVES}
         own = block.table[block.table["kind"].eq("attention")]
         one_s = (own["time_s"] * own["count"]).groupby(own["pass_name"].astype(str)).sum()
-        forward = [Sent("all_gather", "forward")] * (1 + (layout.recompute != "none"))
-        back = [Sent(name, "half of backward") for name in names]
         hiding = {"forward": one_s["forward"], "half of backward": one_s["backward"] / 2}
-        return waits_for([*forward, *back], times, hiding, level)
+        return waits_for(traffic.context_sent(again=layout.recompute != "none"), times, hiding, self.network.level)
 
     def stage_ops(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
         """Return the timed ops of a stage, and how often each runs in one microbatch."""
@@ -328,6 +321,11 @@ class TransformerPlan:
     def stream_byte(self, samples: float) -> float:
         """Return the bytes of the stream between blocks."""
         return SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
+
+    def keys_byte(self, layout: Layout, samples: float) -> float:
+        """Return the bytes of keys and values of whole sequences that a context group sends round at once."""
+        shape, whole = self.shape, samples * layout.context / layout.tensor
+        return 2 * SHORT_BYTE * shape.seq * whole * shape.kv_heads * shape.head_dim
 
     def places_byte(self, layout: Layout, samples: float) -> float:
         """Return the bytes of all expert slots for tokens that a device sends at once."""

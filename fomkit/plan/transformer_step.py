@@ -106,22 +106,27 @@ class TransformerStep:
         times = 2 * layout.interleave
         return step.add_waits(map(step.unhidden, one)).scaled(times), times * byte / layout.tensor
 
+    def _block_pieces(self) -> tuple[float, float]:
+        """Return a block's parameters on a device outside shared experts, and those in shared experts."""
+        layout, shape = self.layout, self.shape
+        shared = shape.experts // layout.expert * shape.feed_forward_parameters if layout.expert > 1 else 0
+        return (shape.block_parameters_of(layout.expert) - shared) / layout.tensor, shared / layout.expert_tensor
+
     def _fullest(self) -> tuple[int, float]:
-        """Return the blocks of the stage with most parameters, and its parameters of words, on all its devices."""
-        shape = self.shape
-        first, largest = self.layout.stage_blocks(shape.blocks)
-        words = shape.embedding_parameters
-        has_words = first * shape.block_parameters + words >= largest * shape.block_parameters
-        return (first, words) if has_words else (largest, 0.0)
+        """Return the blocks of the device with most parameters, and its parameters of words.
+
+        Of several stages the first has the words; an output layer with a table of its own is on the last.
+        """
+        layout, shape = self.layout, self.shape
+        first, largest = layout.stage_blocks(shape.blocks)
+        apart = 0 if layout.pipeline == 1 or shape.tied else shape.vocabulary * shape.hidden
+        words = (shape.embedding_parameters - apart) / layout.tensor
+        return (first, words) if words >= (largest - first) * sum(self._block_pieces()) else (largest, 0.0)
 
     def _device_parameters(self) -> tuple[float, float]:
         """Return the parameters of the device that has most, and how many of them are in shared experts."""
-        layout, shape = self.layout, self.shape
-        blocks, words = self._fullest()
-        held = blocks * shape.block_parameters_of(layout.expert) + words
-        shared = shape.experts // layout.expert * shape.feed_forward_parameters if layout.expert > 1 else 0
-        whole = blocks * shared * (1 / layout.expert_tensor - 1 / layout.tensor)
-        return held / layout.tensor + whole, blocks * shared / layout.expert_tensor
+        (blocks, words), (rest, of_experts) = self._fullest(), self._block_pieces()
+        return blocks * (rest + of_experts) + words, blocks * of_experts
 
     def gradient_byte(self) -> float:
         """Return the bytes of gradients that a device exchanges with its replicas."""
@@ -142,20 +147,13 @@ class TransformerStep:
         tensor, expert = self.layout.tensor, self.layout.expert_replicas
         return self.network.group(replicas, tensor), self.network.group(replicas // expert, tensor * expert)
 
-    def _block_pieces(self) -> tuple[float, float]:
-        """Return a block's parameters on a device outside shared experts, and those in shared experts."""
-        layout, shared = self.layout, self._device_parameters()[1]
-        of_experts = shared / self._fullest()[0]
-        of_all = self.shape.block_parameters_of(layout.expert) - of_experts * layout.expert_tensor
-        return of_all / layout.tensor, of_experts
-
     def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
         """Return the group of replicas, buckets, passes that hide them, and bytes gathered over bytes added."""
-        layout, each = self.layout, self.layout.gradient_byte
+        each = self.layout.gradient_byte
         blocks, of_words = self._fullest()
         forward, backward = passes
         rest, of_experts = self._block_pieces()
-        words = each * of_words / layout.tensor
+        words = each * of_words
         group, apart = self._replica_groups(replicas)
         pieces = []
         for at in range(blocks):
@@ -193,9 +191,9 @@ class TransformerStep:
         return traffic.waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
 
     def _tied_words(self, replicas: int) -> Exchange:
-        """Return the sum of the gradients of the words, which the first and the last stage share [s]."""
+        """Return the sum of the gradients of the words, which the first and the last stage share if tied [s]."""
         layout = self.layout
-        if layout.pipeline == 1:
+        if layout.pipeline == 1 or not self.shape.tied:
             return Exchange(Span.exact(0.0, self.level), "measured")
         byte = layout.gradient_byte * self.shape.vocabulary * self.shape.hidden / layout.tensor
         far = self.network.node_devices < layout.model_devices * replicas
@@ -264,13 +262,20 @@ class TransformerStep:
         )
 
     def _sent(self, samples: float, count: int) -> dict[str, float]:
-        """Return the bytes that a device sends to its tensor group (a sum is twice a gather) and to experts."""
+        """Return the bytes that a device sends to its tensor and context groups, and to experts.
+
+        A sum is twice a gather.
+        """
         layout, runs = self.layout, count * self.layout.stage_blocks(self.shape.blocks)[1]
         byte = self.plan.stream_byte(samples)
         names = [one.collective for one in self.plan.block_sent(layout)]
         away = names.count("all_to_all")
         each = len(names) - away + names.count("all_reduce")
         sent = {"tensor": each * bus_factor("all_gather", layout.tensor) * byte * runs}
+        if layout.context > 1:
+            rounds = len(traffic.context_sent(again=layout.recompute != "none"))
+            share = bus_factor("all_gather", layout.context)
+            sent["context"] = rounds * share * self.plan.keys_byte(layout, samples) * runs
         if self.shape.experts:
             share = bus_factor("all_to_all", layout.expert)
             sent["experts"] = away * share * self.plan.places_byte(layout, samples) * runs

@@ -23,6 +23,7 @@ from fomkit.ops.check import check_table, row_place
 from fomkit.profiles import locate as places
 from fomkit.profiles.locate import Folder, check_one_board, check_profile, locate, no_file_of, profile_names
 from fomkit.profiles.machine_record import SCHEMA as MACHINE
+from fomkit.profiles.models import RECIPE
 from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, check_record
 from fomkit.profiles.suites import MOST, ConditionsRecord, LayoutRecord, Nodes, read_job
@@ -133,7 +134,7 @@ def load_epochs(path: Path) -> EpochsToTarget:
 What = Literal["model", "machine"]
 Kind = Literal["model", "machine", "suite", "campaign"]
 FOLDERS: tuple[Folder, ...] = ("model_profiles", "machine_profiles")
-_WHAT: dict[object, What] = {MODEL: "model", MACHINE: "machine"}
+_WHAT: dict[object, What] = {MODEL: "model", RECIPE: "model", MACHINE: "machine"}
 _KINDS: dict[object, Kind] = {**_WHAT, SUITE: "suite", SCHEMA: "campaign"}
 
 

@@ -321,7 +321,7 @@ class TransformerRecord(Record):
     window_share: float = Field(default=1.0, gt=0, le=1)
 
     @model_validator(mode="after")
-    def _check_experts(self) -> Self:
+    def _check_sizes(self) -> Self:
         experts, most, wrong = self.experts, self.experts / self.top_k, ""
         if experts == 1:
             wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
@@ -332,6 +332,10 @@ class TransformerRecord(Record):
         elif experts and self.capacity_factor > most:
             full = f"at {most:g} each expert already has a place for every token"
             wrong = f"FIELD.capacity_factor is {self.capacity_factor:g}, but {full}. Give a smaller value."
+        elif self.heads % (self.kv_heads or self.heads):
+            wrong = (
+                f"FIELD.kv_heads is {self.kv_heads}, which does not divide heads {self.heads}. Choose a divisor."
+            )
         elif self.style == "gpt" and (self.head_norm or self.qkv_bias):
             wrong = "FIELD has head_norm or qkv_bias, which are for 'style: llama'. Add it, or remove these keys."
         if wrong:
