@@ -743,7 +743,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
 @pytest.mark.parametrize(
     ("more", "why"),
     [(["--nodes", "2", "--layout", "tensor=3"], "heads 16 is not divisible by tensor 3. Choose a divisor of 16"),
-     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "24 devices cannot be"),
+     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "24 devices cannot"),
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks are fewer than pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),
