@@ -279,6 +279,10 @@ def test_stated_replicas_are_the_devices_of_a_job_or_are_checked(a100: Machine) 
         time_job(model, a100, Job(1, many), Options(batch=8))
     with pytest.raises(FomkitError, match=r"data is 4, but 8 devices divided by .* are 8 replicas"):
         time_job(load_model("alexnet"), a100, Job(1, Layout(data=4)), Options(batch=64))
+    with pytest.raises(
+        FomkitError, match=r"uses 12 devices, .* Choose a wider scope, a multiple of 8, or fewer dev"
+    ):
+        time_job(load_model("alexnet"), a100, Job(None, Layout(data=12)), Options(batch=48))
     with pytest.raises(FomkitError, match="data states the replicas, whose number changes with the nodes"):
         fomkit.scaling("alexnet", a100, nodes=[1, 2], layout="data=8")
 
