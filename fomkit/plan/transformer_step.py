@@ -136,10 +136,8 @@ class TransformerStep:
     def _update(self, replicas: int) -> Timed:
         layout = self.layout
         held, shared = self._device_parameters()
-        zero = layout.zero > 0
-        numel = (held - shared) / (replicas if zero else 1) + shared / (
-            replicas // layout.expert_replicas if zero else 1
-        )
+        of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
+        numel = (held - shared) / of_rest + shared / of_experts
         tensors = float(tensors_of(self.shape, layout.expert)) * self._fullest()[0] + 4
         return self.plan.update(numel, tensors, clip=layout.clip)
 
