@@ -259,6 +259,10 @@ def test_whole_experts_are_shared_by_the_devices_of_a_tensor_group_too(a100: Mac
     assert sent[1]["experts"] == pytest.approx(sent[0]["experts"] / 2 * (3 / 4) / (1 / 2))
     assert whole.layout.fewest_devices == split.layout.fewest_devices == 4
     assert whole.at(4, 4).memory_byte == pytest.approx(split.at(4, 4).memory_byte, rel=0.1)
+    with pytest.raises(
+        FomkitError, match=r"3 replicas .* groups of expert 4 / tensor 2. Use a multiple of 4 devices"
+    ):
+        whole.layout.replicas(6)
     for words in ("tensor=2,expert=4,whole_experts", "tensor=2,sequence,expert=3,whole_experts"):
         with pytest.raises(FomkitError, match="whole_experts needs sequence, and an expert that is a multiple"):
             parse_layout([words])

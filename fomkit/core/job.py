@@ -149,8 +149,8 @@ class Layout:
         if copies % self.expert_replicas:
             raise FomkitError(
                 LAYOUT,
-                f"{copies} replicas on {devices} devices do not divide into groups of expert "
-                f"{self.expert_replicas}. Use a multiple of {self.fewest_devices} devices.",
+                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}"
+                f"{f' / tensor {self.tensor}' * self.whole_experts}. Use a multiple of {self.fewest_devices} devices.",
             )
         if self.data not in (None, copies):
             raise FomkitError(
