@@ -150,7 +150,8 @@ class Layout:
             raise FomkitError(
                 LAYOUT,
                 f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}"
-                f"{f' / tensor {self.tensor}' * self.whole_experts}. Use a multiple of {self.fewest_devices} devices.",
+                f"{f' / tensor {self.tensor}' * self.whole_experts}. Use a multiple of {self.fewest_devices} "
+                "devices.",
             )
         if self.data not in (None, copies):
             raise FomkitError(
