@@ -259,6 +259,10 @@ def test_whole_experts_are_shared_by_the_devices_of_a_tensor_group_too(a100: Mac
     assert sent[1]["experts"] == pytest.approx(sent[0]["experts"] / 2 * (3 / 4) / (1 / 2))
     assert whole.layout.fewest_devices == split.layout.fewest_devices == 4
     assert whole.at(4, 4).memory_byte == pytest.approx(split.at(4, 4).memory_byte, rel=0.1)
+    with pytest.raises(
+        FomkitError, match=r"3 replicas .* groups of expert 4 / tensor 2. Use a multiple of 4 devices"
+    ):
+        whole.layout.replicas(6)
     for words in ("tensor=2,expert=4,whole_experts", "tensor=2,sequence,expert=3,whole_experts"):
         with pytest.raises(FomkitError, match="whole_experts needs sequence, and an expert that is a multiple"):
             parse_layout([words])
@@ -279,6 +283,10 @@ def test_stated_replicas_are_the_devices_of_a_job_or_are_checked(a100: Machine) 
         time_job(model, a100, Job(1, many), Options(batch=8))
     with pytest.raises(FomkitError, match=r"data is 4, but 8 devices divided by .* are 8 replicas"):
         time_job(load_model("alexnet"), a100, Job(1, Layout(data=4)), Options(batch=64))
+    with pytest.raises(
+        FomkitError, match=r"uses 12 devices, .* Choose a wider scope, a multiple of 8, or fewer dev"
+    ):
+        time_job(load_model("alexnet"), a100, Job(None, Layout(data=12)), Options(batch=48))
     with pytest.raises(FomkitError, match="data states the replicas, whose number changes with the nodes"):
         fomkit.scaling("alexnet", a100, nodes=[1, 2], layout="data=8")
 
@@ -743,8 +751,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
 @pytest.mark.parametrize(
     ("more", "why"),
     [(["--nodes", "2", "--layout", "tensor=3"], "heads 16 is not divisible by tensor 3. Choose a divisor of 16"),
-     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"],
-      "24 devices cannot be divided"),
+     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "24 devices cannot"),
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks are fewer than pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is not a number of nodes. Give a whole number, 1 to 1e+15, or fill"),

@@ -128,7 +128,8 @@ class Layout:
     def stage_blocks(self, blocks: int) -> tuple[int, int]:
         """Return the blocks of the first stage, and those of the largest stage.
 
-        What is left over goes to inner stages, one block each: the first and the last have words and head, too.
+        What is left over goes to inner stages, one block each: the first and the last have words and head, too. If
+        there are too few inner stages, the first has one more.
 
         >>> Layout(pipeline=16).stage_blocks(126), Layout(pipeline=4).stage_blocks(32)
         ((7, 8), (8, 8))
@@ -148,8 +149,9 @@ class Layout:
         if copies % self.expert_replicas:
             raise FomkitError(
                 LAYOUT,
-                f"{copies} replicas on {devices} devices do not divide into groups of expert "
-                f"{self.expert_replicas}. Use a multiple of {self.fewest_devices} devices.",
+                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}"
+                f"{f' / tensor {self.tensor}' * self.whole_experts}. Use a multiple of {self.fewest_devices} "
+                "devices.",
             )
         if self.data not in (None, copies):
             raise FomkitError(

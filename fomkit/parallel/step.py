@@ -1,6 +1,6 @@
 """One step of a parallel training: its layout, work, waits, traffic and memory, and the schedule of a pipeline.
 
-Memory is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
+Memory is the largest of a stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
 (activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, with 2 bytes each; masks
 of dropouts have 1 byte.
 """

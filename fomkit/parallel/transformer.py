@@ -10,7 +10,8 @@ feed-forward layer is one kernel with its activation.
 With experts, every token goes to ``top_k`` of them (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2;
 Fedus et al., "Switch Transformers", arXiv 2101.03961, section 2.2). The capacity factor sets the slots of each
 expert. All slots are sent and computed, also without a token: how tokens spread is declared, not predicted. A
-tensor group splits each expert like a feed-forward layer, and each device routes and sends all tokens.
+tensor group splits each expert like a feed-forward layer, and each device routes and sends all tokens; of whole
+experts each device has some, and routes and sends its own part of the sequence.
 """
 
 from __future__ import annotations

@@ -245,7 +245,8 @@ def _runs_at_once(machine: Machine, devices: int, scope: Scope, where: str) -> i
     if at_once < 1 or there < devices:
         raise FomkitError(
             where, f"a run uses {devices:,} devices, but the scope {scope!r} of {machine.name} has {there:,}. "
-                   "Choose a wider scope, or fewer devices."
+                   f"Choose a wider scope,{f' a multiple of {each},' * (scope == 'node' and devices % each > 0)} "
+                   "or fewer devices."
         )  # fmt: skip
     return at_once
 

@@ -89,16 +89,17 @@ class TransformerStep:
         host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
         return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
 
-    def _stage_waits(self, samples: float, replicas: int) -> tuple[step.Waits, float]:
+    def _stage_waits(self, samples: float, sharing: int) -> tuple[step.Waits, float]:
         """Return the waits of a stage for its neighbours in one microbatch [s], and the bytes that it sends.
 
-        Devices are ordered by tensor group, then by replica, then by stage (Megatron-LM's order).
+        Devices are ordered by tensor group, then by context group and replica, which together are ``sharing``
+        gradients, then by stage (Megatron-LM's order).
         """
         layout = self.layout
         if layout.pipeline == 1:
             return step.unhidden(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
         byte = self.plan.stream_byte(samples)
-        far = self.network.node_devices <= layout.tensor * replicas
+        far = self.network.node_devices <= layout.tensor * sharing
         sent = self.network.send(byte / layout.tensor, "system" if far else "node")
         one = [Exchange(sent, "alpha_beta")]
         if not layout.sequence and layout.tensor > 1:
@@ -135,10 +136,8 @@ class TransformerStep:
     def _update(self, replicas: int) -> Timed:
         layout = self.layout
         held, shared = self._device_parameters()
-        zero = layout.zero > 0
-        numel = (held - shared) / (replicas if zero else 1) + shared / (
-            replicas // layout.expert_replicas if zero else 1
-        )
+        of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
+        numel = (held - shared) / of_rest + shared / of_experts
         tensors = float(tensors_of(self.shape, layout.expert)) * self._fullest()[0] + 4
         return self.plan.update(numel, tensors, clip=layout.clip)
 

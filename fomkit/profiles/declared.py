@@ -299,7 +299,7 @@ def parse_job(
 
 
 class RecipeRecord(Record):
-    """A recipe, the file of a transformer by its sizes (`fomkit.profiles.models.load_recipe`)."""
+    """A recipe: a transformer by its sizes."""
 
     schema_: str = Field(alias="schema")
     name: str

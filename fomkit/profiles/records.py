@@ -129,10 +129,7 @@ def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> dict[str,
 
 def _message(error: Any, record: type[BaseModel]) -> str:
     keys, kind = error["loc"], error["type"]
-    text = ""
-    for key in keys:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}"
-    name = text.lstrip(".")
+    name = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
     if kind == "quantity":
         return str(error["msg"]).replace(FIELD, name)
     if kind == "missing":
@@ -333,9 +330,7 @@ class TransformerRecord(Record):
             full = f"at {most:g} each expert already has a place for every token"
             wrong = f"FIELD.capacity_factor is {self.capacity_factor:g}, but {full}. Give a smaller value."
         elif self.heads % (self.kv_heads or self.heads):
-            wrong = (
-                f"FIELD.kv_heads is {self.kv_heads}, which does not divide heads {self.heads}. Choose a divisor."
-            )
+            wrong = f"FIELD.kv_heads {self.kv_heads} do not divide heads {self.heads}. Choose a divisor."
         elif self.style == "gpt" and (self.head_norm or self.qkv_bias):
             wrong = "FIELD has head_norm or qkv_bias, which are for 'style: llama'. Add it, or remove these keys."
         if wrong:

@@ -15,7 +15,7 @@ from fomkit.prediction import gp
 from fomkit.prediction.beside_facts import ERRORS, FAR, FEW, _LeftOut, _octaves, _offsets, errors_nearby
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, repeated, same_texts
-from fomkit.prediction.families import conv_features, conv_terms
+from fomkit.prediction.families import _OF_SHAPE, _shape_factors, _shape_features, conv_features, conv_terms
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
 from fomkit.prediction.interpolate import ENOUGH, deviation
 
@@ -143,6 +143,22 @@ def test_features_of_a_shape_are_those_of_each_size_that_changes_it(size: str) -
     for computed in (conv_features, conv_terms):
         computed(repeated(columns, 2, batch=wanted[:, :2]))  # stores what does not depend on the batch
         np.testing.assert_array_equal(computed(of_each), computed(plain))
+
+
+def test_what_is_computed_once_reads_no_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that is missing in the set would keep old values where it changes."""
+    asked = set[str]()
+
+    def watch(name: str) -> None:
+        known = getattr(Rows, name)
+        monkeypatch.setattr(Rows, name, lambda rows, one, *more: (asked.add(one), known(rows, one, *more))[1])
+
+    rows = as_rows(fomkit.model("alexnet").ops.query("kind == 'conv'").assign(batch=1.0))
+    for name in ("number", "filled", "log2", "text", "is_in"):
+        watch(name)
+    _shape_features(rows)
+    _shape_factors(rows)
+    assert {"in_channels", "pass_name", "dtype", "engine"} < asked <= _OF_SHAPE
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
