@@ -792,6 +792,17 @@ def test_recipes(root, tmp_path):
     )
     with pytest.raises(FomkitError, match=r"bad\.yaml:3: heads 3 do not divide hidden 10"):
         load_recipe(path)
+    sizes = "hidden: 64, heads: 4, blocks: 1, seq: 8, vocabulary: 9, style: llama, kv_heads: 2, head_norm: 300"
+    (path.parent / "norm.yaml").write_text(f"schema: fomkit/transformer/1\nname: x\ntransformer: {{{sizes}}}\n")
+    with pytest.raises(
+        FomkitError, match=r"norm\.yaml:3: head_norm is 300\. Expected: 32 for .*, 96 for norms of all"
+    ):
+        load_recipe(path.parent / "norm.yaml")
+    (path.parent / "line.yaml").write_text(f"name: x\ntransformer: {{{sizes}}}\n")
+    with pytest.raises(
+        FomkitError, match=r"line\.yaml.* no schema line\. Expected: 'schema: fomkit/transformer/1'"
+    ):
+        load_model(path.parent / "line.yaml")
     path.write_text(path.read_text().replace("heads: 3", "heads: 5, kv_heads: 2"))
     with pytest.raises(FomkitError, match=r"bad\.yaml:3: transformer\.kv_heads 2 do not divide heads 5"):
         load_recipe(path)

@@ -138,6 +138,13 @@ def _made_by(document: Document) -> ModelProfile:
     if shape.hidden % shape.heads:
         where = document.where(("transformer", "heads"))
         raise FomkitError(where, f"heads {shape.heads} do not divide hidden {shape.hidden}. Choose a divisor.")
+    each, all_heads = 2 * shape.head_dim, (shape.heads + shape.kv_heads) * shape.head_dim
+    if shape.head_norm not in (0, each, all_heads):
+        where = document.where(("transformer", "head_norm"))
+        expected = (
+            f"Expected: {each:,} for norms of each head, {all_heads:,} for norms of all heads together, or 0."
+        )
+        raise FomkitError(where, f"head_norm is {shape.head_norm:,}. {expected}")
     return transformer_profile(
         shape, record.name, title=record.title, batch=record.batch, data=Data(train_samples=record.train_samples),
         run=Run(epochs=record.epochs),
@@ -174,7 +181,8 @@ def _checked(path: Path) -> tuple[ModelProfile, list[str]]:
     from fomkit.files.documents import load_document
 
     document = load_document(path)
-    if document.content.get("schema") == RECIPE:
+    stated, schema = document.content, document.content.get("schema")
+    if schema == RECIPE or (schema != SCHEMA and "transformer" in stated and "ops" not in stated):
         return _made_by(document), []
     record = _read(document)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
