@@ -268,7 +268,7 @@ class Trials:
         for one in gc.get_objects():
             if type(one) is FunctionType and one.__code__.co_filename.startswith(str(self.folder)):
                 self.functions.setdefault(_place(one.__code__), []).append(one)
-            elif isinstance(one, _lru_cache_wrapper):  # drop results from the collection of tests
+            elif type(one) is _lru_cache_wrapper:  # drop results from the collection; isinstance asks proxies
                 one.cache_clear()
         gc.freeze()
         running: dict[int, _Trial] = {}
