@@ -374,6 +374,15 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path, name: str, tensor: int
     assert set(count.values()) == {3 if name.startswith("qwen3") else 2}
 
 
+def test_a_layout_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """GPT-OSS has biases of experts and of its output, and sinks; Qwen3 has nothing that a layout lacks."""
+    for name, said in (("gpt-oss-20b", "layouts leave out 0.03% of its parameters"), ("qwen3-8b", None)):
+        config = write(tmp_path, PUBLIC[name]["config"], f"{name}.json")
+        found = fomkit.estimate(profile_config(config, sizes={"seq": 1024}), "h100-sxm", batch=8, layout="data=8")
+        notes = [note for note in found.deviations if "leave out" in note]
+        assert [note[: len(said or "")] for note in notes] == [said] * bool(said)
+
+
 def test_layouts_of_other_blocks_are_not_known(tmp_path: Path) -> None:
     """Latent attention, positions that are not used, attention beside the feed-forward layer."""
     for name in ("deepseek-v2-lite", "gpt2-xl", "falcon-7b"):

@@ -798,6 +798,15 @@ def test_recipes(root, tmp_path):
         FomkitError, match=r"norm\.yaml:3: head_norm is 300\. Expected: 32 for .*, 96 for norms of all"
     ):
         load_recipe(path.parent / "norm.yaml")
+    for more in ("window: 8", "window: 8, attention: unfused", "window_share: 0.5, attention: fused"):
+        plain = f"hidden: 64, heads: 4, blocks: 1, seq: 16, vocabulary: 9, {more}"
+        (path.parent / "window.yaml").write_text(
+            f"schema: fomkit/transformer/1\nname: x\ntransformer: {{{plain}}}\n"
+        )
+        with pytest.raises(
+            FomkitError, match=r"window\.yaml:3: a window needs 'window: TOKENS' and 'attention: fused'"
+        ):
+            load_recipe(path.parent / "window.yaml")
     (path.parent / "line.yaml").write_text(f"name: x\ntransformer: {{{sizes}}}\n")
     with pytest.raises(
         FomkitError, match=r"line\.yaml.* no schema line\. Expected: 'schema: fomkit/transformer/1'"

@@ -213,7 +213,7 @@ def _nearest(apart: Matrix) -> Places:
 
 
 def _offsets(apart: Matrix, places: Places, above: Matrix, noise: Matrix) -> Matrix:
-    """Return the weighted mean of ``above`` over the nearest timed products (q, ``places``), shrunk towards 0."""
+    """Return the mean of ``above`` over the nearest timed products, ``places`` (q, n), shrunk towards 0 (q)."""
     near = np.take_along_axis(apart, places, 1)
     weight = 1 / ((near + 0.5) ** 2 * noise[places])
     known = above[places]

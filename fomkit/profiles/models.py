@@ -145,6 +145,12 @@ def _made_by(document: Document) -> ModelProfile:
             f"Expected: {each:,} for norms of each head, {all_heads:,} for norms of all heads together, or 0."
         )
         raise FomkitError(where, f"head_norm is {shape.head_norm:,}. {expected}")
+    wanted = record.transformer.model_fields_set & {"window", "window_share"}
+    if wanted and not (shape.window and shape.attention == "fused"):
+        where = document.where(("transformer", min(wanted)))
+        raise FomkitError(
+            where, "a window needs 'window: TOKENS' and 'attention: fused'. Add these, or leave it out."
+        )
     return transformer_profile(
         shape, record.name, title=record.title, batch=record.batch, data=Data(train_samples=record.train_samples),
         run=Run(epochs=record.epochs),

@@ -202,9 +202,8 @@ class LargeModel(TorchFunctionMode):
         """
         owned = {id(one): one for one in model.parameters() if type(one) is torch.nn.Parameter}
         count = sum(one.numel() for one in owned.values())
-        if (
-            count <= MOST_WITH_VALUES and not self.is_slow and not self._found_large()
-        ):  # copied modules register nothing
+        # Copied modules register nothing.
+        if count <= MOST_WITH_VALUES and not self.is_slow and not self._found_large():
             return
         self._make, self._is_large = self._make or maker_without_values(), True
         with torch._C.DisableTorchFunction():
