@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.parallel.step import check_layout
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links

@@ -15,16 +15,14 @@ from hypothesis import strategies as st
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.one_off_costs import amortised_share
 from fomkit.parallel.step import (
-    activation_byte,
     check_layout,
     check_schedule,
     microbatches_of,
     pipeline_s,
-    state_byte,
     step_coverage,
 )
 from fomkit.parallel.traffic import (
@@ -35,6 +33,7 @@ from fomkit.parallel.traffic import (
 )
 from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
 from fomkit.plan.job import daly_s, useful_share, young_s
+from fomkit.plan.memory import activation_byte, state_byte
 from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
@@ -445,8 +444,8 @@ def test_experts_by_hand():
     assert replace(MIXED, capacity_factor=1.1).expert_slots == 71  # 70.4, and a place is whole
     assert replace(MIXED, top_k=1, capacity_factor=1.0, experts=256).expert_slots == 1
     one = 2 * 512 * 2048 + 2048 + 512
-    assert MIXED.block_parameters == 4 * 512**2 + 8 * 512 + 8 * one + 512 * 8
-    assert MIXED.block_parameters - MIXED.block_parameters_of(4) == 6 * one
+    assert MIXED.block_parameters() == 4 * 512**2 + 8 * 512 + 8 * one + 512 * 8
+    assert MIXED.block_parameters() - MIXED.block_parameters(4) == 6 * one
     rows = Rows("bf16")
     experts_forward(rows, MIXED, Split(2, 1, False, "bf16", expert=4))
     by_name = {row["op"]: row for row in rows.rows}

@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.parallel.step import check_layout
 from fomkit.parallel.transformer import Split, block_rows, update_rows
 from fomkit.plan.options import Options

@@ -18,7 +18,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.ops.tables import column_names
 from fomkit.output.sweeps import format_scaling
 from fomkit.plan.estimate import estimate
@@ -312,7 +312,7 @@ def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
     """Shared among all 8, no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all devices hold."""
     step = stepper_of(mixed, machine, Layout(expert=8), Options()).at(8, 32)
     one = 2 * 512 * 2048 + 2048 + 512
-    common = 4 * (MIXED.block_parameters - 8 * one) + MIXED.embedding_parameters
+    common = 4 * (MIXED.block_parameters() - 8 * one) + MIXED.embedding_parameters
     assert step.sent_byte["replicas"] == pytest.approx(4 * 2 * 7 / 8 * common)
     half = stepper_of(mixed, machine, Layout(expert=4), Options()).at(8, 32)
     assert half.sent_byte["replicas"] - step.sent_byte["replicas"] == pytest.approx(4 * 2 * 1 / 2 * 4 * 2 * one)
@@ -321,7 +321,7 @@ def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
     assert half.memory_byte - step.memory_byte == pytest.approx(18 * 4 * one)
     # Of two stages each holds two of the four blocks.
     staged = stepper_of(mixed, machine, Layout(expert=8, pipeline=2, microbatch=1), Options()).at(16, 64)
-    of_stage = 2 * (MIXED.block_parameters - 8 * one) + MIXED.embedding_parameters
+    of_stage = 2 * (MIXED.block_parameters() - 8 * one) + MIXED.embedding_parameters
     assert staged.sent_byte["replicas"] == pytest.approx(4 * 2 * 7 / 8 * of_stage)
 
 
@@ -369,7 +369,7 @@ def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replic
 def test_a_share_of_the_state_alone_gathers_nothing(machine, mixed):
     """In ZeRO's first stage each of 8 replicas has an eighth of 12 bytes per parameter, and all gradients."""
     whole, shared = (stepper_of(mixed, machine, Layout(zero=zero), Options()).held_byte(8, 32) for zero in (0, 1))
-    parameters = 4 * MIXED.block_parameters + MIXED.embedding_parameters
+    parameters = 4 * MIXED.block_parameters() + MIXED.embedding_parameters
     assert whole - shared == pytest.approx(12 * 7 / 8 * parameters)
 
 
@@ -391,7 +391,7 @@ def test_a_step_on_other_links_is_that_of_a_machine_with_them(machine, p1b3, sen
 
 def test_where_each_device_holds_all_experts_a_block_is_summed_at_once(machine, mixed):
     stepper = stepper_of(mixed, machine, Layout(), Options())
-    assert stepper._block_pieces() == (MIXED.block_parameters, 0)
+    assert stepper._block_pieces == [(MIXED.block_parameters(), 0)]
 
 
 def test_one_device_with_all_experts_does_what_the_profile_says(machine, mixed):

@@ -43,6 +43,8 @@ class Layout:
     `expert`: replicas that share the experts of a layer and exchange its tokens; it divides both.
     `whole_experts`: a tensor group does not split its experts: its devices are among the ``expert`` devices that
       share them, and each sends its own part of the sequence.
+    `expert_overlap`: tokens are exchanged with experts while another microbatch's block of the same kind runs, in
+      the other direction; only what takes longer than the block is exposed.
     `microbatch`: samples that a replica processes at once; None means all of its share.
     `recompute`: activations recomputed in the backward pass: none, selective (attention's core), full.
     `zero`: what replicas share instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
@@ -75,6 +77,7 @@ class Layout:
     context: int = 1
     expert: int = 1
     whole_experts: bool = False
+    expert_overlap: bool = False
     microbatch: int | None = None
     recompute: Recompute = "none"
     zero: int = 0
@@ -134,8 +137,15 @@ class Layout:
         >>> Layout(pipeline=16).stage_blocks(126), Layout(pipeline=4).stage_blocks(32)
         ((7, 8), (8, 8))
         """
+        found = self.blocks_of_stages(blocks)
+        return found[0], max(found)
+
+    def blocks_of_stages(self, blocks: int) -> list[int]:
+        """Return the blocks of each stage, see `stage_blocks`."""
         least, rest = divmod(blocks, self.pipeline)
-        return least + (rest > max(self.pipeline - 2, 0)), least + (rest > 0)
+        inner = max(self.pipeline - 2, 0)
+        ends = [least + (rest > inner), *[least + 1] * min(rest, inner), *[least] * (inner - min(rest, inner))]
+        return [*ends, least][: self.pipeline]
 
     def replicas(self, devices: int) -> int:
         """Return the copies of the model on ``devices`` devices; where experts are shared, those of the rest."""

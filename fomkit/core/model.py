@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
+from fomkit.core.transformer import Transformer
 from fomkit.core.units import STATED, Stated, equal_fields, stated_facts, stated_number, stated_on_top, stated_text
 
 if TYPE_CHECKING:
@@ -120,106 +120,6 @@ class EpochsToTarget:
     def covers(self) -> tuple[int, int]:
         """The smallest and the largest batch."""
         return min(self.epochs), max(self.epochs)
-
-
-@dataclass(frozen=True)
-class Transformer:
-    """A decoder-only transformer by its sizes, which tensor, pipeline and sequence parallelism split.
-
-    `feed_forward`: width of the feed-forward layer; default: four times ``hidden``.
-    `attention`: ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
-    `style`: ``gpt``: biases, dropout, learned positions, layer norms, GELU; ``llama``: none of these, but gated
-      feed-forward layers, norms with one parameter per element, and rotary positions.
-    `kv_heads`: heads of keys and values; default: ``heads``. `head_dim`: default: ``hidden / heads``.
-    `tied`: whether input and output embedding are one table.
-    `head_norm`: in Llama's style, parameters of the norms of queries and keys, of each head or of all; 0: none.
-    `qkv_bias`: in Llama's style, whether queries, keys and values have biases.
-    `window`: with fused attention, tokens that each token sees in ``window_share`` of the blocks; 0: all.
-    `experts`: feed-forward layers of each block, of which every token uses ``top_k``; 0: one layer for all tokens.
-    `capacity_factor`: slots of an expert over its even share of the tokens, as declared: the distribution of
-      tokens is not predicted.
-    """
-
-    hidden: int
-    heads: int
-    blocks: int
-    seq: int
-    vocabulary: int
-    feed_forward: int = 0
-    attention: Literal["unfused", "fused"] = "unfused"
-    experts: int = 0
-    top_k: int = 1
-    capacity_factor: float = 1.0
-    style: Literal["gpt", "llama"] = "gpt"
-    kv_heads: int = 0
-    head_dim: int = 0
-    tied: bool = True
-    head_norm: int = 0
-    qkv_bias: bool = False
-    window: int = 0
-    window_share: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Set the default sizes of the feed-forward layer and the heads where none are stated."""
-        usual = {"feed_forward": 4 * self.hidden, "kv_heads": self.heads, "head_dim": self.hidden // self.heads}
-        for name, size in usual.items():
-            if not getattr(self, name):
-                object.__setattr__(self, name, size)
-
-    @property
-    def gated(self) -> bool:
-        """Whether a feed-forward layer has a third product, which gates its activation."""
-        return self.style == "llama"
-
-    @property
-    def attention_width(self) -> int:
-        """Width of queries, keys and values together."""
-        return (self.heads + 2 * self.kv_heads) * self.head_dim
-
-    @property
-    def feed_forward_parameters(self) -> int:
-        """Parameters of one feed-forward layer: two products with their biases, or three without."""
-        if self.gated:
-            return 3 * self.hidden * self.feed_forward
-        return 2 * self.hidden * self.feed_forward + self.feed_forward + self.hidden
-
-    @property
-    def expert_slots(self) -> int:
-        """Slots of each expert for the tokens of one sample; 0 without experts.
-
-        >>> sizes = {"hidden": 512, "heads": 8, "blocks": 4, "seq": 256, "vocabulary": 1000}
-        >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
-        80
-        """
-        # Slightly reduced before rounding up, because factors such as 1.1 are not exact.
-        even = self.seq * self.top_k * self.capacity_factor / self.experts if self.experts else 0.0
-        return ceil(even * (1 - 1e-12))
-
-    @property
-    def block_parameters(self) -> int:
-        """Parameters of one block: products with their biases, two norms, a router if there are experts."""
-        return self.block_parameters_of(1)
-
-    def block_parameters_of(self, expert: int) -> int:
-        """Return a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""
-        context = self.heads * self.head_dim
-        learned = 2 * self.hidden if self.gated else self.attention_width + 5 * self.hidden  # norms; biases too
-        learned += self.head_norm + self.attention_width * self.qkv_bias
-        attention = self.hidden * (self.attention_width + context) + learned
-        layers = self.experts // expert if self.experts else 1
-        return attention + layers * self.feed_forward_parameters + self.hidden * self.experts
-
-    @property
-    def embedding_parameters(self) -> int:
-        """Parameters of words (once or twice, see ``tied``) and of positions."""
-        positions = 0 if self.gated else self.seq
-        return (self.vocabulary * (1 if self.tied else 2) + positions) * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of the whole model."""
-        last_norm = self.hidden * (1 if self.gated else 2)
-        return self.blocks * self.block_parameters + self.embedding_parameters + last_norm
 
 
 @dataclass(frozen=True, eq=False)

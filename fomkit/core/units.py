@@ -321,6 +321,13 @@ def exact_quantity(value: float, dimension: str) -> str:
     return best
 
 
+def readable_time(value: float) -> str:
+    """Write a time [s] in its most readable unit, unless that rounds it."""
+    number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")
+    shown = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+    return shown if parse_quantity(shown, "time_s", "", "") == value else exact_quantity(value, "time_s")
+
+
 def round_quantity(value: float, dimension: str) -> float:
     """Round an SI value to the value of its text with six digits.
 

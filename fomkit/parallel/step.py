@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import LAYOUT, Layout
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.parallel.traffic import Sent, Traffic
 from fomkit.prediction.exchange import Exchange
 
@@ -59,6 +59,8 @@ def _refusals(layout: Layout) -> list[str]:
                                                        "one"),
             (layout.whole_experts and not (layout.sequence and layout.expert % layout.tensor == 0),
              "whole_experts needs sequence, and an expert that is a multiple of tensor. Change these"),
+            (layout.expert_overlap and layout.expert == 1, "expert_overlap hides exchanges with experts that "
+                                                           "devices share. Give expert 2 or more"),
             (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages, but there is "
                                                              "one stage. Give pipeline 2 or more"),
             (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
@@ -174,6 +176,41 @@ def check_experts(name: str, shape: Transformer, expert: int) -> None:
         raise FomkitError(name, f"has no experts, which expert {expert} would share. Leave 'expert' at 1.")
     if shape.experts % expert:
         raise FomkitError(LAYOUT, f"experts {shape.experts} do not divide by expert {expert}. Choose a divisor.")
+
+
+class StageBlocks(NamedTuple):
+    """Stages with equal work: the blocks of each kind in one (`Transformer.kinds`), and their number.
+
+    `first`, `last`: whether it has the words, and the head.
+    """
+
+    blocks: tuple[int, ...]
+    many: int
+    first: bool
+    last: bool
+
+
+@lru_cache(256)
+def stages_of(shape: Transformer, layout: Layout) -> list[StageBlocks]:
+    """Return the stages that differ, in order.
+
+    >>> gpt = Transformer(hidden=512, heads=8, blocks=10, seq=256, vocabulary=1000)
+    >>> [(one.blocks, one.many) for one in stages_of(gpt, Layout(pipeline=4))]
+    [((2,), 1), ((3,), 2), ((2,), 1)]
+    """
+    found, start = list[StageBlocks](), 0
+    for at, many in enumerate(layout.blocks_of_stages(shape.blocks)):
+        begin, blocks = 0, list[int]()
+        for number, _ in shape.kinds:
+            blocks.append(max(0, min(start + many, begin + number) - max(start, begin)))
+            begin += number
+        stage = StageBlocks(tuple(blocks), 1, at == 0, at == layout.pipeline - 1)
+        if found and found[-1]._replace(many=1) == stage:
+            found[-1] = stage._replace(many=found[-1].many + 1)
+        else:
+            found.append(stage)
+        start += many
+    return found
 
 
 class Notes(Sequence[str]):
@@ -326,95 +363,3 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
     """
     slowest = max(stage_s)
     return microbatches * slowest + (sum(stage_s) - slowest) / chunks
-
-
-PARAMETER_BYTE = 2
-GRADIENT_BYTE = 4
-STATE_BYTE = 12
-"""Bytes per parameter, mixed precision with Adam: weight 2, sum of gradients 4, fp32 copy and two moments 12."""
-
-_SPLIT, _WIDE = 24, 16
-"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
-wide activations before and after GELU 16."""
-_WHOLE = 10
-"""Bytes that tensor parallelism leaves whole: inputs of two norms 4, two products 4, masks of two dropouts 2."""
-_GATED_WHOLE = 8
-"""The same for a block of Llama's style: inputs of two norms 4, of two products 4."""
-_PLACE = 4
-"""Bytes of each element of an expert's slots: its tokens, and its outputs."""
-_SHARE = 4
-"""Bytes of each token's share in each expert."""
-_SCORES = 5
-"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
-
-
-def _experts_byte(shape: Transformer, tensor: int) -> float:
-    """Return the bytes that experts keep instead of the feed-forward layer's wide activations, per stream element.
-
-    This is not in the paper: these are the tensors that the backward ops of `fomkit.parallel.transformer` read. A
-    tensor group splits the wide activations only.
-    """
-    places = shape.experts * shape.expert_slots / shape.seq
-    wide = (6 if shape.gated else 4) * shape.feed_forward / shape.hidden
-    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
-
-
-def block_activation_byte(shape: Transformer, samples: float, layout: Layout) -> float:
-    """Return the bytes that one block keeps for its backward pass, per device.
-
-    For the style of GPT they follow the equations of arXiv 2205.05198, which hold for a feed-forward width of four
-    times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
-    `fomkit.parallel.transformer` read.
-
-    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
-    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
-    59.25
-    """
-    if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
-        raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
-    stream = shape.seq * samples * shape.hidden
-    if layout.recompute == "full":
-        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
-    saves_scores = layout.recompute == "none" and shape.attention == "unfused"
-    scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
-    whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
-    attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
-    if shape.gated:  # queries, keys, values, context; gate, up and their product: 2 bytes each
-        kept = shape.attention_width + shape.heads * shape.head_dim
-        kept += (shape.heads + shape.kv_heads) * shape.head_dim * (shape.head_norm > 0)  # before their norms
-        attention = 2 * kept / shape.hidden
-        wide = 6 * shape.feed_forward / shape.hidden
-    if not shape.experts:
-        return stream * (whole + (attention + wide + scores) / layout.tensor)
-    split = (attention + scores) / layout.tensor
-    of_experts = _experts_byte(shape, layout.expert_tensor)
-    return stream * (whole + split + (of_experts / layout.tensor if layout.whole_experts else of_experts))
-
-
-def activation_byte(shape: Transformer, samples: float, layout: Layout, microbatches: int) -> float:
-    """Return the largest activation memory of a stage, per device [byte].
-
-    The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;
-    with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer.
-    """
-    stages, chunks = layout.pipeline, layout.interleave
-    first, largest = layout.stage_blocks(shape.blocks)
-    in_flight = max(first * stages, largest * (stages - 1)) * (
-        1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0
-    )
-    if microbatches < stages:
-        in_flight = min(in_flight, largest * microbatches)
-    return block_activation_byte(shape, samples, layout) * in_flight
-
-
-def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
-    """Return the bytes of parameters, gradients and optimizer state per device, sharded by the level of zero.
-
-    Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
-
-    >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
-    46.40625
-    """
-    shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
-    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
-    return parameters / layout.model_devices * sum(byte / by for byte, by in zip(each, shared, strict=True))

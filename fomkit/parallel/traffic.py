@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, add_common
 from fomkit.core.job import Layout
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import Collective, bus_factor
@@ -36,38 +36,52 @@ class Sent(NamedTuple):
 
 ENDS = ("value", "low", "high")
 """The ends of a time's interval; a step is simulated once at each."""
-HALVES = ("feed-forward in", "queries, keys, values")
 OUTS = ("feed-forward out", "projection")
-"""The products at the beginning of the halves of a block, and those at their end."""
+"""The products at the end of the halves of a block."""
+BESIDE = "another microbatch"
+"""What hides an exchange with experts while it runs: a part of another microbatch's block."""
 
 
-def forward_sent(*, sequence: bool, overlap: bool = False, attention_only: bool = False) -> list[Sent]:
+def _halves(latent: bool) -> tuple[str, str]:
+    """Return the products at the beginning of the halves of a block."""
+    return "feed-forward in", "keys, values down" if latent else "queries, keys, values"
+
+
+def forward_sent(
+    *, sequence: bool, overlap: bool = False, attention_only: bool = False, latent: bool = False
+) -> list[Sent]:
     """List the collectives of a block going forward; with ``overlap`` the adjacent products hide them.
 
-    `attention_only`: the devices of a tensor group share the first half of the block alone.
+    `attention_only`: the devices of a tensor group share the first half of the block alone. `latent`: its keys
+    and values are compressed; what is sent counts as the whole stream, as without compression.
     """
     if not sequence:
         return [Sent("all_reduce", "")] * 2
-    halves, outs = HALVES[attention_only:], OUTS[attention_only:]
+    halves, outs = _halves(latent)[attention_only:], OUTS[attention_only:]
     gathers = [Sent("all_gather", one if overlap else "") for one in halves]
     return [*gathers, *(Sent("reduce_scatter", one if overlap else "") for one in outs)]
 
 
 def backward_sent(
-    *, sequence: bool, overlap: bool = False, experts: bool = False, attention_only: bool = False
-) -> list[Sent]:
+    *, sequence: bool, overlap: bool = False, experts: bool = False, attention_only: bool = False,
+    latent: bool = False,
+) -> list[Sent]:  # fmt: skip
     """List the collectives of a block going backward; the sum of an input that experts return is not hidden."""
-    beside = ["" if experts else f"{HALVES[0]}, by weight", f"{HALVES[1]}, by weight"]
+    halves = _halves(latent)
+    beside = ["" if experts else f"{halves[0]}, by weight", f"{halves[1]}, by weight"]
     if not sequence:
         return [Sent("all_reduce", one) for one in beside]
     gathered = [Sent("all_gather", f"{out}, by input" if overlap else "") for out in OUTS[attention_only:]]
-    again = [Sent("all_gather", f"{half}, by input") for half in HALVES[attention_only:]]
+    again = [Sent("all_gather", f"{half}, by input") for half in halves[attention_only:]]
     return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside[attention_only:])]
 
 
-def experts_sent() -> list[Sent]:
-    """List the collectives of a block and its experts in one pass: to the replicas that share them, and back."""
-    return [Sent("all_to_all", "")] * 2
+def experts_sent(*, beside: bool) -> list[Sent]:
+    """List the collectives of a block and its experts in one pass: to the replicas that share them, and back.
+
+    `beside`: they overlap with another microbatch's block (DeepSeek-V3, arXiv 2412.19437, section 3.2.1).
+    """
+    return [Sent("all_to_all", BESIDE if beside else "")] * 2
 
 
 def context_sent(*, again: bool) -> list[Sent]:
@@ -356,6 +370,17 @@ def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: i
     before = _microbatch(layout, of, block, root, scatters=each)
     last = _microbatch(layout, of, block, root, scatters=True)
     return Waited(*((microbatches - 1) * one + other for one, other in zip(before, last, strict=True)))
+
+
+def mean_traffic(each: Sequence[Traffic], shares: Sequence[float]) -> Traffic:
+    """Return the mean of some traffic by shares whose sum is 1; their times have errors in common."""
+    if len(each) == 1:
+        return each[0]
+    parts = [one.scaled(share) for one, share in zip(each, shares, strict=True)]
+    busy, exposed = (add_common([getattr(one, name) for one in parts]) for name in ("busy_s", "exposed_s"))
+    sources = {one.source for one in each}
+    source = "measured" if sources == {"measured"} else "alpha_beta"
+    return Traffic(busy, exposed, sum(one.sent_byte for one in parts), source)
 
 
 def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Traffic:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
 from fomkit.ops.tables import column_names
@@ -101,7 +101,12 @@ class Rows:
         )  # fmt: skip
 
     def residual(self, shape: Transformer, of: str, whole: float) -> None:
-        """Add the residual at the end of a half of a block, for GPT with bias and dropout, whose mask is kept."""
+        """Add the residual at the end of a half of a block, for GPT with bias and dropout, whose mask is kept.
+
+        With four norms, what the half returns is normalised before.
+        """
+        if shape.norms > 2:
+            self.stream(f"norm after {of}", "forward", "norm", whole, 2, 2, shape.hidden)
         op, write = (f"residual {of}", 2) if shape.gated else (f"bias, dropout, residual {of}", 3)
         self.stream(op, "forward", "pointwise", whole, 4, write, shape.hidden)
 
@@ -122,6 +127,11 @@ def linear_backward(
     rows.stream(f"{op}, to the fp32 sum", way, "pointwise", numel, 4, 2, reduced, module, "fp32")
 
 
+def _norm_backward(rows: Rows, name: str, numel: float, width: int, module: str = BLOCK) -> None:
+    rows.stream(name, "backward", "norm", numel, 4, 2, width, module)
+    rows.stream(f"{name}, by weight", "backward", "reduction", numel, 4, 0, width, module)
+
+
 _ACTIVATION = {"gpt": "bias, GELU", "llama": "SiLU, gate"}
 _SCORE_BYTE, _CHOICE_BYTE = 4, 8
 """A token's share in an expert, in fp32; a chosen expert's number and share."""
@@ -133,23 +143,27 @@ def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float
     return experts, slots / experts, slots, shape.feed_forward // (1 if split.whole_experts else split.tensor)
 
 
-def _wide_forward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
+def _wide_forward(
+    rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0, name: str = "feed-forward"
+) -> None:
     """Add the products of a feed-forward layer and the op between them; ``batches``: number of such layers."""
     hidden, way, sides = shape.hidden, "forward", 1 + shape.gated
     into, out = rows.layer(sides * wide, hidden), rows.layer(hidden, wide)
-    rows.product("feed-forward in", way, (tokens, sides * wide, hidden), batches=batches, dtype=into)
+    rows.product(f"{name} in", way, (tokens, sides * wide, hidden), batches=batches, dtype=into)
     rows.stream(_ACTIVATION[shape.style], way, "pointwise", batches * tokens * wide, 2 * sides, 2, wide)
-    rows.product("feed-forward out", way, (tokens, hidden, wide), batches=batches, dtype=out)
+    rows.product(f"{name} out", way, (tokens, hidden, wide), batches=batches, dtype=out)
 
 
-def _wide_backward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
+def _wide_backward(
+    rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0, name: str = "feed-forward"
+) -> None:
     hidden, way, sides = shape.hidden, "backward", 1 + shape.gated
     numel = batches * tokens * wide
-    linear_backward(rows, "feed-forward out", tokens, hidden, wide, BLOCK, batches=batches)
+    linear_backward(rows, f"{name} out", tokens, hidden, wide, BLOCK, batches=batches)
     rows.stream(_ACTIVATION[shape.style], way, "pointwise", numel, 2 * (sides + 1), 2 * sides, wide)
     if not shape.gated:
         rows.stream("bias of GELU, by weight", way, "reduction", numel, 2, 0, wide)
-    linear_backward(rows, "feed-forward in", tokens, sides * wide, hidden, BLOCK, batches=batches)
+    linear_backward(rows, f"{name} in", tokens, sides * wide, hidden, BLOCK, batches=batches)
 
 
 def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
@@ -164,6 +178,10 @@ def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
     rows.stream("tokens to experts", way, "copy", slots * hidden, 2, 2, hidden)
     _wide_forward(rows, shape, each, wide, batches=experts)
     rows.stream("tokens from experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
+    if shape.shared:
+        everything, part = shape.seq * split.samples, shape.shared // split.tensor
+        _wide_forward(rows, shape, everything, part, name="shared expert")
+        rows.stream("shared expert added", way, "pointwise", everything * hidden, 4, 2, hidden)
 
 
 def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
@@ -171,6 +189,10 @@ def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     way, tokens, hidden = "backward", shape.seq * split.routed, shape.hidden
     experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
+    if shape.shared:
+        everything, part = shape.seq * split.samples, shape.shared // split.tensor
+        _wide_backward(rows, shape, everything, part, name="shared expert")
+        rows.stream("shared expert, by input", way, "pointwise", everything * hidden, 4, 2, hidden)
     # Read for every slot: the sum's gradient, and the expert's output; their product is the share's gradient.
     rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
     _wide_backward(rows, shape, each, wide, batches=experts)
@@ -226,19 +248,50 @@ def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> No
         rows.stream(name, way, "norm", tokens * width, 2, 2, row)
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
     if shape.head_norm and way != "forward":
-        rows.stream(name, way, "norm", tokens * width, 4, 2, row)
-        rows.stream(f"{name}, by weight", way, "reduction", tokens * width, 4, 0, row)
+        _norm_backward(rows, name, tokens * width, row)
+
+
+def _own_layers(shape: Transformer, split: Split) -> list[tuple[str, float, int, int, int]]:
+    """List the layers that make queries, keys and values, in order.
+
+    Each with its tokens, width, reduced width, and the width of the norm before it, 0 without one. Layers that
+    compress are not split by heads: each device has them whole, with ``sequence`` for its part of the tokens.
+    """
+    tokens, hidden, latent = shape.seq * split.samples, shape.hidden, shape.latent
+    if latent is None:
+        return [("queries, keys, values", tokens, shape.attention_width // split.tensor, hidden, 0)]
+    own, heads = tokens / (split.tensor if split.sequence else 1), shape.heads // split.tensor
+    turned, pair = heads * (latent.plain + latent.rotary), heads * (latent.plain + latent.value)
+    ranks = latent.query_rank, latent.rank
+    first = [("queries down", own, ranks[0], hidden, 0)] if ranks[0] else []
+    return [
+        *first, ("queries", tokens, turned, ranks[0] or hidden, ranks[0]),
+        ("keys, values down", own, ranks[1] + latent.rotary, hidden, 0),
+        ("keys, values", tokens, pair, ranks[1], ranks[1]),
+    ]  # fmt: skip
+
+
+def _joined(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
+    """Add what turns the parts of compressed keys and queries that have positions, and joins keys of all heads."""
+    if (latent := shape.latent) is not None:
+        heads, wide = shape.heads, latent.plain + latent.rotary
+        rows.stream("positions", way, "pointwise", tokens * (heads + 1) * latent.rotary, 2, 2, latent.rotary)
+        rows.stream("keys joined", way, "copy", tokens * heads * wide, 2, 2, wide)
 
 
 def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: float) -> None:
     samples, tensor = split.samples, split.tensor
     way, tokens, hidden = "forward", shape.seq * samples, shape.hidden
-    part, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
+    part, three = shape.context_width // tensor, shape.attention_width // tensor
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
-    rows.product("queries, keys, values", way, (tokens, three, hidden), dtype=rows.layer(three, hidden))
+    for name, of, wide, reduced, normed in _own_layers(shape, split):
+        if normed:
+            rows.stream(f"norm of {name}", way, "norm", of * normed, 2, 2, normed)
+        rows.product(name, way, (of, wide, reduced), dtype=rows.layer(wide, reduced))
     if not shape.gated or shape.qkv_bias:
         rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
-    if shape.gated:
+    _joined(rows, shape, tokens / tensor, way)
+    if shape.gated and shape.latent is None:
         _add_rotation(rows, shape, tokens / tensor, way)
     if shape.attention == "fused":
         _fused(rows, shape, split, way)
@@ -252,27 +305,31 @@ def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: floa
 
 def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
     """Add the backward ops of a norm: its gradients, and the gradient of the residual parallel to it."""
-    rows.stream("norm", "backward", "norm", whole, 4, 2, hidden)
-    rows.stream("norm, by weight", "backward", "reduction", whole, 4, 0, hidden)
+    _norm_backward(rows, "norm", whole, hidden)
     rows.stream("residual", "backward", "pointwise", whole, 4, 2, hidden)
 
 
 def _attention_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     samples, tensor = split.samples, split.tensor
     way, tokens, hidden = "backward", shape.seq * samples, shape.hidden
-    part, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
+    part, three = shape.context_width // tensor, shape.attention_width // tensor
     linear_backward(rows, "projection", tokens, hidden, part)
     if shape.attention == "fused":
         _fused(rows, shape, split, way)
     else:
         rows.stream("context in rows", way, "copy", tokens * part, 2, 2, part)
         _core_backward(rows, shape, samples, tensor)
-    rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
-    if shape.gated:
+    _joined(rows, shape, tokens / tensor, way)
+    if shape.latent is None:
+        rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
+    if shape.gated and shape.latent is None:
         _add_rotation(rows, shape, tokens / tensor, way)
     if not shape.gated or shape.qkv_bias:
         rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
-    linear_backward(rows, "queries, keys, values", tokens, three, hidden)
+    for name, of, wide, reduced, normed in reversed(_own_layers(shape, split)):
+        linear_backward(rows, name, of, wide, reduced)
+        if normed:
+            _norm_backward(rows, f"norm of {name}", of * normed, normed)
 
 
 def block_rows(shape: Transformer, split: Split) -> list[Row]:
@@ -290,11 +347,15 @@ def block_rows(shape: Transformer, split: Split) -> list[Row]:
     for of, biased in learned:
         rows.stream(f"dropout {of}", "backward", "pointwise", whole, 3, 2, hidden)
         rows.stream(f"bias {of}, by weight", "backward", "reduction", biased, 2, 0, hidden)
+    if shape.norms > 2:
+        _norm_backward(rows, "norm after 2", whole, hidden)
     if shape.experts:
         experts_backward(rows, shape, split)
     else:
         _wide_backward(rows, shape, tokens, wide)
     _half_backward(rows, whole, hidden)
+    if shape.norms > 2:
+        _norm_backward(rows, "norm after 1", whole, hidden)
     _attention_backward(rows, shape, split)
     _half_backward(rows, whole, hidden)
     return rows.rows
@@ -319,8 +380,7 @@ def head_rows(shape: Transformer, split: Split) -> list[Row]:
     rows.stream("loss", "backward", "pointwise", logits, 4, 4, words, HEAD, "fp32")
     rows.stream("logits from fp32", "backward", "copy", logits, 4, 2, words, HEAD, "fp32")
     linear_backward(rows, "output", tokens, words, hidden, HEAD, wide=True)
-    rows.stream("last norm", "backward", "norm", whole, 4, 2, hidden, HEAD)
-    rows.stream("last norm, by weight", "backward", "reduction", whole, 4, 0, hidden, HEAD)
+    _norm_backward(rows, "last norm", whole, hidden, HEAD)
     return rows.rows
 
 
@@ -366,7 +426,9 @@ def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "")
 def tensors_of(shape: Transformer, expert: int = 1) -> int:
     """Count the parameter tensors of a block; `expert` devices share the tensors of experts."""
     if shape.gated:  # two norms, two products of attention, a router, two products of each layer
-        more = 2 * (shape.head_norm > 0) + shape.qkv_bias
+        more = 2 * (shape.head_norm > 0) + shape.qkv_bias + (shape.norms - 2) + 2 * (shape.shared > 0)
+        if shape.latent is not None:  # queries, keys and values come from 3 products and a norm, or 4 and two
+            more += 3 + 2 * (shape.latent.query_rank > 0)
         return more + (5 + 2 * (shape.experts // expert) if shape.experts else 6)
     return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
 
@@ -381,27 +443,3 @@ def as_table(rows: list[Row]) -> pd.DataFrame:
         for name in names
     }
     return pd.DataFrame({**filled, "count": [row.get("count", 1.0) for row in rows]})
-
-
-def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
-    """Return the OPS table of one step on one device; dimensions are expressions in ``batch``.
-
-    Every dimension is constant or proportional to the batch; the tables of two batches show which.
-    """
-
-    def ops(samples: int) -> pd.DataFrame:
-        split = Split(samples, 1, False, dtype)
-        blocks = block_rows(shape, split)
-        ends = [*embedding_rows(shape, split), *head_rows(shape, split)]
-        update = update_rows(shape.parameters, tensors_of(shape) * shape.blocks + 4, clip=True)
-        counts = [*[float(shape.blocks)] * len(blocks), *[1.0] * (len(ends) + len(update))]
-        found = as_table([*blocks, *ends, *update])
-        return found.assign(count=found["count"] * counts)
-
-    one, two = ops(1), ops(2)
-    found = {
-        name: [cell if cell == twice or cell != cell else f"{cell:.0f}*batch"
-               for cell, twice in zip(one[name].tolist(), two[name].tolist(), strict=True)]
-        for name in one.columns
-    }  # fmt: skip
-    return pd.DataFrame(found, dtype=object)

@@ -16,7 +16,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common, at_level
 from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
-from fomkit.core.model import Transformer
+from fomkit.core.transformer import Transformer
 from fomkit.ops.pricing import add_costs
 from fomkit.parallel import traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
@@ -136,9 +136,9 @@ class Work:
 
 
 class Pieces(NamedTuple):
-    """One microbatch as one device of a tensor group runs it: a block, the words, the head."""
+    """One microbatch as one device of a tensor group runs it: a block of each kind, the words, the head."""
 
-    block: Work
+    blocks: tuple[Work, ...]
     words: Work
     head: Work
 
@@ -158,6 +158,8 @@ def _joined(parts: Sequence[tuple[Work, Array]]) -> Ops:
                np.concatenate([work.ops.of_table for work, _ in parts]), np.concatenate(same))  # fmt: skip
 
 
+Blocks = tuple[int, ...]
+"""The number of blocks of each kind (`Transformer.kinds`) in a stage."""
 Timed = tuple[Span, Mapping[str, float]]
 """The time of some ops, and the same by time source [s]."""
 Key = TypeVar("Key")
@@ -218,16 +220,18 @@ class TransformerPlan:
 
         def timed() -> Pieces:
             rows = (
-                transformer.block_rows(self.shape, split),
+                *(transformer.block_rows(of, split) for _, of in self.shape.kinds),
                 transformer.embedding_rows(self.shape, split),
                 transformer.head_rows(self.shape, split),
             )
             timed, ends = self._timed([row for own in rows for row in own]), np.cumsum([0, *map(len, rows)])
-            return Pieces(*(Work(timed.iloc[first:last]) for first, last in pairwise(ends.tolist())))
+            *blocks, words, head = (Work(timed.iloc[first:last]) for first, last in pairwise(ends.tolist()))
+            return Pieces(tuple(blocks), words, head)
 
         def stated(plain: Pieces, fraction: float) -> Pieces:
-            block = _stated_attention(plain.block.table, self.machine, fraction, self.network.level)
-            return plain._replace(block=Work(block))
+            blocks = (_stated_attention(one.table, self.machine, fraction, self.network.level)
+                      for one in plain.blocks)  # fmt: skip
+            return plain._replace(blocks=tuple(map(Work, blocks)))
 
         plain = _cached(self._pieces, (split, None), timed)
         if fraction is None:
@@ -253,20 +257,28 @@ class TransformerPlan:
         value, low, high = (max(0.0, end - own) for end, own in ends)
         return Span(value, low, high, level)
 
-    def stage(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> Stage:
-        """Time `blocks` blocks of a stage, with the words, the head or both."""
+    def stage(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> Stage:
+        """Time the blocks of a stage, with the words, the head or both."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
-               layout.tensor_overlap, blocks, ends)  # fmt: skip
+               layout.tensor_overlap, layout.expert_overlap, blocks, ends)  # fmt: skip
         return _cached(self._stages, key, lambda: self._time_stage(layout, samples, blocks, ends))
 
-    def _time_stage(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> Stage:
+    def _time_stage(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> Stage:
         pieces, level = self.pieces(layout, samples), self.network.level
         times = self.collectives(layout, samples)
-        runs = pieces.block.runs(layout.recompute) * blocks
-        parts = [(pieces.block, runs)]
-        waits = [waits_for(self.block_sent(layout), times, pieces.block.one_s, level).scaled(blocks)]
-        if layout.context > 1:
-            waits.append(self._context_waits(layout, samples, pieces.block).scaled(blocks))
+        parts: list[tuple[Work, Array]] = []
+        waits: list[Waits] = []
+        for many, (_, of), block in zip(blocks, self.shape.kinds, pieces.blocks, strict=True):
+            if not many:
+                continue
+            runs, sent = block.runs(layout.recompute), self.block_sent(layout, of)
+            # Another microbatch's block of this kind runs meanwhile: each exchange has an equal part of it.
+            away = [one.collective for one in sent].count("all_to_all")
+            beside = {traffic.BESIDE: float(block.ops.seconds[0, :, 0] @ runs) / max(away, 1)}
+            parts.append((block, runs * many))
+            waits.append(waits_for(sent, times, {**block.one_s, **beside}, level).scaled(many))
+            if layout.context > 1:
+                waits.append(self._context_waits(layout, samples, block).scaled(many))
         sent_at = {WORDS: traffic.embedding_sent, HEAD: traffic.head_sent}
         for name in ends:
             work = pieces.end(name)
@@ -292,11 +304,12 @@ class TransformerPlan:
         hiding = {"forward": one_s["forward"], "half of backward": one_s["backward"] / 2}
         return waits_for(traffic.context_sent(again=layout.recompute != "none"), times, hiding, self.network.level)
 
-    def stage_ops(self, layout: Layout, samples: float, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
+    def stage_ops(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> pd.DataFrame:
         """Return the timed ops of a stage, and how often each runs in one microbatch."""
         pieces = self.pieces(layout, samples)
-        block = pieces.block.table.assign(count=pieces.block.runs(layout.recompute) * blocks)
-        return pd.concat([block, *(pieces.end(name).table for name in ends)], ignore_index=True)
+        own = [one.table.assign(count=one.runs(layout.recompute) * many)
+               for many, one in zip(blocks, pieces.blocks, strict=True) if many]  # fmt: skip
+        return pd.concat([*own, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
     def update(self, parameters: float, tensors: float, *, clip: bool) -> Timed:
         """Return the time of the update of `parameters` parameters [s], in total and by time source."""
@@ -308,11 +321,11 @@ class TransformerPlan:
 
         return _cached(self._updates, (parameters, tensors, clip), timed)
 
-    def block_sent(self, layout: Layout) -> list[Sent]:
-        """List the collectives of a device in one block of a microbatch."""
-        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap,
-               "attention_only": layout.whole_experts}  # fmt: skip
-        experts = traffic.experts_sent() if self.shape.experts else []
+    def block_sent(self, layout: Layout, shape: Transformer) -> list[Sent]:
+        """List the collectives of a device in one block of a microbatch, a block of the kind of ``shape``."""
+        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap, "latent": shape.latent is not None,
+               "attention_only": layout.whole_experts and shape.experts > 0}  # fmt: skip
+        experts = traffic.experts_sent(beside=layout.expert_overlap) if shape.experts else []
         going = [*traffic.forward_sent(**how), *experts]
         going *= 2 if layout.recompute == "full" else 1
         back = traffic.backward_sent(**how, experts=bool(experts))

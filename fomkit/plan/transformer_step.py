@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
+from operator import mul
+
+import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent, longest_of
-from fomkit.core.job import Layout
+from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile, Transformer
+from fomkit.core.model import ModelProfile
+from fomkit.core.transformer import Transformer
 from fomkit.core.units import format_quantity
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
-from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of
+from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
 from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
+from fomkit.plan.memory import activation_byte, state_byte
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_beside
-from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, Timed, TransformerPlan
+from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
@@ -76,21 +82,17 @@ class TransformerStep:
 
     def _stages(self, samples: float) -> list[tuple[Stage, int]]:
         """Return the stages that differ, in order, and how many there are of each."""
-        layout, blocks = self.layout, self.shape.blocks
-        if layout.pipeline == 1:
-            return [(self.plan.stage(layout, samples, blocks, (WORDS, HEAD)), 1)]
-        (first, largest), least = layout.stage_blocks(blocks), blocks // layout.pipeline
-        inner = layout.pipeline - 2
-        many = min(blocks % layout.pipeline, inner)
-        ends: list[tuple[int, tuple[str, ...], int]] = [
-            (first, (WORDS,), 1), (largest, (), many), (least, (), inner - many), (least, (HEAD,), 1)
-        ]  # fmt: skip
-        return [(self.plan.stage(layout, samples, of, names), count) for of, names, count in ends if count]
+        found = []
+        for one in stages_of(self.shape, self.layout):
+            names = (WORDS,) * one.first + (HEAD,) * one.last
+            found.append((self.plan.stage(self.layout, samples, one.blocks, names), one.many))
+        return found
 
-    def _passes(self, samples: float) -> Pass:
-        """Return the passes of one block [s]."""
+    def _passes(self, samples: float) -> list[Pass]:
+        """Return the passes of a block of each kind [s]."""
         host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
-        return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
+        blocks = self.plan.pieces(self.layout, samples).blocks
+        return [one.passes(self.layout.recompute, host_s) for one in blocks]
 
     def _stage_waits(self, samples: float, sharing: int) -> tuple[step.Waits, float]:
         """Return the waits of a stage for its neighbours in one microbatch [s], and the bytes that it sends.
@@ -110,38 +112,47 @@ class TransformerStep:
         times = 2 * layout.interleave
         return step.add_waits(map(step.unhidden, one)).scaled(times), times * byte / layout.tensor
 
-    def _block_pieces(self) -> tuple[float, float]:
-        """Return a block's parameters on a device outside shared experts, and those in shared experts."""
-        layout, shape = self.layout, self.shape
-        shared = shape.experts // layout.expert * shape.feed_forward_parameters if layout.expert > 1 else 0
-        return (shape.block_parameters_of(layout.expert) - shared) / layout.tensor, shared / layout.expert_tensor
+    @cached_property
+    def _block_pieces(self) -> list[tuple[float, float]]:
+        """Per kind of block: its parameters on a device outside shared experts, and those in shared experts."""
+        layout, found = self.layout, list[tuple[float, float]]()
+        for _, of in self.shape.kinds:
+            shared, whole = of.shared_parameters(layout.expert), of.whole_parameters
+            rest = of.block_parameters(layout.expert) - shared - whole
+            found.append((rest / layout.tensor + whole, shared / layout.expert_tensor))
+        return found
 
-    def _fullest(self) -> tuple[int, float]:
-        """Return the blocks of the device with most parameters, and its parameters of words.
+    @cached_property
+    def _fullest(self) -> tuple[Blocks, float]:
+        """The blocks of the device with most parameters, and its parameters of words.
 
         Of several stages the first has the words; an output layer with a table of its own is on the last.
         """
         layout, shape = self.layout, self.shape
-        first, largest = layout.stage_blocks(shape.blocks)
         apart = 0 if layout.pipeline == 1 or shape.tied else shape.vocabulary * shape.hidden
         words = (shape.embedding_parameters - apart) / layout.tensor
-        return (first, words) if words >= (largest - first) * sum(self._block_pieces()) else (largest, 0.0)
+        held = [(one.blocks, words * one.first) for one in stages_of(shape, layout)]
+        each = [rest + of_experts for rest, of_experts in self._block_pieces]
+        return max(held, key=lambda one: one[1] + sum(map(mul, one[0], each)))
 
+    @cached_property
     def _device_parameters(self) -> tuple[float, float]:
-        """Return the parameters of the device that has most, and how many of them are in shared experts."""
-        (blocks, words), (rest, of_experts) = self._fullest(), self._block_pieces()
-        return blocks * (rest + of_experts) + words, blocks * of_experts
+        """The parameters of the device that has most, and how many of them are in shared experts."""
+        blocks, words = self._fullest
+        rest, of_experts = (sum(map(mul, blocks, each)) for each in zip(*self._block_pieces, strict=True))
+        return rest + of_experts + words, of_experts
 
     def gradient_byte(self) -> float:
         """Return the bytes of gradients that a device exchanges with its replicas."""
-        return self.layout.gradient_byte * self._device_parameters()[0]
+        return self.layout.gradient_byte * self._device_parameters[0]
 
     def _update(self, replicas: int) -> Timed:
         layout = self.layout
-        held, shared = self._device_parameters()
+        held, shared = self._device_parameters
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
         numel = (held - shared) / of_rest + shared / of_experts
-        tensors = float(tensors_of(self.shape, layout.expert)) * self._fullest()[0] + 4
+        each = [tensors_of(of, layout.expert) for _, of in self.shape.kinds]
+        tensors = float(sum(map(mul, each, self._fullest[0]))) + 4
         return self.plan.update(numel, tensors, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
@@ -149,37 +160,52 @@ class TransformerStep:
         tensor, expert = self.layout.tensor, self.layout.expert_replicas
         return self.network.group(replicas, tensor), self.network.group(replicas // expert, tensor * expert)
 
-    def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
+    def _sums(
+        self, replicas: int, passes: Sequence[Pass]
+    ) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
         """Return the group of replicas, buckets, passes that hide them, and bytes gathered over bytes added."""
         each = self.layout.gradient_byte
-        blocks, of_words = self._fullest()
-        forward, backward = passes
-        rest, of_experts = self._block_pieces()
+        blocks, of_words = self._fullest
         words = each * of_words
         group, apart = self._replica_groups(replicas)
-        pieces = []
-        for at in range(blocks):
-            pieces.append(traffic.Bucket(each * rest, backward * (at + 1)))
-            pieces += [traffic.Bucket(each * of_experts, backward * (at + 1), apart)] if of_experts else []
-        pieces += [traffic.Bucket(words, backward * blocks)] if words else []
-        return group, pieces, (forward * blocks, backward * blocks), SHORT_BYTE / each
+        pieces, ahead, ready = list[traffic.Bucket](), 0.0, 0.0
+        for many, (forward, backward), (rest, of_experts) in reversed(
+            list(zip(blocks, passes, self._block_pieces, strict=True))
+        ):
+            for at in range(many):
+                done = ready + backward * (at + 1)
+                pieces.append(traffic.Bucket(each * rest, done))
+                pieces += [traffic.Bucket(each * of_experts, done, apart)] if of_experts else []
+            ahead, ready = ahead + forward * many, ready + backward * many
+        pieces += [traffic.Bucket(words, ready)] if words else []
+        return group, pieces, (ahead, ready), SHORT_BYTE / each
 
-    def _shards(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
-        """Return the units that replicas shard, and the passes of a block that hide their communication."""
+    def _shards(self, replicas: int, passes: Sequence[Pass] = ()) -> list[traffic.Sharding]:
+        """Return the units that replicas shard, and the passes of a block that hide their communication.
+
+        One of each kind of block, as if the model had blocks of this kind only.
+        """
         group, apart = self._replica_groups(replicas)
-        rest, of_experts = self._block_pieces()
-        unit = traffic.Unit(
-            (traffic.Piece(rest, group), *([traffic.Piece(of_experts, apart)] if of_experts else []))
-        )
         ends = self.shape.embedding_parameters + 2 * self.shape.hidden
-        root = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),))
-        return traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
+        root, found = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),)), []
+        each = passes or [NO_PASSES] * len(self._block_pieces)
+        for (rest, of_experts), hiding in zip(self._block_pieces, each, strict=True):
+            experts = [traffic.Piece(of_experts, apart)] if of_experts else []
+            unit, byte = traffic.Unit((traffic.Piece(rest, group), *experts)), self.layout.gradient_byte
+            found.append(traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, byte, *hiding))
+        return found
+
+    def _shares_of_kinds(self) -> list[float]:
+        """Return the share of each kind among the blocks."""
+        return [many / self.shape.blocks for many, _ in self.shape.kinds]
 
     def _traffic(self, replicas: int, samples: float, count: int) -> traffic.Traffic:
         """Return the traffic between replicas in a step of `count` microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
-            return traffic.sharded_traffic(self.layout, self.network, self._shards(replicas, passes), count)
+            sharded = [traffic.sharded_traffic(self.layout, self.network, one, count)
+                       for one in self._shards(replicas, passes)]  # fmt: skip
+            return traffic.mean_traffic(sharded, self._shares_of_kinds())
         return traffic.replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
@@ -189,7 +215,9 @@ class TransformerStep:
         replicas *= self.layout.context
         passes, bare_layout = self._passes(micro), replace(self.layout, overlap=False)
         if self.layout.zero > 1:
-            return traffic.sharded_wait(bare_layout, network, self._shards(replicas, passes), count, end).exposed_s
+            waits = [traffic.sharded_wait(bare_layout, network, one, count, end).exposed_s
+                     for one in self._shards(replicas, passes)]  # fmt: skip
+            return float(np.dot(waits, self._shares_of_kinds()))
         return traffic.waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
 
     def _tied_words(self, replicas: int) -> Exchange:
@@ -208,6 +236,10 @@ class TransformerStep:
         """
         micro, count = microbatches_of(samples, replicas, self.layout.microbatch)
         check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
+        if self.layout.expert_overlap and count == 1:
+            raise FomkitError(
+                LAYOUT, "expert_overlap needs another microbatch, but a step has one. Choose a smaller microbatch."
+            )
         return (micro / self.layout.context if self.layout.context > 1 else micro), count
 
     def at(self, devices: int, samples: int) -> step.ParallelStep:
@@ -251,8 +283,8 @@ class TransformerStep:
     def one_device(self, devices: int, samples: int) -> OneDevice:
         """Return what a device of the first stage executes for one microbatch, without the update."""
         micro, _ = self._schedule(samples, self.layout.replicas(devices))
-        ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
-        ops = self.plan.stage_ops(self.layout, micro, self.layout.stage_blocks(self.shape.blocks)[0], ends)
+        first = stages_of(self.shape, self.layout)[0]
+        ops = self.plan.stage_ops(self.layout, micro, first.blocks, (WORDS,) + (HEAD,) * first.last)
         low, message = self.plan.low, NARROW.format(self.plan.dtype)
         formats = Formats(low or self.plan.dtype, message=f"{FORMATS[low].message}; {message}" if low else message)
         return OneDevice(ops, formats, self.plan.machine)
@@ -268,19 +300,22 @@ class TransformerStep:
 
         A sum is twice a gather.
         """
-        layout, runs = self.layout, count * self.layout.stage_blocks(self.shape.blocks)[1]
-        byte = self.plan.stream_byte(samples)
-        names = [one.collective for one in self.plan.block_sent(layout)]
-        away = names.count("all_to_all")
-        each = len(names) - away + names.count("all_reduce")
-        sent = {"tensor": each * bus_factor("all_gather", layout.tensor) * byte * runs}
+        layout, kinds = self.layout, self.shape.kinds
+        names = [[one.collective for one in self.plan.block_sent(layout, of)] for _, of in kinds]
+        away = [one.count("all_to_all") for one in names]
+        each = [len(one) - far + one.count("all_reduce") for one, far in zip(names, away, strict=True)]
+        largest = max((one.blocks for one in stages_of(self.shape, layout)), key=sum)
+        runs, to_experts, others = (
+            count * sum(map(mul, largest, many)) for many in ([1] * len(kinds), away, each)
+        )
+        sent = {"tensor": others * bus_factor("all_gather", layout.tensor) * self.plan.stream_byte(samples)}
         if layout.context > 1:
             rounds = len(traffic.context_sent(again=layout.recompute != "none"))
             share = bus_factor("all_gather", layout.context)
             sent["context"] = rounds * share * self.plan.keys_byte(layout, samples) * runs
         if self.shape.experts:
             share = bus_factor("all_to_all", layout.expert)
-            sent["experts"] = away * share * self.plan.places_byte(layout, samples) * runs
+            sent["experts"] = to_experts * share * self.plan.places_byte(layout, samples)
         return sent
 
     def held_byte(self, devices: int, samples: int) -> float:
@@ -290,13 +325,13 @@ class TransformerStep:
 
     def memory_byte(self, samples: float, count: int, replicas: int) -> float:
         """Return the largest memory of a stage per device: parameters, gradients, state and activations [byte]."""
-        layout, (held, shared) = self.layout, self._device_parameters()
+        layout, (held, shared) = self.layout, self._device_parameters
         copies = layout.model_devices
-        standing = step.state_byte((held - shared) * copies, layout, replicas)
-        standing += step.state_byte(shared * copies, layout, replicas // layout.expert_replicas)
+        standing = state_byte((held - shared) * copies, layout, replicas)
+        standing += state_byte(shared * copies, layout, replicas // layout.expert_replicas)
         if layout.zero > 1 and replicas > 1:
-            standing += self._shards(replicas).held_byte(layout, count)
-        return standing + step.activation_byte(self.shape, samples, layout, count)
+            standing += max(one.held_byte(layout, count) for one in self._shards(replicas))
+        return standing + activation_byte(self.shape, samples, layout, count)
 
 
 def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:

@@ -13,7 +13,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
+from fomkit.core.model import Data, ModelProfile, Run, Unit
+from fomkit.core.transformer import Transformer
 from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, format_table, read_table
 from fomkit.files.write import packed, write_set
@@ -91,7 +92,7 @@ def _profile(
         "data": Data(**record.data.model_dump()),
         "run": Run(**record.run.model_dump()),
         "unit": Unit(**record.unit.model_dump()),
-        "transformer": Transformer(**record.transformer.model_dump()) if record.transformer else None,
+        "transformer": record.transformer.sizes if record.transformer else None,
         "measured": measured_run(record.measured) if record.measured else None,
     }
     return ModelProfile(**{**fields_of(record, ModelProfile), **own})
@@ -99,6 +100,42 @@ def _profile(
 
 NOTES = "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)"
 OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
+
+
+def _table_of_sizes(shape: Transformer, dtype: str) -> pd.DataFrame:
+    """Return the OPS table of one step on one device; dimensions are expressions in ``batch``.
+
+    Every dimension is constant or proportional to the batch; the tables of two batches show which.
+    """
+    import pandas as pd
+
+    from fomkit.parallel.transformer import (
+        Split,
+        as_table,
+        block_rows,
+        embedding_rows,
+        head_rows,
+        tensors_of,
+        update_rows,
+    )  # fmt: skip
+
+    def ops(samples: int) -> pd.DataFrame:
+        split = Split(samples, 1, False, dtype)
+        blocks = [(many, block_rows(of, split)) for many, of in shape.kinds]
+        ends = [*embedding_rows(shape, split), *head_rows(shape, split)]
+        tensors = sum(many * tensors_of(of) for many, of in shape.kinds) + 4
+        update = update_rows(shape.parameters, tensors, clip=True)
+        counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
+        found = as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
+        return found.assign(count=found["count"] * counts)
+
+    one, two = ops(1), ops(2)
+    found = {
+        name: [cell if cell == twice or cell != cell else f"{cell:.0f}*batch"
+               for cell, twice in zip(one[name].tolist(), two[name].tolist(), strict=True)]
+        for name in one.columns
+    }  # fmt: skip
+    return pd.DataFrame(found, dtype=object)
 
 
 def transformer_profile(
@@ -112,7 +149,6 @@ def transformer_profile(
     22.07
     """
     from fomkit.parallel.step import check_split
-    from fomkit.parallel.transformer import profile_table
     from fomkit.plan.transformer_step import NARROW
 
     check_split(shape, 1, sequence=False)
@@ -122,7 +158,7 @@ def transformer_profile(
     )
     notes = (NOTES, NARROW.format("bf16"), *[OF_EXPERTS] * bool(shape.experts))
     return ModelProfile(
-        name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
+        name=name, title=title or made, ops=_table_of_sizes(shape, "bf16"), parts=empty_table("OPS"),
         sizes={"batch": batch}, traced_with={"framework": "rule", "device": "sizes", "mode": "train"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data or Data(),
         run=run or Run(), optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
@@ -134,8 +170,8 @@ def _made_by(document: Document) -> ModelProfile:
     from fomkit.profiles.records import check_record
 
     record = check_record(document, RecipeRecord, RECIPE)
-    shape = Transformer(**record.transformer.model_dump())
-    if shape.hidden % shape.heads:
+    shape = record.transformer.sizes
+    if shape.latent is None and shape.hidden % shape.heads:
         where = document.where(("transformer", "heads"))
         raise FomkitError(where, f"heads {shape.heads} do not divide hidden {shape.hidden}. Choose a divisor.")
     each, all_heads = 2 * shape.head_dim, (shape.heads + shape.kv_heads) * shape.head_dim
@@ -236,9 +272,13 @@ def _transformer(shape: Transformer) -> dict[str, Any]:
     """Return sizes as content of the file; those of experts, or of another style, only if they apply."""
     omitted = set[str]() if shape.experts else {"experts", "top_k", "capacity_factor"}
     omitted |= set() if shape.gated else {"style", "kv_heads", "head_dim", "tied"}
-    omitted |= {name for name in ("head_norm", "qkv_bias", "window") if not getattr(shape, name)}
+    optional = ("head_norm", "qkv_bias", "window", "shared", "dense_blocks", "dense_feed_forward", "latent")
+    omitted |= {name for name in optional if not getattr(shape, name)}
     omitted |= set() if shape.window else {"window_share"}
-    return {name: value for name, value in vars(shape).items() if name not in omitted}
+    omitted |= {"kv_heads", "head_dim"} if shape.latent else set()
+    omitted |= set() if shape.norms > 2 else {"norms"}
+    found = {name: value for name, value in vars(replace(shape)).items() if name not in omitted}
+    return found | ({"latent": vars(shape.latent)} if shape.latent else {})
 
 
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.core.model import PassGroup
-from fomkit.core.units import EXAMPLES, UNITS, exact_quantity, format_quantity, parse_money_rate, parse_quantity
+from fomkit.core.transformer import Latent, Transformer
+from fomkit.core.units import EXAMPLES, UNITS, exact_quantity, parse_money_rate, parse_quantity, readable_time
 from fomkit.files.documents import Document
 
 FIELD = "FIELD"
@@ -295,6 +296,16 @@ class UnitRecord(Record):
     runs: float = Field(default=1.0, gt=0, strict=False)
 
 
+class LatentRecord(Record):
+    """``latent``: the widths of attention over compressed keys and values."""
+
+    query_rank: int = Field(default=0, ge=0)
+    rank: int = Field(ge=1)
+    plain: int = Field(ge=1)
+    rotary: int = Field(ge=1)
+    value: int = Field(ge=1)
+
+
 class TransformerRecord(Record):
     """``transformer``: the sizes from which the ops were computed by rule."""
 
@@ -317,24 +328,21 @@ class TransformerRecord(Record):
     window: int = Field(default=0, ge=0)
     window_share: float = Field(default=1.0, gt=0, le=1)
 
+    norms: Literal[2, 4] = 2
+    shared: int = Field(default=0, ge=0)
+    dense_blocks: int = Field(default=0, ge=0)
+    dense_feed_forward: int = Field(default=0, ge=0)
+    latent: LatentRecord | None = None
+
+    @property
+    def sizes(self) -> Transformer:
+        """The sizes as a noun."""
+        return Transformer(**{**self.model_dump(), "latent": self.latent and Latent(*_values(self.latent))})
+
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
-        experts, most, wrong = self.experts, self.experts / self.top_k, ""
-        if experts == 1:
-            wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
-        elif experts and self.top_k > experts:
-            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most {experts}."
-        elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
-            wrong = "FIELD has top_k or capacity_factor, but no experts. Add experts, or remove these keys."
-        elif experts and self.capacity_factor > most:
-            full = f"at {most:g} each expert already has a place for every token"
-            wrong = f"FIELD.capacity_factor is {self.capacity_factor:g}, but {full}. Give a smaller value."
-        elif self.heads % (self.kv_heads or self.heads):
-            wrong = f"FIELD.kv_heads {self.kv_heads} do not divide heads {self.heads}. Choose a divisor."
-        elif self.style == "gpt" and (self.head_norm or self.qkv_bias):
-            wrong = "FIELD has head_norm or qkv_bias, which are for 'style: llama'. Add it, or remove these keys."
-        if wrong:
-            raise PydanticCustomError("quantity", "{what}", {"what": wrong})
+        if wrong := self.sizes.fault(self.model_fields_set):
+            raise PydanticCustomError("quantity", "{what}", {"what": f"{FIELD}{wrong}"})
         return self
 
 
@@ -408,18 +416,11 @@ def known(content: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}
 
 
-def _time(value: float) -> str:
-    """Write a time in its most readable unit, unless that rounds it."""
-    number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")
-    shown = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
-    return shown if parse_quantity(shown, "time_s", "", "") == value else exact_quantity(value, "time_s")
-
-
 def _repeated_content(times: Repeated | None) -> dict[str, str]:
     if times is None:
         return {}
     values = {name.removesuffix("_s"): value for name, value in vars(times).items()}
-    return {name: _time(value) for name, value in values.items() if value is not None}
+    return {name: readable_time(value) for name, value in values.items() if value is not None}
 
 
 def _step_content(step: StepTimes) -> dict[str, Any]:
@@ -428,23 +429,22 @@ def _step_content(step: StepTimes) -> dict[str, Any]:
 
 
 def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
-    listed = [known({**vars(one), "time": _time(one.time_s), "time_s": None}) for one in ops.unjoined]
-    own = {"joined": _time(ops.joined_s), "scaled_by": ops.scaled_by if ops.scaled_by != 1 else None}
+    listed = [known({**vars(one), "time": readable_time(one.time_s), "time_s": None}) for one in ops.unjoined]
+    own = {"joined": readable_time(ops.joined_s), "scaled_by": ops.scaled_by if ops.scaled_by != 1 else None}
     return known(content_of(ops, MeasuredOpsRecord, step=_step_content(ops.step), unjoined=listed, **own))
-
-
-def _energy_content(energy: StepEnergy) -> dict[str, str]:
-    ends = {"step": energy.value_j, "low": energy.low_j, "high": energy.high_j}
-    exact = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
-    return {**exact, "scope": energy.scope, "source": energy.source}
 
 
 def measured_block(run: MeasuredRun) -> dict[str, Any]:
     """Return a measured run as content of the file, without unknown fields."""
+    energy = None
+    if (spent := run.energy) is not None:
+        ends = {"step": spent.value_j, "low": spent.low_j, "high": spent.high_j}
+        exact = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
+        energy = {**exact, "scope": spent.scope, "source": spent.source}
     own = {
         "step": _step_content(run.step),
         "ops": _ops_content(run.ops) if run.ops is not None else None,
         "load": known({"start": run.load_start, "end": run.load_end}),
-        "energy": _energy_content(run.energy) if run.energy is not None else None,
+        "energy": energy,
     }
     return known(content_of(run, MeasuredRecord, **own))

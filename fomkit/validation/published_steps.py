@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common
 from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine
-from fomkit.core.model import ModelProfile, Transformer
+from fomkit.core.model import ModelProfile
+from fomkit.core.transformer import Transformer
 from fomkit.core.units import BINARY
 from fomkit.files.csv import read_rows
 from fomkit.ops.tables import column_names
-from fomkit.parallel.step import activation_byte
 from fomkit.plan.content import Ends
+from fomkit.plan.memory import activation_byte
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links

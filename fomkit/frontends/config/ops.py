@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from fomkit.core.model import BATCH, CACHE
-from fomkit.frontends.config.architecture import (
+from fomkit.core.transformer import (
     Architecture,
     Attention,
     Block,

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
+from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
+from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stored, Transformer
 from fomkit.files.op_csv import empty_table, table_of_rows
-from fomkit.frontends.config.architecture import Architecture, Attention, Block, Experts, FeedForward, Stored
 from fomkit.frontends.config.ops import ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
 from fomkit.frontends.fusion import IMPL, Fusion
@@ -76,37 +76,38 @@ def _alike(block: Block) -> Block:
 
 
 def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
-    """Return the sizes by which devices share a decoder of equal blocks of Llama's or GPT's style; else None.
+    """Return the sizes by which devices share a decoder of blocks of Llama's or GPT's style; else None.
 
-    A share of the blocks may have a window. Biases of Llama's style, other than those of queries, keys and values,
-    are left out: at most a thousandth of the parameters.
+    A share of the blocks may have a window, and the first of them one layer in place of experts. Biases of
+    Llama's style, other than those of queries, keys and values, are left out: at most a thousandth of the
+    parameters.
     """
     if shape.decoder is None or shape.encoder is not None:
         return None
-    blocks = [(many, _alike(block), block.attention.window) for many, block in shape.decoder.blocks]
-    windows = {window for _, _, window in blocks if window}
-    block, one, feed = blocks[0][1], blocks[0][1].attention, blocks[0][1].feed
-    (each, experts, top_k) = (feed.each, feed.count, feed.top_k) if isinstance(feed, Experts) else (feed, 0, 1)
-    if (
-        one.latent is not None
-        or one.rotary != each.gated
-        or len({*(of for _, of, _ in blocks)}) > 1
-        or len(windows) > 1
-    ):
+    alike = tuple((many, _alike(block)) for many, block in shape.decoder.blocks)
+    narrow = [(many, width) for many, block in shape.decoder.blocks if (width := block.attention.window)]
+    (many, first), (_, block) = alike[0], alike[-1]
+    one, feed = block.attention, block.feed
+    style: dict[str, Any] = {}
+    if isinstance(feed, Experts):
+        style = {"experts": feed.count, "top_k": feed.top_k, "shared": feed.shared.width if feed.shared else 0}
+        feed = feed.each
+        if isinstance(first.feed, FeedForward):
+            style |= {"dense_blocks": many, "dense_feed_forward": first.feed.width}
+    if len({of for _, of in alike["dense_blocks" in style :]}) > 1 or len({window for _, window in narrow}) > 1:
         return None
-    style: dict[str, Any] = {"style": "gpt"}
-    if each.gated:
-        style = {"style": "llama", "head_norm": one.head_norm, "qkv_bias": one.bias[0]}
-    if windows:
-        narrow = sum(many for many, _, window in blocks if window)
-        style |= {"window": windows.pop(), "window_share": narrow / shape.decoder.depth}
+    if narrow:
+        style |= {"window": narrow[0][1], "window_share": sum(many for many, _ in narrow) / shape.decoder.depth}
+    if feed.gated:
+        style |= {"style": "llama", "head_norm": one.head_norm, "qkv_bias": one.bias[0], "norms": block.norms,
+                  "latent": one.latent}  # fmt: skip
     found = Transformer(
-        shape.hidden, one.heads, shape.decoder.depth, seq, shape.vocabulary, each.width, "fused", experts=experts,
-        top_k=top_k, kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
+        shape.hidden, one.heads, shape.decoder.depth, seq, shape.vocabulary, feed.width, "fused",
+        kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
     )  # fmt: skip
-    plain = replace(shape, decoder=replace(shape.decoder, blocks=((shape.decoder.depth, block),)))
-    # Further norms and shared experts are not in these sizes, nor are learnt positions that --seq does not use.
-    return found if found.parameters == (plain if each.gated else shape).parameters else None
+    plain = replace(shape, decoder=replace(shape.decoder, blocks=alike)) if feed.gated else shape
+    # Learnt positions that --seq does not use are not in these sizes, nor are other norms, or none.
+    return found if one.rotary == feed.gated and found.parameters == plain.parameters else None
 
 
 def _output(row: dict[str, Any], item_byte: int) -> int | str:

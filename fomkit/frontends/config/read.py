@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.documents import Fields, parse_json, read_json_text
-from fomkit.frontends.config.architecture import (
+from fomkit.core.transformer import (
     Architecture,
     Attention,
     Block,
@@ -26,6 +25,7 @@ from fomkit.frontends.config.architecture import (
     Stack,
     Stored,
 )
+from fomkit.files.documents import Fields, parse_json, read_json_text
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 SEQ, SOURCE = "seq", "source"
