@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -349,29 +350,37 @@ def test_a_cache_limits_the_batch() -> None:
 
 @pytest.mark.parametrize(
     ("name", "tensor"),
-    [("llama3-8b", 8), ("qwen2-7b", 4), ("qwen3-8b", 8), ("qwen3-30b-a3b", 4), ("gpt2-xl", 5), ("gpt-oss-20b", 8)],
-)
+    [("llama3-8b", 8), ("qwen2-7b", 4), ("qwen3-8b", 8), ("qwen3-30b-a3b", 4), ("gpt2-xl", 5), ("gpt-oss-20b", 8),
+     ("gemma2-2b", 4), ("deepseek-v2-lite", 8), ("deepseek-v3", 8)],
+)  # fmt: skip
 def test_layouts_share_what_the_sizes_say(tmp_path: Path, name: str, tensor: int) -> None:
     """The block of sizes describes the model's work, and a device of a tensor group does its share of the flop."""
     config = write(tmp_path, PUBLIC[name]["config"], f"{name}.json")
     profile = profile_config(config, sizes={"seq": 1024})
     assert profile.transformer is not None
     # Of GPT-OSS the biases of experts and of the output, and the sinks of attention, are left out.
-    left_out = 1e-3 if name.startswith("gpt-oss") else 0
+    left_out = 1e-3 if name == "gpt-oss-20b" else 1e-7 if name == "deepseek-v3" else 0  # its router's biases
     assert profile.transformer.parameters == pytest.approx(profile.parameters_total, rel=left_out, abs=0)
-    whole, split = (add_costs(as_table(block_rows(profile.transformer, Split(1, many, False, "bf16"))))
-                    for many in (1, tensor))  # fmt: skip
-    blocks = profile.transformer.blocks
-    heavy = "kind in ('gemm', 'attention') and op != 'router' and not op.str.startswith('router, ')"
+    kinds = profile.transformer.kinds
+    whole, split = (
+        pd.concat([add_costs(as_table(block_rows(of, Split(1, by, False, "bf16")))).eval(f"count = count * {many}")
+                   for many, of in kinds])
+        for by in (1, tensor)
+    )  # fmt: skip
+    # A tensor group does not split routers and what compresses keys.
+    heavy = "kind in ('gemm', 'attention') and not op.str.contains('^router|down')"
     flop = [rows.query(heavy).eval("flop * count").sum() for rows in (whole, split)]
     assert flop[0] == pytest.approx(tensor * flop[1], rel=1e-12)
     own = add_costs(resize_ops(profile.ops, {**profile.sizes, "batch": 1}, name))
     own = own[own["module"].str.startswith("decoder.block") & own["kind"].isin(["gemm", "attention", "experts"])]
-    of_a_block = whole[whole["kind"].isin(["gemm", "attention"])].eval("flop * count").sum()
+    of_blocks = whole[whole["kind"].isin(["gemm", "attention"])].eval("flop * count").sum()
     rounded = 1e-3 if profile.transformer.experts else 1e-12  # places of experts are whole
-    assert own.eval("flop * count").sum() == pytest.approx(blocks * of_a_block, rel=rounded)
-    count = {way: (whole["kind"].eq("norm") & whole["pass_name"].eq(way)).sum() for way in ("forward", "backward")}
-    assert set(count.values()) == {3 if name.startswith("qwen3") else 2}
+    assert own.eval("flop * count").sum() == pytest.approx(of_blocks, rel=rounded)
+    norms = whole[whole["kind"].eq("norm")].groupby("pass_name", observed=True)["count"].sum()
+    each = {"qwen3-8b": 3, "qwen3-30b-a3b": 3, "gemma2-2b": 4, "deepseek-v2-lite": 3, "deepseek-v3": 4}.get(
+        name, 2
+    )
+    assert set(norms) == {each * profile.transformer.blocks}
 
 
 def test_a_layout_says_what_it_leaves_out(tmp_path: Path) -> None:
@@ -384,13 +393,13 @@ def test_a_layout_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_layouts_of_other_blocks_are_not_known(tmp_path: Path) -> None:
-    """Latent attention, positions that are not used, attention beside the feed-forward layer."""
-    for name in ("deepseek-v2-lite", "gpt2-xl", "falcon-7b"):
+    """Norms without parameters, positions that are not used, attention beside the feed-forward layer."""
+    for name in ("olmo-7b", "gpt2-xl", "falcon-7b"):
         config = write(tmp_path, PUBLIC[name]["config"], f"{name}.json")
         assert profile_config(config, sizes={"seq": 512}).transformer is None
 
 
-@pytest.mark.parametrize("model", ["deepseek-v3", "bert-large"])
+@pytest.mark.parametrize("model", ["vit-b16", "bert-large"])
 def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
     """Before, these profiles were called traces."""
     for layout, said in (

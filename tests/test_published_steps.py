@@ -11,15 +11,16 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
-from fomkit.core.transformer import Transformer
-from fomkit.parallel.step import check_layout
+from fomkit.core.transformer import Latent, Transformer
+from fomkit.parallel.step import check_layout, stages_of
 from fomkit.parallel.transformer import Split, block_rows, update_rows
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
+from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import transformer_profile
+from fomkit.profiles.models import load_model, transformer_profile
 from fomkit.validation.published_steps import (
     MPT,
     OTHER_FRACTION,
@@ -126,6 +127,85 @@ def test_a_tensor_group_sends_beside_its_products(h100: Machine) -> None:
     assert beside.compute_s == plain.compute_s
     with pytest.raises(FomkitError, match="hides gathers and scatters along the sequence"):
         check_layout(Layout(tensor=8, tensor_overlap=True))
+
+
+SMALL_DEEPSEEK = Transformer(
+    hidden=1024, heads=8, blocks=6, seq=512, vocabulary=32000, feed_forward=512, attention="fused", style="llama",
+    tied=False, experts=16, top_k=4, shared=512, dense_blocks=2, dense_feed_forward=2816,
+    latent=Latent(query_rank=256, rank=128, plain=64, rotary=32, value=64),
+)  # fmt: skip
+
+
+def test_deepseek_v3_takes_as_long_as_its_report_says(h100: Machine) -> None:
+    """180 thousand H800 hours for 10^12 tokens, on 2,048 of them, with the report's links (arXiv 2412.19437)."""
+    links = ["node, 5 us, 160 GB/s, each", "system, 5 us, 50 GB/s, each"]
+    machine = with_user_links(h100, [parse_link(one) for one in links])
+    layout = Layout(pipeline=16, expert=64, zero=1, microbatch=1, expert_overlap=True)
+    model = load_model("today/deepseek-v3")
+    step = stepper_of(model, machine, layout, Options(precision="fp8")).at(2048, 15360)
+    published = 180e3 * 3600 / 2048 * 15360 * 4096 / 1e12
+    assert step.wall_s.low < published < step.wall_s.high
+    assert step.wall_s.value == pytest.approx(published, rel=0.08)
+    alone = stepper_of(model, machine, replace(layout, expert_overlap=False), Options(precision="fp8"))
+    assert alone.at(2048, 15360).exposed_s.value > 3 * step.exposed_s.value
+
+
+def test_stages_take_blocks_of_each_kind_in_order() -> None:
+    """Two blocks without experts, then four with; of 3 stages the first has the first two."""
+    stages = stages_of(SMALL_DEEPSEEK, Layout(pipeline=3))
+    assert [(one.blocks, one.many, one.first, one.last) for one in stages] == [
+        ((2, 0), 1, True, False), ((0, 2), 1, False, False), ((0, 2), 1, False, True)
+    ]  # fmt: skip
+    assert [one.blocks for one in stages_of(SMALL_DEEPSEEK, Layout(pipeline=4))] == [
+        (1, 0),
+        (1, 1),
+        (0, 2),
+        (0, 1),
+    ]
+
+
+def test_blocks_of_two_kinds_are_held_and_summed_once(h100: Machine) -> None:
+    """All parameters of the model are on its stages, and all its gradients are sent."""
+    model = transformer_profile(SMALL_DEEPSEEK, "small")
+    assert SMALL_DEEPSEEK.parameters == sum(
+        many * of.block_parameters() for many, of in SMALL_DEEPSEEK.kinds
+    ) + 1024 * (2 * 32000 + 1)
+    whole = stepper_of(model, h100, Layout(microbatch=1), Options())
+    assert isinstance(whole, TransformerStep)
+    # The last norm is no block's.
+    assert whole.gradient_byte() == 4 * (SMALL_DEEPSEEK.parameters - 1024)
+    for zero in (0, 3):
+        step = stepper_of(model, h100, Layout(microbatch=1, zero=zero), Options()).at(8, 16)
+        share = 7 / 8 * (SMALL_DEEPSEEK.parameters - 1024 * (zero < 3))
+        each = (
+            2 * 4 if zero == 0 else 2 * 4 + 2 * (2 * 2)
+        )  # scatters in two microbatches, and gathers twice in each
+        words = 2 * 2 * 7 / 8 * (2 * 32000 + 2) * 1024 if zero == 3 else 0  # gathered once in each
+        assert step.sent_byte["replicas"] == pytest.approx(share * each - words, rel=1e-4)
+
+
+def test_a_tensor_group_holds_what_compresses_whole(h100: Machine) -> None:
+    model, found = transformer_profile(SMALL_DEEPSEEK, "small"), []
+    for tensor in (1, 2):
+        stepper = stepper_of(model, h100, Layout(tensor=tensor), Options())
+        assert isinstance(stepper, TransformerStep)
+        found.append(stepper.gradient_byte() / 4)
+    compress = 6 * (1024 * 256 + 256 + 1024 * (128 + 32) + 128)
+    assert found[1] == pytest.approx((found[0] - compress) / 2 + compress)
+
+
+def test_experts_are_sent_to_beside_another_microbatch(h100: Machine) -> None:
+    model, layout = transformer_profile(SMALL_DEEPSEEK, "small"), Layout(expert=8, microbatch=1)
+    plain, beside = (
+        stepper_of(model, h100, replace(layout, expert_overlap=on), Options()) for on in (False, True)
+    )
+    one, two = plain.at(8, 32), beside.at(8, 32)
+    assert two.exposed_s.value < one.exposed_s.value
+    assert (two.busy_s, two.sent_byte) == (one.busy_s, one.sent_byte)
+    with pytest.raises(FomkitError, match="expert_overlap needs another microbatch, but a step has one"):
+        beside.at(8, 8)
+    with pytest.raises(FomkitError, match="hides exchanges with experts that devices share"):
+        check_layout(Layout(expert_overlap=True))
 
 
 def test_all_with_all_sends_between_nodes_what_goes_to_other_nodes(h100: Machine) -> None:

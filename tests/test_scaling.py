@@ -820,6 +820,40 @@ def test_recipes(root, tmp_path):
     assert "Only --batch, --name and -o apply" in output
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("shared: 16", "has shared or dense_blocks, but no experts"),
+        ("experts: 4, dense_blocks: 1", "dense_blocks is 1. Expected: fewer than its 2 blocks, and"),
+        ("experts: 4, dense_blocks: 2, dense_feed_forward: 8", "dense_blocks is 2. Expected: fewer"),
+        (
+            "latent: {rank: 8, plain: 8, rotary: 4, value: 8}",
+            "has latent attention, which is fused",
+        ),
+        ("latent: {rank: 8}, attention: fused", "latent.plain is missing"),
+        ("norms: 3", "norms"),
+        ("style: gpt, norms: 4, qkv_bias: true", "has qkv_bias, norms, which is for 'style: llama'"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_refused(tmp_path, more, said):
+    sizes = (
+        f"hidden: 64, heads: 4, blocks: 2, seq: 8, vocabulary: 9, {'' if 'style' in more else 'style: llama, '}"
+    )
+    path = tmp_path / "x.yaml"
+    path.write_text(f"schema: fomkit/transformer/1\nname: x\ntransformer: {{{sizes}{more}}}\n")
+    with pytest.raises(FomkitError, match=rf"x\.yaml:3: .*{said}"):
+        load_recipe(path)
+
+
+def test_a_model_file_keeps_the_sizes_of_blocks_of_two_kinds(tmp_path):
+    """What is written is what was read: DeepSeek-V3's sizes, in its shipped profile and as a recipe."""
+    shipped = load_model("today/deepseek-v3")
+    assert shipped.transformer is not None
+    assert [many for many, _ in shipped.transformer.kinds] == [3, 58]
+    save_model(shipped, tmp_path / "again.yaml")
+    assert load_model(tmp_path / "again.yaml").transformer == shipped.transformer
+
+
 def test_content_says_what_is_assumed(machine, p1b3):
     content = scaling_content(scale(p1b3, machine, ScalingSpec([1], modes=("weak",))))
     assert any("epochs at any batch" in one for one in content["assumed"])

@@ -349,7 +349,8 @@ class Transformer:
         if not experts and (self.shared or self.dense_blocks):
             return " has shared or dense_blocks, but no experts. Add experts, or remove these keys."
         if bool(self.dense_blocks) != bool(self.dense_feed_forward) or self.dense_blocks >= self.blocks:
-            return f": dense_blocks, below {self.blocks}, and their dense_feed_forward go together. Give both."
+            fewer = f"fewer than its {self.blocks} blocks, and dense_feed_forward"
+            return f".dense_blocks is {self.dense_blocks}. Expected: {fewer}; or neither of them."
         if latent is not None and (self.attention != "fused" or set(given) & _WITHOUT_LATENT):
             return (
                 f" has latent attention, which is fused and has no {', '.join(sorted(_WITHOUT_LATENT))}. " + _FUSED

@@ -271,7 +271,7 @@ def _own_layers(shape: Transformer, split: Split) -> list[tuple[str, float, int,
     ]  # fmt: skip
 
 
-def _joined(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
+def _keys_joined(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
     """Add what turns the parts of compressed keys and queries that have positions, and joins keys of all heads."""
     if (latent := shape.latent) is not None:
         heads, wide = shape.heads, latent.plain + latent.rotary
@@ -290,7 +290,7 @@ def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: floa
         rows.product(name, way, (of, wide, reduced), dtype=rows.layer(wide, reduced))
     if not shape.gated or shape.qkv_bias:
         rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
-    _joined(rows, shape, tokens / tensor, way)
+    _keys_joined(rows, shape, tokens / tensor, way)
     if shape.gated and shape.latent is None:
         _add_rotation(rows, shape, tokens / tensor, way)
     if shape.attention == "fused":
@@ -319,7 +319,7 @@ def _attention_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     else:
         rows.stream("context in rows", way, "copy", tokens * part, 2, 2, part)
         _core_backward(rows, shape, samples, tensor)
-    _joined(rows, shape, tokens / tensor, way)
+    _keys_joined(rows, shape, tokens / tensor, way)
     if shape.latent is None:
         rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
     if shape.gated and shape.latent is None:
