@@ -832,7 +832,7 @@ def test_recipes(root, tmp_path):
         ),
         ("latent: {rank: 8}, attention: fused", "latent.plain is missing"),
         ("norms: 3", "norms"),
-        ("style: gpt, norms: 4, qkv_bias: true", "has qkv_bias, norms, which is for 'style: llama'"),
+        ("style: gpt, norms: 4, qkv_bias: true", "has qkv_bias, norms, for 'style: llama' only"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused(tmp_path, more, said):

@@ -128,24 +128,19 @@ class Layout:
         """Devices that hold the whole model once: its experts are shared by as many copies of the rest."""
         return self.model_devices * self.expert_replicas
 
-    def stage_blocks(self, blocks: int) -> tuple[int, int]:
-        """Return the blocks of the first stage, and those of the largest stage.
+    def stage_blocks(self, blocks: int) -> list[int]:
+        """Return the blocks of each stage.
 
         What is left over goes to inner stages, one block each: the first and the last have words and head, too. If
         there are too few inner stages, the first has one more.
 
-        >>> Layout(pipeline=16).stage_blocks(126), Layout(pipeline=4).stage_blocks(32)
-        ((7, 8), (8, 8))
+        >>> Layout(pipeline=4).stage_blocks(32), Layout(pipeline=4).stage_blocks(35)
+        ([8, 8, 8, 8], [9, 9, 9, 8])
         """
-        found = self.blocks_of_stages(blocks)
-        return found[0], max(found)
-
-    def blocks_of_stages(self, blocks: int) -> list[int]:
-        """Return the blocks of each stage, see `stage_blocks`."""
         least, rest = divmod(blocks, self.pipeline)
         inner = max(self.pipeline - 2, 0)
-        ends = [least + (rest > inner), *[least + 1] * min(rest, inner), *[least] * (inner - min(rest, inner))]
-        return [*ends, least][: self.pipeline]
+        more = min(rest, inner)
+        return [least + (rest > inner), *[least + 1] * more, *[least] * (inner - more), least][: self.pipeline]
 
     def replicas(self, devices: int) -> int:
         """Return the copies of the model on ``devices`` devices; where experts are shared, those of the rest."""

@@ -241,9 +241,9 @@ class Architecture:
         return self._counted(chosen.pop()) if chosen else self.parameters
 
 
-_OF_LLAMA = "is for 'style: llama'. Add it, or remove what is not GPT's."
-_WITHOUT_LATENT = {"kv_heads", "head_dim", "head_norm", "qkv_bias", "window"}
-_FUSED = "Add 'attention: fused', and remove these."
+_LLAMA_ONLY = ("head_norm", "qkv_bias", "norms", "shared", "dense_blocks", "dense_feed_forward", "latent")
+_NO_LATENT = ("kv_heads", "head_dim", "head_norm", "qkv_bias", "window")
+"""Sizes that only Llama's style has, and those that latent attention lacks."""
 
 
 @dataclass(frozen=True)
@@ -330,9 +330,8 @@ class Transformer:
 
         The text follows the name of the block that holds them.
         """
-        experts, most, latent = self.experts, self.experts / self.top_k, self.latent
-        dense = {"dense_blocks", "dense_feed_forward"}
-        of_llama = ("head_norm", "qkv_bias", "norms", "shared", *sorted(dense), "latent")
+        experts, most = self.experts, self.experts / self.top_k
+        of_llama = [name for name in _LLAMA_ONLY if getattr(self, name) != getattr(type(self), name)]
         if experts == 1:
             return ".experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
         if experts and self.top_k > experts:
@@ -344,16 +343,16 @@ class Transformer:
             return f".capacity_factor is {self.capacity_factor:g}, but {full}. Give a smaller value."
         if self.heads % self.kv_heads:
             return f".kv_heads {self.kv_heads} do not divide heads {self.heads}. Choose a divisor."
-        if self.style == "gpt" and (set(given) & {*of_llama} - {"norms"} or self.norms > 2):
-            return f" has {', '.join(name for name in of_llama if name in given)}, which " + _OF_LLAMA
+        if self.style == "gpt" and of_llama:
+            return f" has {', '.join(of_llama)}, for 'style: llama' only. Add it, or remove what is not GPT's."
         if not experts and (self.shared or self.dense_blocks):
             return " has shared or dense_blocks, but no experts. Add experts, or remove these keys."
         if bool(self.dense_blocks) != bool(self.dense_feed_forward) or self.dense_blocks >= self.blocks:
             fewer = f"fewer than its {self.blocks} blocks, and dense_feed_forward"
             return f".dense_blocks is {self.dense_blocks}. Expected: {fewer}; or neither of them."
-        if latent is not None and (self.attention != "fused" or set(given) & _WITHOUT_LATENT):
+        if self.latent is not None and (self.attention != "fused" or set(given) & {*_NO_LATENT}):
             return (
-                f" has latent attention, which is fused and has no {', '.join(sorted(_WITHOUT_LATENT))}. " + _FUSED
+                f" has latent attention, which is fused. Add 'attention: fused', without {', '.join(_NO_LATENT)}."
             )
         return ""
 

@@ -199,7 +199,7 @@ def stages_of(shape: Transformer, layout: Layout) -> list[StageBlocks]:
     [((2,), 1), ((3,), 2), ((2,), 1)]
     """
     found, start = list[StageBlocks](), 0
-    for at, many in enumerate(layout.blocks_of_stages(shape.blocks)):
+    for at, many in enumerate(layout.stage_blocks(shape.blocks)):
         begin, blocks = 0, list[int]()
         for number, _ in shape.kinds:
             blocks.append(max(0, min(start + many, begin + number) - max(start, begin)))
