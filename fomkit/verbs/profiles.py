@@ -106,7 +106,7 @@ def in_mode(
     `fusion`: for a profile built from sizes, which ops are one kernel; for a trace, ``eager`` is how it ran, and
     ``compiled`` joins its chains. `batch`, `sizes`: of a profile that is built; `inputs`: as of `as_model`.
     """
-    from fomkit.frontends.fusion import join_chains
+    from fomkit.ops.fusion import join_chains
     from fomkit.profiles.models import TRACED
 
     given = model_in(given)

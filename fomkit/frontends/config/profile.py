@@ -14,13 +14,13 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stored, Transformer
 from fomkit.files.op_csv import empty_table, table_of_rows
-from fomkit.frontends.config.ops import ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
-from fomkit.frontends.fusion import IMPL, Fusion
-from fomkit.frontends.fusion import NOTES as NOTES_OF
 from fomkit.ops.families.products import MATRICES
+from fomkit.ops.fusion import IMPL, Fusion
+from fomkit.ops.fusion import NOTES as NOTES_OF
 from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte
 from fomkit.ops.resize import resize_ops
+from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, step_rows
 
 MILLION = 1_000_000
 """Tokens of a decoding run, the unit of work that is counted."""
@@ -183,7 +183,7 @@ def profile_config(
 
     `mode`: ``train``: a training step with AdamW; ``infer`` or ``prefill``: the forward pass, for a decoder over a
     prompt up to its first word; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
-    ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.frontends.fusion`).
+    ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.ops.fusion`).
     """
     shape = read_architecture(path)
     if mode in ("prefill", "decode") and shape.decoder is None:

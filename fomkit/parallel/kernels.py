@@ -22,7 +22,7 @@ from fomkit.core.transformer import (
     Latent,
     Stack,
 )
-from fomkit.frontends.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
+from fomkit.ops.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
 
 Mode = Literal["train", "infer", "decode"]
 ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
