@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from fomkit.core.model import Data, ModelProfile, Run, Unit
-from fomkit.frontends.config.profile import profile_config
+from fomkit.frontends.config import profile_config
 from fomkit.parallel.kernels import Mode
 from fomkit.verbs.profiles import save
 from fomkit.verbs.profiling import profile as trace

@@ -19,8 +19,8 @@ import fomkit
 from fomkit.cli.choices import parse_sizes
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.frontends.config.profile import profile_config
-from fomkit.frontends.config.read import KNOWN, read_architecture
+from fomkit.frontends.config import profile_config
+from fomkit.frontends.config_file import KNOWN, read_architecture
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows

@@ -12,7 +12,7 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
-from fomkit.frontends.config.profile import profile_config
+from fomkit.frontends.config import profile_config
 from fomkit.ops.precision import (
     FORMATS,
     PRECISIONS,

@@ -138,8 +138,8 @@ def _stored_mode(
     sizes: Mapping[str, int] | None,
 ) -> ModelProfile:  # fmt: skip
     """Return the profile of a mode that is stored beside a given one, or build it from the config.json there."""
-    from fomkit.frontends.config.profile import profile_config
-    from fomkit.frontends.config.read import SEQ, SOURCE
+    from fomkit.frontends.config import profile_config
+    from fomkit.frontends.config_file import SEQ, SOURCE
     from fomkit.profiles.models import load_model
 
     if isinstance(given, str | Path):

@@ -253,7 +253,7 @@ def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], 
     elif path.suffix in (".yaml", ".yml"):
         found = _profile_of_sizes(path, args)
     elif path.suffix == ".json":
-        from fomkit.frontends.config.profile import profile_config
+        from fomkit.frontends.config import profile_config
 
         found = profile_config(path, fusion=args.fusion, **of_step)
     elif is_onnx:

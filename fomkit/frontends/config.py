@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stored, Transformer
 from fomkit.files.op_csv import empty_table, table_of_rows
-from fomkit.frontends.config.read import read_architecture
+from fomkit.frontends.config_file import read_architecture
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.fusion import IMPL, Fusion
 from fomkit.ops.fusion import NOTES as NOTES_OF
