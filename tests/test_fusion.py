@@ -12,11 +12,11 @@ import pytest
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile
-from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.config import profile_config
 from fomkit.ops.fusion import EAGER, ONE_KERNEL, Fusion, Part, join_chains
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import table_of_rows
 from fomkit.verbs import profiling
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)

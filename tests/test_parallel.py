@@ -16,8 +16,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.transformer import Transformer
-from fomkit.files.op_csv import empty_table
 from fomkit.merit.one_off_costs import amortised_share
+from fomkit.ops.tables import empty_table
 from fomkit.parallel.step import (
     check_layout,
     check_schedule,

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Link, Machine, Peak
-from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import empty_table
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.claims import best_slips, claims_of, families_of, utilisation_at

@@ -11,7 +11,6 @@ import pytest
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
-from fomkit.files.op_csv import empty_table
 from fomkit.frontends.config import profile_config
 from fomkit.ops.precision import (
     FORMATS,
@@ -24,6 +23,7 @@ from fomkit.ops.precision import (
     restate_rows,
     stored_byte,
 )
+from fomkit.ops.tables import empty_table
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
 

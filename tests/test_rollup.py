@@ -15,8 +15,8 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Overhead
 from fomkit.core.model import Data, ModelProfile, Run, Unit
-from fomkit.files.op_csv import empty_table
 from fomkit.merit.content import method_steps
+from fomkit.ops.tables import empty_table
 from fomkit.plan import shapes
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import check_covered, coverage

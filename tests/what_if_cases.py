@@ -8,8 +8,7 @@ import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.model import Data, ModelProfile, Run
-from fomkit.files.op_csv import empty_table
-from fomkit.ops.tables import column_names
+from fomkit.ops.tables import column_names, empty_table
 
 THIN = {"op": "mm", "kind": "gemm", "b": 1.0, "m": 1000.0, "n": 1000.0, "k": 1.0, "trans_a": 0.0, "trans_b": 0.0}
 """A product of a column and a row: 2 flop per element of 4 byte, bound by memory on every machine here."""

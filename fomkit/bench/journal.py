@@ -18,12 +18,11 @@ import pandas as pd
 from fomkit.bench.libraries import Cells, Wanted, as_table, key_of
 from fomkit.core.errors import FomkitError
 from fomkit.files.csv import open_file
-from fomkit.files.op_csv import empty_table
 from fomkit.files.write import write_whole
 from fomkit.harness.torch.cases import Summary, processor_clock, summarise
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
-from fomkit.ops.tables import column_names
+from fomkit.ops.tables import column_names, empty_table
 from fomkit.plan.content import as_content
 from fomkit.plan.coverage import MEASURED
 from fomkit.prediction.cascade import add_times

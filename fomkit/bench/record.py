@@ -25,8 +25,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import count_text
-from fomkit.files.op_csv import empty_table
 from fomkit.harness.torch.cases import MEDIAN_LEVEL, processor_clock, summarise
+from fomkit.ops.tables import empty_table
 from fomkit.profiles.evidence import write_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine

@@ -5,18 +5,16 @@ Cells of dimensions are numbers or expressions. Numbers read back exactly, and t
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.files.csv import escape_cell, escape_foreign, number_cell, parse_number, read_rows, shown, unescape
-from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
+from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, cell_dtype, column_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,10 +55,6 @@ def _check_header(
             own = "Rename or delete it." if keep is None else f"Or keep it as your own with --keep '{name}'."
             wrong = f"the column {shown(name)} is not a column of a table of {TITLES[table]}"
             raise FomkitError(where, f"{wrong}. {advice} {own}")
-
-
-def _dtype(cells: list[float | str], number: bool) -> str:
-    return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
 
 
 def _number_cells(
@@ -117,7 +111,7 @@ def read_numbered_table(
             values = [float(cell) / units for cell in values] if units else values
         elif name in known:
             values = [*map(unescape, column)]
-        columns[own] = pd.Series(values, index, dtype=_dtype(values, own in numbers))
+        columns[own] = pd.Series(values, index, dtype=cell_dtype(values, own in numbers))
     return pd.DataFrame(columns)
 
 
@@ -175,31 +169,3 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
     header = [escape_foreign(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
-
-
-def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collection[str] = ()) -> pd.DataFrame:
-    """Make a table with the ``extra`` number columns, then every column of ``table``; missing values are empty.
-
-    Number columns are float64, or objects where an expression occurs.
-    """
-    import pandas as pd
-
-    numbers, columns = {*column_names(table, "number"), *extra}, {}
-    for name in (*extra, *column_names(table)):
-        values: list[Any] = [row.get(name) for row in rows]
-        if name in numbers:
-            values = [one if isinstance(one, str) else math.nan if one is None else float(one) for one in values]
-        else:
-            values = ["" if one is None else one for one in values]
-        columns[name] = pd.Series(values, dtype=_dtype(values, name in numbers))
-    return pd.DataFrame(columns)
-
-
-def empty_table(table: str) -> pd.DataFrame:
-    """Make a table without rows."""
-    return _without_rows(table).copy()
-
-
-@cache
-def _without_rows(table: str) -> pd.DataFrame:
-    return table_of_rows((), table)

@@ -13,13 +13,13 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stored, Transformer
-from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config_file import read_architecture
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.fusion import IMPL, Fusion
 from fomkit.ops.fusion import NOTES as NOTES_OF
 from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte
 from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import empty_table, table_of_rows
 from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, step_rows
 
 MILLION = 1_000_000

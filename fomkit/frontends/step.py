@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import Data, LastBatch, ModelProfile, Run
-from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
 from fomkit.frontends.sizes import NoExpression, Sizes, execution_keys, name_sizes
-from fomkit.ops.tables import DIMENSIONS, join_lines
+from fomkit.ops.tables import DIMENSIONS, join_lines, table_of_rows
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ on the order of a file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import cache
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.units import ENGINES, ITEM_BYTE
 
@@ -377,3 +378,36 @@ def _code_line(text: str) -> CodeLine:
     if place is None or not place.start():
         return CodeLine(text, None, "", count)
     return CodeLine(text[: place.start()], int(place[1]), place[2] or "", count)
+
+
+def cell_dtype(cells: list[float | str], number: bool) -> str:
+    """Return the type of a column's array: numbers, unless an expression occurs among them."""
+    return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collection[str] = ()) -> pd.DataFrame:
+    """Make a table with the ``extra`` number columns, then every column of ``table``; missing values are empty.
+
+    Number columns are float64, or objects where an expression occurs.
+    """
+    import pandas as pd
+
+    numbers, columns = {*column_names(table, "number"), *extra}, {}
+    for name in (*extra, *column_names(table)):
+        values: list[Any] = [row.get(name) for row in rows]
+        if name in numbers:
+            values = [one if isinstance(one, str) else nan if one is None else float(one) for one in values]
+        else:
+            values = ["" if one is None else one for one in values]
+        columns[name] = pd.Series(values, dtype=cell_dtype(values, name in numbers))
+    return pd.DataFrame(columns)
+
+
+def empty_table(table: str) -> pd.DataFrame:
+    """Make a table without rows."""
+    return _without_rows(table).copy()
+
+
+@cache
+def _without_rows(table: str) -> pd.DataFrame:
+    return table_of_rows((), table)

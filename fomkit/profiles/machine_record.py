@@ -16,9 +16,10 @@ from fomkit.core.machine import Basis, Device, Link, Machine, Overhead, Party, P
 from fomkit.core.units import exact_quantity
 from fomkit.files.csv import check_beside
 from fomkit.files.documents import Document, format_document, load_document
-from fomkit.files.op_csv import empty_table, format_table, read_numbered_table
+from fomkit.files.op_csv import format_table, read_numbered_table
 from fomkit.files.write import write_set
 from fomkit.ops.check import check_quartiles, check_table
+from fomkit.ops.tables import empty_table
 from fomkit.profiles.facts import (
     Ended,
     EnergyRecord,

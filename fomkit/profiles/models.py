@@ -16,9 +16,10 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Transformer
 from fomkit.files.csv import check_beside
-from fomkit.files.op_csv import empty_table, format_table, read_table
+from fomkit.files.op_csv import format_table, read_table
 from fomkit.files.write import packed, write_set
 from fomkit.ops.check import check_columns
+from fomkit.ops.tables import empty_table
 from fomkit.profiles.locate import folders, locate, profile_names, user_cached_profile
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import exact_quantity, format_quantity, parse_quantity
 from fomkit.files.csv import is_number, read_header, read_rows, shown
-from fomkit.files.op_csv import format_table, read_numbered_table, table_of_rows
+from fomkit.files.op_csv import format_table, read_numbered_table
 from fomkit.merit.footprint import Integral, Sample, integrate
 from fomkit.merit.measured_steps import MeasuredRuns
 from fomkit.ops.check import check_table
-from fomkit.ops.tables import column_names
+from fomkit.ops.tables import column_names, table_of_rows
 from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.records import IMPORTERS

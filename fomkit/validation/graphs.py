@@ -20,7 +20,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.machine import Device, Energy, Fact, Machine, Peak
-from fomkit.files.op_csv import empty_table
+from fomkit.ops.tables import empty_table
 from fomkit.plan.coverage import USES, Uses
 from fomkit.plan.op_tables import as_terms, predict_ops
 from fomkit.plan.step import device_time

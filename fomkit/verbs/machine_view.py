@@ -13,12 +13,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import BATCH, ModelProfile
-from fomkit.files.op_csv import empty_table
 from fomkit.ops.groups import column_texts
 from fomkit.ops.precision import BLOCKS, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
-from fomkit.ops.tables import ROLES
+from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Priced, Stated, as_content, evidence_of, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import in_formats, largest_batch, step_memory

@@ -14,12 +14,12 @@ from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import Unit
 from fomkit.core.units import DAY_S
-from fomkit.files.op_csv import empty_table
 from fomkit.merit.measured_steps import worst_basis
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult, deviations_of
 from fomkit.ops.groups import row_dicts, shape_label
 from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import empty_table
 from fomkit.parallel.step import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of

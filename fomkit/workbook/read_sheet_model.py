@@ -11,8 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Basis, Device, Fact, Machine, Overhead, Party, Peak, Scope
 from fomkit.core.model import Data, Run, Unit
-from fomkit.files.op_csv import empty_table
-from fomkit.ops.tables import DIMENSIONS
+from fomkit.ops.tables import DIMENSIONS, empty_table
 from fomkit.workbook.input_sheets import (
     ASSUMPTION_ENDS,
     CAVEAT,

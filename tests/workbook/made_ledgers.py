@@ -7,8 +7,8 @@ import math
 from fomkit.core.interval import Span
 from fomkit.core.machine import Device, Fact, Machine, Overhead, Peak
 from fomkit.core.model import Data, Run, Unit
-from fomkit.files.op_csv import empty_table
 from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import empty_table
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts
 
 

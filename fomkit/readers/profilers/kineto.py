@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.model import ModelProfile
-from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.step import count_rows
 from fomkit.frontends.step_spread import (
     Spent,
@@ -30,6 +29,7 @@ from fomkit.frontends.step_spread import (
     sum_notes,
 )
 from fomkit.ops.check import check_table
+from fomkit.ops.tables import empty_table, table_of_rows
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
 from fomkit.readers.profilers.kineto_nesting import Nesting, step_at, step_windows
 from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype, trace_timings

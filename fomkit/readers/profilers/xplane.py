@@ -17,7 +17,6 @@ from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import NO_ROW, NO_WORK, Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import default_engine
-from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
@@ -25,6 +24,7 @@ from fomkit.frontends.profile import profile_graph
 from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import table_of_rows
 from fomkit.readers.profilers import xplane_times
 from fomkit.readers.profilers.kineto import bare_model, batch_note
 from fomkit.readers.profilers.xplane_times import PlaneTimes, in_loop, op_of_kernel, plane_notes

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.op_csv import table_of_rows
 from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
 from fomkit.ops.check import check_table
+from fomkit.ops.tables import table_of_rows
 from fomkit.readers.tables import collectives, deepbench_sections, deepbench_sheet
 from fomkit.readers.tables.collectives import LogRow, Run
 from fomkit.readers.tables.deepbench_sections import SECTIONS, Cells, Precision, Section, as_number, find_precision
