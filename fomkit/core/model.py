@@ -187,6 +187,11 @@ class ModelProfile:
         )
 
     @property
+    def trains_by_sizes(self) -> bool:
+        """Whether it is a training step that layouts price by the sizes of a transformer."""
+        return self.transformer is not None and self.traced_with.get("mode") != "infer"
+
+    @property
     def at_least(self) -> bool:
         """Whether work of the step is missing in ``ops``, so that every total is a lower bound."""
         return bool(self.unsupported or self.missing)

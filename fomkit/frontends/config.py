@@ -12,7 +12,7 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
-from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stored, Transformer
+from fomkit.core.transformer import Architecture, Block, Experts, FeedForward, Stored, Transformer
 from fomkit.frontends.config_file import read_architecture
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.fusion import IMPL, Fusion
@@ -20,7 +20,8 @@ from fomkit.ops.fusion import NOTES as NOTES_OF
 from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import empty_table, table_of_rows
-from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, step_rows
+from fomkit.parallel.kernels import ITEM_BYTE, Mode, step_rows
+from fomkit.plan.inference import order_rows
 
 MILLION = 1_000_000
 """Tokens of a decoding run, the unit of work that is counted."""
@@ -110,52 +111,6 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
     return found if one.rotary == feed.gated and found.parameters == plain.parameters else None
 
 
-def _output(row: dict[str, Any], item_byte: int) -> int | str:
-    """Return the bytes that an op writes, as a cell."""
-    if row["kind"] == "attention":
-        width = row["shared_dim"] or row["head_dim"]
-        wide, tokens = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
-    elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
-        return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
-    elif row["kind"] in ("gemm", "experts"):
-        wide, tokens = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
-    else:
-        written: int | str = row.get("write_byte", 0)
-        return written
-    return Many(wide * item_byte, str(tokens)).cell
-
-
-def _cached(one: Attention) -> int:
-    """Count the numbers that a token adds to a block's cache."""
-    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
-
-
-def order_rows(
-    shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int], saved: float = 0.0
-) -> list[dict[str, Any]]:
-    """Return the memory of a step without gradients: weights, cache, and each op's output for the next op.
-
-    `saved`: bytes by which the weights are smaller than in the step's format. Equal blocks run once here: each
-    frees its temporaries, so that more of them take no more memory at once.
-    """
-    item = ITEM_BYTE[shape.dtype]
-    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters - saved}]
-    if mode != "train" and shape.decoder is not None:
-        kept = {"id": 0, "role": "buffer", "module": "cache"}
-        long = f"({CACHE} + 1)" if mode == "decode" else shape.decoder.length
-        for many, block in shape.decoder.blocks:
-            each, window = item * many * _cached(block.attention), block.attention.window
-            seen = window if window and window <= sizes.get(CACHE, sizes.get("seq", 0)) else long
-            found.append({**kept, "output_byte": f"{each}*{BATCH}*{seen}"})
-        if shape.encoder is not None:
-            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
-            found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
-    for place, row in enumerate(rows):
-        made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
-        found.append({**made, "output_byte": _output(row, item)})
-    return found
-
-
 def _narrowed(
     shape: Architecture, stored: Stored, ops: pd.DataFrame, sizes: dict[str, int]
 ) -> tuple[Any, float, str]:
@@ -209,7 +164,7 @@ def profile_config(
     elif shape.stored is not None:
         ops, saved, note = _narrowed(shape, shape.stored, ops, used)
         notes.append(note)
-    splits = mode == "train" and "seq" in used and fusion == "vendor"
+    splits = (mode == "decode" or "seq" in used) and fusion == "vendor"
     order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used, saved), "ORDER")
     data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
     return ModelProfile(
@@ -219,5 +174,5 @@ def profile_config(
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
         excludes=("prompt",) * (mode == "decode"), order=order,
-        transformer=_layout_sizes(shape, used["seq"]) if splits else None,
+        transformer=_layout_sizes(shape, used.get("seq", most)) if splits else None,
     )  # fmt: skip

@@ -8,9 +8,11 @@ stream are one kernel each. The flop of products and attention equal those of th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from fomkit.core.machine import Tier
 from fomkit.core.model import BATCH, CACHE
 from fomkit.core.transformer import (
     Architecture,
@@ -53,17 +55,29 @@ class Stream(NamedTuple):
     length: int | str
 
 
+class Sharing(NamedTuple):
+    """Devices that share a step, and the tier of the links between them."""
+
+    ranks: int = 1
+    link: Tier = "node"
+
+
+ALONE = Sharing()
+
+
 @dataclass
 class Step:
     """A step's ops under construction.
 
-    `norms`: of the stream, ``rms`` or another. `count`, `module`: of the ops added next.
+    `norms`: of the stream, ``rms`` or another. `group`: the devices that share it. `count`, `module`: of the ops
+    added next.
     """
 
     dtype: str
     mode: Mode
     fusion: Fusion = "vendor"
     norms: str = ""
+    group: Sharing = ALONE
     rows: list[dict[str, Any]] = field(default_factory=list)
     count: int = 1
     module: str = ""
@@ -77,6 +91,12 @@ class Step:
         """Add one op."""
         fixed = {"dtype": self.dtype, "engine": "matrix", "count": self.count, "module": self.module}
         self.rows.append({"op": op, "kind": kind, "pass_name": pass_name, **fixed, **cells})
+
+    def exchange(self, op: str, collective: str, numel: Many) -> None:
+        """Add a collective of the group; ``numel``: of the whole message."""
+        if self.group.ranks > 1:
+            self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=self.group.ranks,
+                     link=self.group.link, message_byte=numel.times(ITEM_BYTE[self.dtype]).cell)  # fmt: skip
 
     def product(self, op: str, tokens: Many, wide: int, reduced: int, *, batches: int = 1,
                 bias: bool = False, first: bool = False) -> None:  # fmt: skip
@@ -175,7 +195,7 @@ def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int
                  trans_b=0)  # fmt: skip
 
 
-def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> tuple[int | str, bool]:
+def _keys(step: Step, one: Attention, stream: Stream, seen: Mapping[str, int]) -> tuple[int | str, bool]:
     """Return the number of keys that each query sees, at most its window, and whether attention is causal."""
     if step.mode == "decode":
         before = seen[CACHE]
@@ -184,7 +204,9 @@ def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> t
     return (one.window, False) if one.window and one.window < length else (stream.length, one.causal)
 
 
-def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
+def _latent(
+    step: Step, one: Attention, latent: Latent, stream: Stream, hidden: int, seen: Mapping[str, int]
+) -> None:
     """Add latent attention; in decoding, queries and values are multiplied with the compressed cache itself."""
     tokens, heads, turned = stream.tokens, one.heads, latent.plain + latent.rotary
     if latent.query_rank:
@@ -210,7 +232,7 @@ def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: 
     step.product("projection", tokens, hidden, heads * latent.value)
 
 
-def _own_attention(step: Step, one: Attention, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
+def _own_attention(step: Step, one: Attention, stream: Stream, hidden: int, seen: Mapping[str, int]) -> None:
     if one.latent is not None:
         _latent(step, one, one.latent, stream, hidden, seen)
         return
@@ -266,13 +288,14 @@ def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
 
 
 def _block(
-    step: Step, block: Block, stream: Stream, source: Stream | None, hidden: int, seen: dict[str, int]
+    step: Step, block: Block, stream: Stream, source: Stream | None, hidden: int, seen: Mapping[str, int]
 ) -> None:
     whole = stream.tokens.times(hidden)
     joined = step.fusion == "compiled" and block.norms == 2 and not block.beside and block.cross is None
     for place in range(block.norms * (not joined)):
         step.norm(f"norm {place + 1}", whole, hidden)
     _own_attention(step, block.attention, stream, hidden, seen)
+    step.exchange("attention summed", "all_reduce", whole)
     if block.cross is not None and source is not None:
         _cross(step, block.cross, stream, source, hidden)
         step.both("source added to the stream", "pointwise", whole, (2, 1), (2, 1), inputs=2)
@@ -280,6 +303,7 @@ def _block(
         _mixture(step, block.feed, stream.tokens, hidden)
     else:
         _feed(step, block.feed, stream.tokens, hidden)
+    step.exchange("feed-forward summed", "all_reduce", whole)
     for what in ("both",) if block.beside else ("attention", "feed-forward"):
         read = 3 if block.beside else 2
         if joined:
@@ -289,7 +313,7 @@ def _block(
 
 
 def _stack(step: Step, name: str, stack: Stack, stream: Stream, source: Stream | None, shape: Architecture,
-           seen: dict[str, int]) -> None:  # fmt: skip
+           seen: Mapping[str, int]) -> None:  # fmt: skip
     for many, block in stack.blocks:
         step.count, step.module = many, f"{name}.block"
         _block(step, block, stream, source, shape.hidden, seen)
@@ -314,6 +338,7 @@ def _front(step: Step, one: Convolution, *, first: bool) -> None:
 def _start(step: Step, shape: Architecture, tokens: Many) -> None:
     numel = tokens.times(shape.hidden)
     step.stream("words", "embedding", "forward", numel, (1, 1), row=shape.hidden, inputs=2)
+    step.exchange("words summed", "all_reduce", numel)
     if dict(shape.further).get("positions"):
         step.stream("positions added", "pointwise", "forward", numel, (2, 1), inputs=2)
     if step.trains:
@@ -332,6 +357,7 @@ def _end(step: Step, shape: Architecture, stream: Stream) -> None:
         step.both("head's activation", "pointwise", tokens.times(shape.hidden), (1, 1), (2, 1))
         step.norm("head's norm", tokens.times(shape.hidden), shape.hidden)
     step.product("output", tokens, wide, shape.hidden, bias=shape.head_bias)
+    step.exchange("output gathered", "all_gather", tokens.times(wide * step.group.ranks))
     if step.trains:
         logits = tokens.times(wide)
         short = step.dtype != "fp32"
@@ -354,13 +380,15 @@ def _update(step: Step, shape: Architecture) -> None:
 
 
 def step_rows(
-    shape: Architecture, mode: Mode, sizes: dict[str, int], fusion: Fusion = "vendor"
-) -> list[dict[str, Any]]:
+    shape: Architecture, mode: Mode, sizes: Mapping[str, int], fusion: Fusion = "vendor",
+    group: Sharing = ALONE,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Return the ops of a step with their counts; cells are numbers or expressions in named sizes.
 
-    `sizes`: values of the named sizes; they only decide whether a window is shorter than the sequence.
+    `sizes`: values of the named sizes; they only decide whether a window is shorter than the sequence. `group`:
+    the devices that share a step without gradients; then ``shape`` is one device's.
     """
-    step = Step(shape.dtype, mode, fusion, shape.norm)
+    step = Step(shape.dtype, mode, fusion, shape.norm, group)
 
     def stream(stack: Stack) -> Stream:
         tokens = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH

@@ -285,7 +285,7 @@ def _size_condition(estimate: Estimate) -> ConditionText:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
         replica_text = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
     listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "those of the profile"
-    resized = model.resized(sizes) if model.transformer is None else ()
+    resized = () if model.trains_by_sizes else model.resized(sizes)
     traced = ", ".join(f"{name} {model.sizes.get(name, 'unknown')}" for name in resized)
     return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{replica_text}"
 

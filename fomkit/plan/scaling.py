@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
-from typing import Literal, Protocol, TypedDict
+from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -21,9 +21,10 @@ from fomkit.ops.precision import choose_formats
 from fomkit.parallel.step import ParallelStep, check_layout, describe_layout
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content
+from fomkit.plan.inference import InferenceStep
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
 from fomkit.plan.options import Options, check_nodes, choose_sizes
-from fomkit.plan.replica_step import OneDevice, ReplicaStep
+from fomkit.plan.replica_step import ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
 
@@ -35,23 +36,8 @@ _LOW = ("fp8", "mxfp8", "nvfp4")
 _FORMATS: Mapping[str | None, str] = {None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(_LOW, "bf16")}
 
 
-class Stepper(Protocol):
-    """The interface of a model of parallel steps."""
-
-    def at(self, devices: int, samples: int) -> ParallelStep:
-        """Return the step of `samples` samples on `devices` devices."""
-
-    def one_device(self, devices: int, samples: int) -> OneDevice:
-        """Return what one device executes for one microbatch."""
-
-    def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
-        """Return how long a step waits for its replicas, without overlap, at one end of the interval [s]."""
-
-    def gradient_byte(self) -> float:
-        """Return the bytes of gradients that a device exchanges with its replicas."""
-
-    def on(self, machine: Machine) -> Stepper:
-        """Return the stepper of a machine that differs in links only; the work of one device is shared."""
+Stepper = ReplicaStep | TransformerStep | InferenceStep
+"""A model of parallel steps."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +145,8 @@ class Scaling:
 def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
     """Select the stepper: from a transformer's sizes where the profile has them, else from copies of the step."""
     network = Network(machine, check_layout(layout).channel, options.interval)
+    if model.traced_with.get("mode") == "infer":
+        return InferenceStep(model, machine, layout, network, options)
     if model.transformer is None:
         return ReplicaStep(model, machine, layout, network, options)
     if layout.sync_norm:
@@ -198,7 +186,8 @@ def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: i
     """Return the memory of a step on a device [byte]; infinite where the layout does not divide."""
     try:
         stepper, batch = stepper_of(model, machine, layout, options), options.batch or model.batch
-        return stepper.held_byte(devices, batch) if isinstance(stepper, TransformerStep) and batch else inf
+        held = None if isinstance(stepper, ReplicaStep) or not batch else stepper.held_byte(devices, batch)
+        return inf if held is None else held
     except FomkitError:
         return inf
 
@@ -355,8 +344,8 @@ LeastBandwidth = TypedDict("LeastBandwidth", {"gradient_byte": float, "algorithm
                                               "layers_at": LayersAt})  # fmt: skip
 
 
-def _model_bandwidths(scaling: Scaling, curve: Curve) -> list[Whole]:
-    stepper, found = scaling.stepper, list[Whole]()
+def _model_bandwidths(scaling: Scaling, curve: Curve, stepper: ReplicaStep | TransformerStep) -> list[Whole]:
+    found = list[Whole]()
     for point in curve.points:
         step = point.step
         if step.replicas < 2:
@@ -404,10 +393,9 @@ def bandwidth_content(scaling: Scaling) -> LeastBandwidth | None:
     curve = next((curve for curve in scaling.curves if curve.mode == "weak"), None)
     if curve is None or scaling.spec.layout.expert > 1:
         return None
-    gradient_byte = scaling.stepper.gradient_byte()
-    whole = _model_bandwidths(scaling, curve)
-    if not whole:
+    stepper = scaling.stepper
+    if isinstance(stepper, InferenceStep) or not (whole := _model_bandwidths(scaling, curve, stepper)):
         return None
     ranks = whole[0]["replicas"]
-    return {"gradient_byte": gradient_byte, "algorithm": scaling.spec.layout.algorithm, "whole": whole,
+    return {"gradient_byte": stepper.gradient_byte(), "algorithm": scaling.spec.layout.algorithm, "whole": whole,
             "layers_at": {"replicas": ranks, "layers": _layer_bandwidths(scaling, ranks)}}  # fmt: skip

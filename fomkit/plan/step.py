@@ -45,7 +45,7 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
 
     The ops of a traced network are finer than those of a transformer; they start at the launch cost.
     """
-    if model.transformer is None or machine.host_op_s is not None:
+    if not model.trains_by_sizes or machine.host_op_s is not None:
         return machine
     return replace(machine, host_op_s=HOST_OP_S)
 

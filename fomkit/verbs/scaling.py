@@ -162,7 +162,7 @@ def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]
 
 
 def _scaling_assumed(scaling: Scaling) -> list[str]:
-    shape = scaling.model.transformer
+    shape = scaling.model.transformer if scaling.model.trains_by_sizes else None
     found = [*ASSUMED]
     if any(link.range_byte_per_s for link in scaling.machine.links):
         found.append(OF_MEASURED_LINKS)

@@ -323,7 +323,7 @@ class OnNodes(Subject):
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
         """The peaks in use; None is all: the ops of a transformer by its sizes differ from device to device."""
-        if self.model.transformer is not None:
+        if self.model.trains_by_sizes:
             return None
         return varied.peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
 
@@ -377,7 +377,7 @@ class OnNodes(Subject):
     def measurements(self) -> ToMeasure:
         """Rank a step on one device and the collectives by how much the step's interval would shrink."""
         step = self._step({})[1]
-        if self.model.transformer is not None:
+        if self.model.trains_by_sizes:
             return {"measurements": [], "measurements_say": "not computed for a transformer given by its sizes"}
         compute, exposed = step.compute_s, step.exposed_s
         of_device = measure_command(self.model, self.machine, self.options)

@@ -1,0 +1,223 @@
+"""A step without gradients on many devices: copies of a model, or of a tensor group that shares its layers.
+
+Copies exchange nothing. In a tensor group (Shoeybi et al., arXiv 1909.08053, section 3) each device has some
+heads, a part of each feed-forward layer or expert, and of the words; all have norms and routers. What attention
+and the feed-forward layer return is summed over the group, the words' scores are gathered. Collectives are rows of
+the op table of one device, priced like every other op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.job import LAYOUT, Layout
+from fomkit.core.machine import Machine
+from fomkit.core.model import BATCH, CACHE, ModelProfile
+from fomkit.core.transformer import Architecture, Attention, Block, Stack, Transformer
+from fomkit.ops.tables import table_of_rows
+from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, Sharing, step_rows
+from fomkit.parallel.step import Notes, ParallelStep, microbatches_of
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.memory_of import in_formats, step_memory
+from fomkit.plan.options import Options
+from fomkit.plan.replica_step import OneDevice, on_one_device
+from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import bus_factor
+
+
+def _output(row: dict[str, Any], item_byte: int) -> int | str:
+    """Return the bytes that an op writes, as a cell."""
+    if row["kind"] == "attention":
+        width = row["shared_dim"] or row["head_dim"]
+        wide, tokens = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+    elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
+        return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
+    elif row["kind"] in ("gemm", "experts"):
+        wide, tokens = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
+    else:
+        written: int | str = row.get("write_byte", 0)
+        return written
+    return Many(wide * item_byte, str(tokens)).cell
+
+
+def _cached(one: Attention) -> int:
+    """Count the numbers that a token adds to a block's cache."""
+    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
+
+
+def order_rows(
+    shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int], saved: float = 0.0
+) -> list[dict[str, Any]]:
+    """Return the memory of a step without gradients: weights, cache, and each op's output for the next op.
+
+    `saved`: bytes by which the weights are smaller than in the step's format. Equal blocks run once here: each
+    frees its temporaries, so that more of them take no more memory at once.
+    """
+    item = ITEM_BYTE[shape.dtype]
+    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters - saved}]
+    if mode != "train" and shape.decoder is not None:
+        kept = {"id": 0, "role": "buffer", "module": "cache"}
+        long = f"({CACHE} + 1)" if mode == "decode" else shape.decoder.length
+        for many, block in shape.decoder.blocks:
+            each, window = item * many * _cached(block.attention), block.attention.window
+            seen = window if window and window <= sizes.get(CACHE, sizes.get("seq", 0)) else long
+            found.append({**kept, "output_byte": f"{each}*{BATCH}*{seen}"})
+        if shape.encoder is not None:
+            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
+            found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
+    for place, row in enumerate(rows):
+        made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
+        found.append({**made, "output_byte": _output(row, item)})
+    return found
+
+
+def architecture_of(sizes: Transformer, dtype: str) -> Architecture:
+    """Return the architecture that the sizes of a decoder describe; `dtype`: of its weights."""
+    blocks: list[tuple[int, Block]] = []
+    for many, of in sizes.kinds:
+        narrow = round(many * of.window_share) if of.window else 0
+        seen = replace(of.block, attention=replace(of.block.attention, window=of.window))
+        blocks += [(count, block) for count, block in ((narrow, seen), (many - narrow, of.block)) if count]
+    norm: Literal["rms", "layer"] = "rms" if sizes.gated else "layer"
+    return Architecture(
+        "decoder", sizes.hidden, sizes.vocabulary, norm, None, Stack(tuple(blocks), "seq"), sizes.tied, dtype,
+        further=() if sizes.gated else (("positions", sizes.seq * sizes.hidden),),
+    )  # fmt: skip
+
+
+def one_of_group(sizes: Transformer, tensor: int) -> Transformer:
+    """Return the sizes of the part on one of ``tensor`` devices that share each layer.
+
+    A head of keys and values is on several devices where there are fewer of them than devices. The words are
+    padded.
+    """
+    split = {name: size for name in ("heads", "feed_forward", "shared", "dense_feed_forward")
+             if (size := getattr(sizes, name))}  # fmt: skip
+    if sizes.kv_heads > tensor:
+        split["kv_heads"] = sizes.kv_heads
+    for name, size in split.items():
+        if size % tensor:
+            raise FomkitError(
+                LAYOUT, f"{name} {size:,} is not divisible by tensor {tensor}. Choose a divisor of {size:,}."
+            )
+    parts = {"kv_heads": 1, **{name: size // tensor for name, size in split.items()}}
+    return replace(sizes, vocabulary=-(-sizes.vocabulary // tensor), **parts)
+
+
+def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
+    """Return the profile of one device of a tensor group, from a profile of the whole.
+
+    Rows keep the number formats, and shares of weights, of the same rows of the whole.
+    """
+    if tensor == 1:
+        return model
+    if model.transformer is None:
+        raise FomkitError(model.name, NOT_SPLIT)
+    mode: Mode = "decode" if CACHE in model.sizes else "infer"
+    dtype = str(model.ops["dtype"].iloc[0])
+    whole = architecture_of(model.transformer, dtype)
+    part = architecture_of(one_of_group(model.transformer, tensor), dtype)
+    group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
+    rows = step_rows(part, mode, model.sizes, group=group)
+    own = [row for row in rows if row["kind"] != "collective"]
+    if model.ops["op"].tolist() != [row["op"] for row in own]:
+        raise FomkitError(model.name, NOT_SPLIT)
+    kept = model.ops[[name for name in ("dtype", "engine", "weight_share") if name in model.ops]]
+    for row, cells in zip(own, kept.to_dict("records"), strict=True):
+        row |= {str(name): cell for name, cell in cells.items()}
+    # Weights that are stored in fewer bytes are so on each device.
+    byte = ITEM_BYTE[dtype] * part.parameters
+    order = table_of_rows(order_rows(part, mode, rows, model.sizes), "ORDER")
+    if model.order is not None and byte:
+        stored = float(model.order.loc[model.order["role"].eq("parameter"), "output_byte"].iloc[0])
+        order.loc[order["role"].eq("parameter"), "output_byte"] = (
+            byte * stored / (ITEM_BYTE[dtype] * whole.parameters)
+        )
+    return replace(
+        model, ops=table_of_rows(rows, "OPS"), order=order, parameters_total=part.parameters, transformer=None
+    )
+
+
+NOT_SPLIT = (
+    "cannot be split by tensor: only profiles of decoders from a config.json can, with blocks as in Llama, GPT-2, "
+    "Gemma or DeepSeek, made with this version of fomkit (docs/parallel.md). Use replicas only"
+)
+_ALLOWED = ("data", "tensor", "channel")
+
+
+class InferenceStep:
+    """A step without gradients, at any number of devices and samples."""
+
+    def __init__(self, model: ModelProfile, machine: Machine, layout: Layout, network: Network,
+                 options: Options) -> None:  # fmt: skip
+        plain = Layout()
+        for name in (one.name for one in fields(Layout)):
+            if name not in _ALLOWED and getattr(layout, name) != getattr(plain, name):
+                raise FomkitError(
+                    model.name,
+                    f"is a step without gradients, for which {name} is not modelled. Use data and tensor.",
+                )
+        self.whole, self.layout, self.options = on_one_device(model), layout, options
+        self.machine, self.network, self._estimates = machine, network, dict[int, Estimate]()
+
+    @cached_property
+    def model(self) -> ModelProfile:
+        """The profile of one device."""
+        return _shared(self.whole, self.layout.tensor, self.network)
+
+    def on(self, machine: Machine) -> InferenceStep:
+        """Return the step on a machine that differs in links only; its ops include collectives."""
+        network = replace(self.network, machine=machine)
+        return InferenceStep(self.whole, machine, self.layout, network, self.options)
+
+    def estimate(self, samples: int) -> Estimate:
+        """Return the estimate of a copy's samples on one device."""
+        if samples not in self._estimates:
+            self._estimates[samples] = estimate(self.model, self.machine, replace(self.options, batch=samples))
+        return self._estimates[samples]
+
+    def _samples(self, devices: int, samples: int) -> int:
+        return microbatches_of(samples, self.layout.replicas(devices), None)[0]
+
+    def one_device(self, devices: int, samples: int) -> OneDevice:
+        """Return what a device executes."""
+        one = self.estimate(self._samples(devices, samples))
+        return OneDevice(one.ops, one.formats, one.fitted, one.fit)
+
+    def held_byte(self, devices: int, samples: int) -> float | None:
+        """Return a device's memory [byte]; None where it is unknown. No op is timed."""
+        sizes = {**self.model.sizes, **self.options.wanted_sizes, BATCH: self._samples(devices, samples)}
+        use = step_memory(self.model, sizes)
+        return None if use is None else float(use.peak_byte)
+
+    def at(self, devices: int, samples: int) -> ParallelStep:
+        """Return a step of `samples` samples on `devices` devices."""
+        layout = self.layout
+        one = self.estimate(self._samples(devices, samples))
+        ops = one.ops
+        sums = ops["kind"].eq("collective").to_numpy()
+        spent = (ops["time_s"] * ops["count"]).to_numpy(np.float64)
+        share = float(spent[sums].sum() / spent.sum()) if sums.any() else 0.0
+        sent = [bus_factor(row["collective"], layout.tensor) * row["message_byte"] * row["count"]
+                for row in ops[sums].to_dict("records")]  # fmt: skip
+        zero = Span.exact(0.0, self.network.level)
+        exchanged = one.step.scaled(share)
+        return ParallelStep(
+            layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=1,
+            compute_s=one.step.scaled(1 - share), busy_s=exchanged, exposed_s=exchanged, bubble_s=zero,
+            replicas_s=zero, wall_s=one.step, sent_byte={"tensor": sum(sent)} if sent else {},
+            memory_byte=self._memory(one), coverage=one.coverage, excludes=one.excludes,
+            notes=Notes(lambda: tuple(one.deviations)), precision=one.precision,
+        )  # fmt: skip
+
+    def _memory(self, one: Estimate) -> float | None:
+        model = in_formats(self.model, one.sizes, one.formats)
+        use = None if model is None else step_memory(model, one.sizes)
+        return None if use is None else float(use.peak_byte)
