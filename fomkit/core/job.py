@@ -172,7 +172,8 @@ class Job:
     """The distribution of one run of a line.
 
     `nodes`: whole nodes of one run; ``fill`` uses all nodes of the machine; None uses the devices of the layout's
-      replicas (``data``), else of the model's run (``devices_per_run``), inside a node if they fit.
+      replicas (``data``), else of the model's run (``devices_per_run``) or of one replica, inside a node if they
+      fit.
     """
 
     nodes: int | Literal["fill"] | None = None

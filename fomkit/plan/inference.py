@@ -125,6 +125,8 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
     whole = architecture_of(model.transformer, dtype)
     part = architecture_of(one_of_group(model.transformer, tensor), dtype)
     group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
+    if group.link == "system":
+        network.ends("system", 1.0)  # raises where no link joins nodes
     rows = step_rows(part, mode, model.sizes, group=group)
     own = [row for row in rows if row["kind"] != "collective"]
     if model.ops["op"].tolist() != [row["op"] for row in own]:

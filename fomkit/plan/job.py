@@ -219,7 +219,7 @@ class NodesJob:
 
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> int:
-    if job.nodes is not None and machine.node_devices is None:
+    if (job.nodes is not None or job.layout.fewest_devices > 1) and machine.node_devices is None:
         raise FomkitError(
             machine.name,
             "the number of devices in a node is not stated. Add 'node: {devices: …}', or give --node-devices.",
@@ -227,7 +227,8 @@ def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> 
     if job.nodes == "fill" and machine.system_nodes is None:
         raise FomkitError(machine.name, "the number of nodes is not stated. Add 'system: {nodes: …}'.")
     if job.nodes is None:
-        return (job.layout.data or 0) * job.layout.model_devices or model.run.devices_per_run
+        stated = (job.layout.data or 0) * job.layout.model_devices
+        return stated or max(model.run.devices_per_run, job.layout.fewest_devices)
     if job.nodes == "fill":
         return machine.devices("system")
     if machine.system_nodes is not None and job.nodes > machine.system_nodes:

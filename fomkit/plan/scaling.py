@@ -172,9 +172,15 @@ _NODE = 8
 """Largest number of devices in a node where a machine does not state it."""
 
 
-def _layouts(devices: int, inside: int) -> Iterator[Layout]:
-    """Yield the layouts of `devices` devices, the simplest first: copies, tensor groups inside a node, stages."""
+def _layouts(devices: int, inside: int, *, trains: bool) -> Iterator[Layout]:
+    """Yield the layouts of `devices` devices, the simplest first: copies, tensor groups inside a node, stages.
+
+    `trains`: whether the step has gradients; without them there are neither stages nor shards.
+    """
     powers = [1 << power for power in range(devices.bit_length())]
+    if not trains:
+        yield from (Layout(tensor=tensor) for tensor in powers if tensor <= inside)
+        return
     for stages, tensor in ((one, other) for one in powers for other in powers if other <= inside):
         replicas = devices // (stages * tensor)
         for zero in range(0 if not replicas else 1 if replicas == 1 else 4 if stages == 1 else 2):
@@ -204,7 +210,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
     for devices in (1 << power for power in range(1, MOST_DEVICES.bit_length())):
         if devices > node and devices % node:
             continue
-        for layout in _layouts(devices, node):
+        for layout in _layouts(devices, node, trains=model.trains_by_sizes):
             held = _held_byte(model, machine, layout, devices, options)
             if held <= capacity.value:
                 nodes, each = max(devices // node, 1), min(devices, node)

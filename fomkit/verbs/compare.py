@@ -45,8 +45,9 @@ class Spread:
         """Choose one scope that holds a run of each model; None where the job states its devices."""
         if wanted is None and self.job is not None and self.job.states_devices:
             return None
+        of_layout = 1 if self.job is None else self.job.layout.fewest_devices
         devices = max((model.run.devices_per_run for model in models), default=1)
-        return choose_scope(machines, wanted, devices)
+        return choose_scope(machines, wanted, max(devices, of_layout))
 
     def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
         """Estimate a run on a machine that `on` returned."""
