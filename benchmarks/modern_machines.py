@@ -2,9 +2,10 @@
 
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
 tables in SHARED/data and prints the numbers of rows read and kept. Rows of ops that only a serving framework has
-(products scaled by blocks, attention over an fp8 cache or a window) are left out: no traced model has these ops,
-and none states how unevenly experts are chosen. Rows by another library than that of most rows of a family are
-left out too: both libraries have rows of equal sizes, and no traced model states which library it uses.
+(products scaled by blocks, attention over an fp8 cache or a window) are left out, but for the serving library's
+own all-reduce in replayed graphs: no traced model has these ops, and none states how unevenly experts are chosen.
+Rows by another library than that of most rows of a family are left out too: both libraries have rows of equal
+sizes, and no traced model states which library it uses.
 
 Large tables are thinned for shipping. Rows are drawn by a hash of their sizes, so that everyone draws the same.
 
@@ -30,6 +31,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.files.op_csv import format_table
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TIMINGS
+from fomkit.prediction.exchange import REPLAYED
 from fomkit.prediction.families import families
 from fomkit.readers.registry import read_timings
 
@@ -53,6 +55,7 @@ SYSTEM = (
     "encoder_attention",
     "moe",
     "nccl",
+    "custom_allreduce",
 )
 ABSENT = {("a100-sxm", "encoder_attention"), ("a100-sxm", "generation_mla")}
 """Tables that are not used: the first does not exist; the second is of another engine, and none of its steps takes
@@ -165,8 +168,9 @@ def whole(shared: Path, name: str) -> pd.DataFrame:
     timings = pd.concat(tables, ignore_index=True)
     if files == (KERNELS,):
         return timings
-    timings = timings[timings["op"] == ""].reset_index(drop=True)
-    return timings[of_one_library(timings)].reset_index(drop=True)
+    timings = timings[timings["op"].isin(["", REPLAYED])].reset_index(drop=True)
+    own = (timings["op"] == REPLAYED).to_numpy()
+    return timings[of_one_library(timings) | own].reset_index(drop=True)
 
 
 def thinned(shared: Path, name: str) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from fomkit.core.transformer import (
     Stack,
 )
 from fomkit.ops.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
+from fomkit.prediction.exchange import REPLAYED
 
 Mode = Literal["train", "infer", "decode"]
 ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -93,7 +94,7 @@ class Step:
         self.rows.append({"op": op, "kind": kind, "pass_name": pass_name, **fixed, **cells})
 
     def exchange(self, op: str, collective: str, numel: Many) -> None:
-        """Add a collective of the group; ``numel``: of the whole message."""
+        """Add a collective of the group; ``numel``: of the whole message. Serving runs in replayed graphs."""
         if self.group.ranks > 1:
             self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=self.group.ranks,
                      link=self.group.link, message_byte=numel.times(ITEM_BYTE[self.dtype]).cell)  # fmt: skip
@@ -295,7 +296,7 @@ def _block(
     for place in range(block.norms * (not joined)):
         step.norm(f"norm {place + 1}", whole, hidden)
     _own_attention(step, block.attention, stream, hidden, seen)
-    step.exchange("attention summed", "all_reduce", whole)
+    step.exchange(REPLAYED, "all_reduce", whole)
     if block.cross is not None and source is not None:
         _cross(step, block.cross, stream, source, hidden)
         step.both("source added to the stream", "pointwise", whole, (2, 1), (2, 1), inputs=2)
@@ -303,7 +304,7 @@ def _block(
         _mixture(step, block.feed, stream.tokens, hidden)
     else:
         _feed(step, block.feed, stream.tokens, hidden)
-    step.exchange("feed-forward summed", "all_reduce", whole)
+    step.exchange(REPLAYED, "all_reduce", whole)
     for what in ("both",) if block.beside else ("attention", "feed-forward"):
         read = 3 if block.beside else 2
         if joined:
@@ -338,7 +339,7 @@ def _front(step: Step, one: Convolution, *, first: bool) -> None:
 def _start(step: Step, shape: Architecture, tokens: Many) -> None:
     numel = tokens.times(shape.hidden)
     step.stream("words", "embedding", "forward", numel, (1, 1), row=shape.hidden, inputs=2)
-    step.exchange("words summed", "all_reduce", numel)
+    step.exchange(REPLAYED, "all_reduce", numel)
     if dict(shape.further).get("positions"):
         step.stream("positions added", "pointwise", "forward", numel, (2, 1), inputs=2)
     if step.trains:

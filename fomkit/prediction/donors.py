@@ -398,20 +398,21 @@ def _exchange(network: Network, collective: str, message_byte: float, ranks: int
 )
 def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Predict collectives of two or more ranks whose link the machine states (an `Estimator`)."""
-    words = {name: rows.text(name).cells() for name in ("collective", "link")}
+    words = {name: rows.text(name).cells() for name in ("collective", "link", "op")}
     message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
-    network = Network(machine, level=interval)
+    networks = {op: Network(machine, level=interval, op=op) for op in {*words["op"]}}
     found: dict[int, tuple[Exchange, str]] = {}
     for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():
         collective, devices = words["collective"][at], int(ranks[at])
+        network = networks[words["op"][at]]
         one = _exchange(network, collective, float(message[at]), devices, words["link"][at])
         if one is not None:
             found[at] = one, _evidence(collective, devices, one)
     chosen = np.fromiter(found, np.intp, len(found))
     times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
-    # Times from a table with too few timings for a fit count as extrapolated.
+    # A table's times are interpolated along the size of the message.
     of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
     source, bound = (Words(of_table.astype(np.intp), words)
-                     for words in (("alpha_beta", "extrapolated"), ("network", "measured")))  # fmt: skip
+                     for words in (("alpha_beta", "interpolated"), ("network", "measured")))  # fmt: skip
     texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

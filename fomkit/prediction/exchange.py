@@ -31,14 +31,20 @@ time, in the six NCCL tables that ship with fomkit."""
 _FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
-def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> pd.DataFrame | None:
-    """Return the timings of a collective over ``ranks`` ranks of a node, of one library.
+REPLAYED = "all_reduce_replayed"
+"""Op of a serving library's own all-reduce in a replayed graph; only steps without gradients have it. Of short
+messages it takes a quarter of NCCL's time."""
+
+
+def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str, op: str) -> pd.DataFrame | None:
+    """Return the timings of a collective over ``ranks`` ranks of a node, of one library, or of the op ``op``.
 
     A row of DeepBench has the faster of two programs of one library: NCCL 2.0 MPI, NCCL 2.0 Single.
     """
     if "collective" not in timings.columns:
         return None
     rows = timings[(timings["kind"] == "collective") & (timings["collective"] == collective)]
+    rows = rows[rows["op"] == op] if "op" in rows.columns else rows if not op else rows.iloc[:0]
     rows = rows[(rows["ranks"] == ranks) & (rows["link"] == "node")]
     libraries = rows["library"].fillna("").astype("str").str.extract(r"^\s*(\S*)", expand=False).str.lower()
     if channel:
@@ -74,8 +80,8 @@ class _Curve(NamedTuple):
     above: Matrix
 
 
-def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> _Curve | None:
-    rows = _rows(timings, collective, ranks, channel)
+def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channel: str, op: str) -> _Curve | None:
+    rows = _rows(timings, collective, ranks, channel, op)
     if rows is None:
         return None
     quartiles = {name: rows[name] if name in rows.columns else np.nan for name in ("p25_s", "p75_s")}
@@ -87,7 +93,7 @@ def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channe
 
 
 def table_time(
-    timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = ""
+    timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = "", op: str = ""
 ) -> Duration | None:
     """Return a collective's time from a table of timings inside a node; None without timings of this many ranks.
 
@@ -95,11 +101,12 @@ def table_time(
     is that of the repeats where the table has their quartiles, combined with that of left-out sizes where the size
     itself was not timed.
 
-    `timings`: a TIMINGS table; `channel`: the library; "" means the only one. Raises FomkitError if no channel is
-    given and the times are of several libraries, whose mean would be meaningless.
+    `timings`: a TIMINGS table; `channel`: the library; "" means the only one; `op`: of timings that serve an op of
+    this name only. Raises FomkitError if no channel is given and the times are of several libraries, whose mean
+    would be meaningless.
     """
-    name = f"collective {collective} {ranks} {channel}"
-    curve = cached(timings, None, name, partial(_collective_curve, timings, collective, ranks, channel))
+    name = f"collective {collective} {ranks} {channel} {op}"
+    curve = cached(timings, None, name, partial(_collective_curve, timings, collective, ranks, channel, op))
     if curve is None:
         return None
     at, known = log(message_byte), np.log(curve.size)
@@ -148,12 +155,13 @@ class Network:
     """A machine's links and its table of collectives, for one transport.
 
     `channel`: transport; "" means links without a name, else those of the only transport.
-    `level`: of the intervals.
+    `level`: of the intervals. `op`: timings of collectives that serve only this op have priority.
     """
 
     machine: Machine
     channel: str = ""
     level: float = DEFAULT_LEVEL
+    op: str = ""
     _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def ends(self, tier: Tier, message_byte: float) -> LinkInterval:
@@ -233,7 +241,9 @@ class Network:
         """Predict a collective inside a node: from the machine's own table, else on a ring."""
         if ranks == 1:
             return NOTHING
-        found = table_time(self.machine.timings, collective, message_byte, ranks, self.channel)
+        timings, known = self.machine.timings, (collective, message_byte, ranks)
+        found = table_time(timings, *known, op=self.op) if self.op else None
+        found = found or table_time(timings, *known, self.channel)
         if found is not None:
             return found._replace(way="from the machine's table")
         return self._ring("node", collective, message_byte, ranks)

@@ -9,6 +9,7 @@ import pytest
 
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
+from fomkit.prediction.exchange import REPLAYED
 from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.aiconfigurator import recognise_aiconfigurator
 
@@ -167,11 +168,11 @@ def test_the_serving_librarys_own_all_reduce_counts_items(made, shared):
     row = "SGLang,0.5.14,Some GPU,all_reduce,Own_{0},bfloat16,8,1024,0.03,sglang_{0}"
     read = read_timings(made(OWN, row.format("graph"), row.format("eager"))).timings
     assert read["message_byte"].tolist() == [2048, 2048]
-    assert read["op"].tolist() == ["", "all_reduce_with_launches"]
+    assert read["op"].tolist() == ["all_reduce_replayed", "all_reduce_with_launches"]
     # Large ones are NCCL's own, at the same count of items.
     tables = [shared / "data" / "modern_gpus" / f"a100_sxm.{name}.csv.gz" for name in ("custom_allreduce", "nccl")]
     own, nccl = (read_timings(table).timings for table in tables)
-    both = own[own["op"] == ""].merge(
+    both = own[own["op"] == REPLAYED].merge(
         nccl[(nccl["collective"] == "all_reduce") & (nccl["dtype"] == "fp16")], on=["message_byte", "ranks"]
     )
     large = both[both["message_byte"] >= 2**27]
@@ -211,7 +212,7 @@ SECOND = {
         "context_attention": (35090, 6528),
         "encoder_attention": (7679, 0),
         "moe": (86751, 70767),
-        "custom_allreduce": (138, 69),
+        "custom_allreduce": (138, 138),
         "context_mla": (3520, 3520),
         "generation_mla": (5792, 2896),
         "generation_attention": (40468, None),

@@ -23,8 +23,8 @@ what ran:
   experts are on the device, each ``inter_size`` / ``moe_tp_size`` wide. An unbalanced router is an op of its own.
 - The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all ranks'
   input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all. The serving library's own
-  all-reduce counts items too: from 64 MiB on its times are NCCL's at the same ``message_size`` on every board.
-  Without a replayed graph it includes the host's launches and is an op of its own.
+  all-reduce counts items too: from 64 MiB on its times are NCCL's at the same ``message_size`` on every board. It
+  is an op of its own; without a replayed graph it includes the host's launches and is another one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import read_header
+from fomkit.prediction.exchange import REPLAYED
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
 
 HARNESS = "aiconfigurator"
@@ -162,7 +163,7 @@ def _experts(rows: pd.DataFrame) -> dict[str, object]:
 
 def _own_collective(rows: pd.DataFrame) -> dict[str, object]:
     item_byte = rows["allreduce_dtype"].map(DTYPES).map(ITEM_BYTE)
-    eager = rows["backend"].str.endswith("_eager").map({True: EAGER, False: ""})
+    eager = rows["backend"].str.endswith("_eager").map({True: EAGER, False: REPLAYED})
     fixed = {"kind": "collective", "pass_name": "", "engine": "vector", "link": "node", "op": eager}
     sizes = {"message_byte": rows["message_size"] * item_byte, "ranks": rows["num_gpus"]}
     return {**_origin(rows), **fixed, "collective": rows["op_name"].map(COLLECTIVES), **sizes}
