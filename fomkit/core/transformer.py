@@ -377,7 +377,13 @@ class Transformer:
         plain = self.style == "llama"
         bias = (self.qkv_bias, False) if plain else (True, True)
         attention = Attention(
-            self.heads, self.kv_heads, self.head_dim, bias, head_norm=self.head_norm, latent=self.latent
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            bias,
+            head_norm=self.head_norm,
+            rotary=plain,
+            latent=self.latent,
         )
         each = FeedForward(self.feed_forward, gated=plain, bias=not plain)
         shared = FeedForward(self.shared, gated=plain) if self.shared else None

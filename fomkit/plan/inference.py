@@ -125,8 +125,7 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
     whole = architecture_of(model.transformer, dtype)
     part = architecture_of(one_of_group(model.transformer, tensor), dtype)
     group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
-    if group.link == "system":
-        network.ends("system", 1.0)  # raises where no link joins nodes
+    network.exchange("all_reduce", 1.0, network.group(tensor))  # raises where no link joins them
     rows = step_rows(part, mode, model.sizes, group=group)
     own = [row for row in rows if row["kind"] != "collective"]
     if model.ops["op"].tolist() != [row["op"] for row in own]:

@@ -41,8 +41,8 @@ NORMS = ("batch_norm",)
 
 
 _OF_CONFIG = (
-    "its config.json has blocks that are not split here: unequal ones, or with latent attention, shared experts, "
-    "windows of several lengths, more norms than GPT and Llama have, or more learnt positions than --seq"
+    "its config.json has blocks that are not split here: an encoder's, attention beside the feed-forward layer, "
+    "windows of several lengths, norms without parameters, or more learnt positions than --seq"
 )
 _OF_TRACE = "its profile is a trace, which does not state what can be split"
 

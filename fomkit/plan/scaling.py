@@ -221,7 +221,8 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
                     f"the smallest layout that fits: {devices:,} devices, {describe_layout(layout)}, "
                     f"{memory_text(held)} on each ({spread}{f' --layout {asked}' if asked else ''})"
                 )
-    return f"no layout of up to {MOST_DEVICES:,} devices does"
+    groups = "" if model.trains_by_sizes else " with tensor groups inside a node"
+    return f"no layout of up to {MOST_DEVICES:,} devices{groups} does"
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:

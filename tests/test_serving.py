@@ -1,0 +1,179 @@
+"""Steps without gradients on many devices: copies, and tensor groups."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fomkit
+from fomkit.core.errors import FomkitError
+from fomkit.core.job import Layout
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.config import profile_config
+from fomkit.frontends.config_file import read_architecture
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.parallel.kernels import step_rows
+from fomkit.parallel.step import ParallelStep
+from fomkit.plan.inference import InferenceStep, architecture_of, one_of_group
+from fomkit.plan.options import Options
+from fomkit.plan.scaling import stepper_of
+from fomkit.prediction.exchange import REPLAYED, table_time
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+
+PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
+SIZES = {"cache": 1024}
+
+
+@pytest.fixture(scope="module")
+def h100() -> Machine:
+    return load_machine("h100-sxm")
+
+
+def made(tmp_path: Path, name: str, mode: str = "decode") -> ModelProfile:
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(PUBLIC[name]["config"]))
+    sizes = SIZES if mode == "decode" else {"seq": 1024}
+    return profile_config(path, mode=mode, batch=8, sizes=sizes)  # type: ignore[arg-type]
+
+
+def serve(model: ModelProfile, machine: Machine, devices: int, samples: int, **layout: int) -> ParallelStep:
+    stepper = stepper_of(model, machine, Layout(**layout), Options(sizes=SIZES if "cache" in model.sizes else {}))
+    assert isinstance(stepper, InferenceStep)
+    return stepper.at(devices, samples)
+
+
+@pytest.mark.parametrize("mode", ["decode", "infer"])
+@pytest.mark.parametrize(
+    "name",
+    ["llama3-70b", "gemma2-2b", "gpt-oss-20b", "qwen3-30b-a3b", "deepseek-v2-lite", "deepseek-v3", "gpt2-xl"],
+)
+def test_the_sizes_of_a_layout_make_the_ops_of_the_config(tmp_path: Path, name: str, mode: str) -> None:
+    """A profile is split by its sizes alone: they describe the same ops as its config.json."""
+    model, shape = made(tmp_path, name, mode), read_architecture(tmp_path / f"{name}.json")
+    assert model.transformer is not None
+    of_config, of_sizes = (
+        sorted(json.dumps(row, sort_keys=True) for row in step_rows(one, mode, model.sizes))  # type: ignore[arg-type]
+        for one in (shape, architecture_of(model.transformer, shape.dtype))
+    )
+    assert of_sizes == of_config
+
+
+def test_a_device_of_a_group_does_its_part(tmp_path: Path, h100: Machine) -> None:
+    """Flop of products and bytes of the cache divide by the group; so do weights but for norms."""
+    model = made(tmp_path, "llama3-70b")
+    whole = stepper_of(model, h100, Layout(), Options(sizes=SIZES))
+    part = stepper_of(model, h100, Layout(tensor=8), Options(sizes=SIZES))
+    assert isinstance(whole, InferenceStep)
+    assert isinstance(part, InferenceStep)
+    flop = []
+    for stepper in (whole, part):
+        costed = add_costs(resize_ops(stepper.model.ops, {**stepper.model.sizes, "batch": 32}, "x"))
+        flop.append(costed[costed["kind"].isin(["gemm", "attention"])].eval("flop * count").sum())
+    assert flop[0] == pytest.approx(8 * flop[1], rel=1e-12)
+    held = [
+        stepper.held_byte(1, 32) if stepper is whole else stepper.held_byte(8, 32) for stepper in (whole, part)
+    ]
+    assert held[0] == pytest.approx(8 * held[1], rel=2e-3)  # norms, and what ops write for the next
+    sums = part.model.ops.query("kind == 'collective'")
+    assert sums.groupby("collective")["count"].sum().to_dict() == {"all_gather": 1, "all_reduce": 2 * 80 + 1}
+    assert set(sums["ranks"]) == {8}
+
+
+def test_few_heads_of_keys_are_on_several_devices(tmp_path: Path) -> None:
+    sizes = made(tmp_path, "llama3-70b").transformer
+    assert sizes is not None
+    assert (sizes.kv_heads, one_of_group(sizes, 8).kv_heads, one_of_group(sizes, 16).kv_heads) == (8, 1, 1)
+    latent = made(tmp_path, "deepseek-v3").transformer
+    assert latent is not None
+    assert one_of_group(latent, 8).block.attention.heads == 16
+    with pytest.raises(FomkitError, match="heads 64 is not divisible by tensor 3"):
+        one_of_group(sizes, 3)
+
+
+def test_copies_exchange_nothing(h100: Machine) -> None:
+    """Before, copies of a step without gradients summed gradients: 92 % of a step of llama3-8b-decode."""
+    model = load_model("today/llama3-8b-decode")
+    one, eight = serve(model, h100, 1, 32), serve(model, h100, 8, 256)
+    assert eight.wall_s == one.wall_s
+    assert (eight.exposed_s.value, eight.busy_s.value, eight.sent_byte) == (0.0, 0.0, {})
+    alone = fomkit.estimate(model, h100, batch=32, sizes={"cache": 1024})
+    assert one.wall_s.value == pytest.approx(alone.step.value, rel=1e-12)
+    traced = fomkit.model("resnet50")
+    traced = replace(traced, traced_with={**traced.traced_with, "mode": "infer"})
+    assert serve(traced, h100, 8, 256).exposed_s.value == 0
+
+
+def test_a_group_waits_for_its_sums(h100: Machine) -> None:
+    """Two sums a block and one of words, of the serving library's own kernel, and the gathered scores."""
+    model = load_model("today/llama3-8b-decode")
+    step = serve(model, h100, 8, 32, tensor=8)
+    rows = {"all_reduce": (65, 32 * 4096 * 2, REPLAYED), "all_gather": (1, 32 * 128256 * 2, "")}
+    spent = sum(count * table_time(h100.timings, name, byte, 8, op=op).value  # type: ignore[union-attr]
+                for name, (count, byte, op) in rows.items())  # fmt: skip
+    assert step.exposed_s.value == pytest.approx(spent, rel=0.02)
+    of_nccl = table_time(h100.timings, "all_reduce", 32 * 4096 * 2, 8)
+    own = table_time(h100.timings, "all_reduce", 32 * 4096 * 2, 8, op=REPLAYED)
+    assert own is not None
+    assert of_nccl is not None
+    assert own.value < 0.5 * of_nccl.value
+    assert step.sent_byte["tensor"] == pytest.approx(65 * 1.75 * 32 * 4096 * 2 + 0.875 * 32 * 128256 * 2)
+    two = serve(model, h100, 8, 64, tensor=4)
+    assert (two.replicas, step.replicas) == (2, 1)
+
+
+def test_training_does_not_use_the_serving_librarys_sums(h100: Machine) -> None:
+    without = h100.with_timings(h100.timings[h100.timings["op"] != REPLAYED])
+    found = [table_time(one.timings, "all_reduce", 1e6, 8) for one in (h100, without)]
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert np.isfinite(found[0].value)
+
+
+def test_weights_stored_in_fewer_bytes_are_so_on_each_device(tmp_path: Path, h100: Machine) -> None:
+    path = tmp_path / "packed.json"
+    config = {
+        **PUBLIC["llama3-8b"]["config"],
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128},
+    }
+    path.write_text(json.dumps(config))
+    model = profile_config(path, mode="decode", batch=8, sizes=SIZES)
+    held = []
+    for tensor in (1, 4):
+        stepper = stepper_of(model, h100, Layout(tensor=tensor), Options(sizes=SIZES))
+        assert isinstance(stepper, InferenceStep)
+        held.append(stepper.held_byte(tensor, 8))
+        shares = stepper.model.ops.set_index("op")["weight_share"].dropna()
+        assert (shares < 0.3).all()
+        assert len(shares) == 4
+    assert held[0] == pytest.approx(4 * held[1], rel=0.01)
+
+
+def test_what_serving_does_not_know_is_refused_by_name(tmp_path: Path, h100: Machine) -> None:
+    model = load_model("today/llama3-8b-decode")
+    for layout, said in (
+        (Layout(pipeline=2), "for which pipeline is not modelled"),
+        (Layout(zero=1), "zero is not"),
+    ):
+        with pytest.raises(FomkitError, match=said):
+            stepper_of(model, h100, layout, Options())
+    with pytest.raises(FomkitError, match="only profiles of decoders from a config"):
+        serve(made(tmp_path, "bert-large", "infer"), h100, 2, 8, tensor=2)
+    with pytest.raises(FomkitError, match="states no link of tier 'node'"):
+        fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2", node_devices=8)
+    with pytest.raises(FomkitError, match="number of devices in a node is not stated"):
+        fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2")
+
+
+def test_a_layout_alone_says_how_many_devices_it_needs(h100: Machine) -> None:
+    found = fomkit.estimate("llama3-70b-decode", h100, batch=32, sizes=SIZES, layout="tensor=8")
+    assert found.job is not None
+    assert (found.job.devices, found.job.replicas, found.scope) == (8, 1, "node")
+    too_much = fomkit.estimate("llama3-70b-decode", h100, batch=8, sizes=SIZES)
+    assert too_much.fit.fits is False
