@@ -150,7 +150,7 @@ NOT_SPLIT = (
     "cannot be split by tensor: only profiles of decoders from a config.json can, with blocks as in Llama, GPT-2, "
     "Gemma or DeepSeek, made with this version of fomkit (docs/parallel.md). Use replicas only"
 )
-_ALLOWED = ("data", "tensor", "channel")
+_ALLOWED = ("data", "tensor")
 
 
 class InferenceStep:
@@ -193,9 +193,10 @@ class InferenceStep:
         return OneDevice(one.ops, one.formats, one.fitted, one.fit)
 
     def held_byte(self, devices: int, samples: int) -> float | None:
-        """Return a device's memory [byte]; None where it is unknown. No op is timed."""
-        sizes = {**self.model.sizes, **self.options.wanted_sizes, BATCH: self._samples(devices, samples)}
-        use = step_memory(self.model, sizes)
+        """Return a device's memory [byte]; None where it is unknown."""
+        one = self.estimate(self._samples(devices, samples))
+        model = in_formats(self.model, one.sizes, one.formats)
+        use = None if model is None else step_memory(model, one.sizes)
         return None if use is None else float(use.peak_byte)
 
     def at(self, devices: int, samples: int) -> ParallelStep:
@@ -214,11 +215,6 @@ class InferenceStep:
             layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=1,
             compute_s=one.step.scaled(1 - share), busy_s=exchanged, exposed_s=exchanged, bubble_s=zero,
             replicas_s=zero, wall_s=one.step, sent_byte={"tensor": sum(sent)} if sent else {},
-            memory_byte=self._memory(one), coverage=one.coverage, excludes=one.excludes,
+            memory_byte=self.held_byte(devices, samples), coverage=one.coverage, excludes=one.excludes,
             notes=Notes(lambda: tuple(one.deviations)), precision=one.precision,
         )  # fmt: skip
-
-    def _memory(self, one: Estimate) -> float | None:
-        model = in_formats(self.model, one.sizes, one.formats)
-        use = None if model is None else step_memory(model, one.sizes)
-        return None if use is None else float(use.peak_byte)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
 from fomkit.core.interval import Span, left_out_alone
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
+from fomkit.core.units import ITEM_BYTE
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, Estimated, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
@@ -130,7 +131,10 @@ def _what_fits(estimated: Estimate) -> str:
     from fomkit.plan.scaling import smallest_layout  # most steps fit
 
     model, sizes = estimated.model, dict(estimated.sizes)
-    options = options_of(sizes.get("batch"), sizes={name: one for name, one in sizes.items() if name != "batch"})
+    others = {name: one for name, one in sizes.items() if name != "batch"}
+    # Formats of less than two bytes store weights in fewer bytes.
+    narrow: Any = estimated.precision if ITEM_BYTE.get(estimated.precision, 4) < 2 else None
+    options = options_of(sizes.get("batch"), sizes=others, precision=narrow)
     found = smallest_layout(model, estimated.machine, options)
     if not found and estimated.job is None:
         found = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
