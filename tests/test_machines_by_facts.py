@@ -253,7 +253,9 @@ def test_boards_whose_power_is_short_have_one_process_in_both_lists() -> None:
     listed = shipped_labels() / "devices.csv"
     for name in ("t4", "p4", "l4"):
         ours, theirs = fomkit.machine(name).energy, facts_only(name.upper(), listed)
-        assert ours is not None and theirs is not None and theirs.energy is not None
+        assert ours is not None
+        assert theirs is not None
+        assert theirs.energy is not None
         assert ours.process_m == pytest.approx(theirs.energy.process_m), name
 
 
