@@ -644,7 +644,7 @@ def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> 
         (["--vary", "batch=1..1000000000"], "asks for 1,000,000,000 points"),
         (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),
         (["--vary", "batch=8", "-o", "/nowhere/points.csv"], "there is no folder /nowhere"),
-        (["--vary", "batch=8", "--layout", "zero=1"], "is for a training on nodes, but no nodes are varied"),
+        (["--vary", "batch=8", "--layout", "zero=1"], "is for runs on nodes, but no nodes are varied"),
         (["--vary", "batch=8", "--scheduler", "nonsense://x"], "nonsense://x: is not a scheduler address"),
         (
             ["--vary", "batch=8", "--scheduler", "foo"],

@@ -127,7 +127,7 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
     group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
     network.exchange("all_reduce", 1.0, network.group(tensor))  # raises where no link joins them
     rows = step_rows(part, mode, model.sizes, group=group)
-    own = [row for row in rows if row["kind"] != "collective"]
+    own = [row for row in rows if "ranks" not in row]
     if model.ops["op"].tolist() != [row["op"] for row in own]:
         raise FomkitError(model.name, NOT_SPLIT)
     kept = model.ops[[name for name in ("dtype", "engine", "weight_share") if name in model.ops]]

@@ -359,7 +359,7 @@ def make_sweep(
     on_nodes = check_nodes(tuple(axis.name for axis in plan.axes), machine, plan.points)
     if layout not in (None, Layout()) and not on_nodes:
         raise FomkitError(
-            "layout", "is for a training on nodes, but no nodes are varied. Add, for example, --vary nodes=1,8,64."
+            "layout", "is for runs on nodes, but no nodes are varied. Add, for example, --vary nodes=1,8,64."
         )
     memory = figures.Memory() if on_nodes else figures.follow_memory(model, machine, plan.axes, options)
     return _with_probe(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)
