@@ -33,9 +33,9 @@ from fomkit.parallel.traffic import (
 )
 from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
 from fomkit.plan.job import daly_s, useful_share, young_s
-from fomkit.plan.memory import activation_byte, state_byte
 from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate
+from fomkit.plan.transformer_step import activation_byte, state_byte
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
 from fomkit.prediction.links import (
     BRIDGED,
