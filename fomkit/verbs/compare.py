@@ -135,10 +135,10 @@ def _what_fits(estimated: Estimate) -> str:
     # Formats of less than two bytes store weights in fewer bytes.
     narrow: Any = estimated.precision if ITEM_BYTE.get(estimated.precision, 4) < 2 else None
     options = options_of(sizes.get("batch"), sizes=others, precision=narrow)
-    found = smallest_layout(model, estimated.machine, options)
-    if not found and estimated.job is None:
-        found = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
-    return f"; {found}" if found else ""
+    found = [smallest_layout(model, estimated.machine, options)]
+    if estimated.job is None and not (model.trains_by_sizes and found[0]):
+        found.insert(0, batch_that_fits(model, estimated.machine, sizes, estimated.formats))
+    return "".join(f"; {one}" for one in found if one)
 
 
 def unfit_named(named: Iterable[tuple[str, Estimate | None]]) -> tuple[str, ...]:
