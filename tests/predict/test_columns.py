@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ import fomkit
 from fomkit.ops.columns import Columns, alike
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction import gp
+from fomkit.prediction import beside_facts, gp
 from fomkit.prediction.beside_facts import ERRORS, FAR, FEW, _LeftOut, _octaves, _offsets, errors_nearby
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, repeated, same_texts
@@ -112,6 +114,20 @@ def test_products_lie_as_far_apart_as_the_side_that_differs_most_and_their_align
     apart = np.concatenate([*_octaves(asked, both)])
     assert apart[:, 0] == pytest.approx([0.0, 2.0, 1 + np.log2(64 / 63), FAR])
     assert apart[:, 1] == pytest.approx([1 + FAR, 1 + FAR, 2 + FAR, 1.0])
+
+
+def test_what_facts_say_of_timed_products_is_computed_once_for_all_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, costs = list[int](), beside_facts.add_costs
+    monkeypatch.setattr(
+        beside_facts, "add_costs", lambda rows, **how: asked.append(len(rows)) or costs(rows, **how)
+    )
+    machine = loaded("v100")
+    machine = replace(machine, timings=machine.timings.copy())
+    for batch in (20_000, 3, 5_000):
+        estimate(fomkit.model("vgg16"), machine, Options(batch=batch))
+    assert len(asked) == 1
 
 
 def test_a_fit_and_facts_weigh_by_what_each_missed_and_their_errors_cancel_in_part() -> None:
