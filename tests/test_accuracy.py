@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def content_of(lines: Iterable[Score], published: tuple[published_steps.Compared
     return validate.Validation(found, tuple(verdicts), published, (), (), 0.8, full=False).content()
 
 
+@cache
+def vision() -> list[Score]:
+    return published_steps.vision_scores()
+
+
 # --- the page ----------------------------------------------------------------------------------------------------
 
 
@@ -52,7 +58,7 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
     [
         ({published_steps.MEGATRON}, lambda: content_of((), tuple(published_steps.megatron_figures()))),
         ({ops.EIE}, lambda: content_of(ops.dense_layer_scores())),
-        ({published_steps.VISION}, lambda: content_of(published_steps.vision_scores())),
+        ({published_steps.VISION}, lambda: content_of(vision())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
         pytest.param(
             {*published_steps.SETS}, lambda: content_of(published_steps.step_scores()), marks=pytest.mark.slow
@@ -71,6 +77,15 @@ def test_the_committed_page_is_what_the_command_writes(sets: set[str], content: 
         assert parts
         for part in parts:
             assert part in PAGE, name
+
+
+def test_networks_that_chose_no_rule_are_scored_apart() -> None:
+    lines = {line.what: line for line in vision()}
+    steps = (VALIDATION / "vision" / "steps.csv").read_text(encoding="utf-8").splitlines()
+    assert lines["all"].cases == len(steps) - 1
+    assert lines[published_steps.LATER].cases >= 40
+    assert lines["all"].median == pytest.approx(0.07, abs=0.03)
+    assert lines[published_steps.LATER].mean < 0.13
 
 
 def test_the_short_answer_and_history_name_the_same_figures() -> None:

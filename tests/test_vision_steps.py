@@ -1,12 +1,11 @@
-"""Training steps of image networks on a board known by facts: the shipped tables and their scores."""
+"""Training steps of image networks on a board known by facts: the shipped tables."""
 
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 
 from fomkit.profiles.locate import shipped_folder
-from fomkit.validation.published_steps import LATER, parts_of, vision_scores
+from fomkit.validation.published_steps import parts_of
 
 FOLDER = shipped_folder("validation") / "vision"
 
@@ -28,11 +27,3 @@ def test_parts_of_a_step_are_told_by_kind_and_groups() -> None:
         {"kind": ["gemm", "conv", "conv", "copy"], "groups": [float("nan"), 1.0, 32.0, float("nan")]}
     )
     assert parts_of(ops).tolist() == ["products", "convolutions", "grouped convolutions", "traffic"]
-
-
-def test_networks_that_chose_no_rule_are_scored_apart() -> None:
-    lines = {line.what: line for line in vision_scores()}
-    assert lines["all"].cases == len(pd.read_csv(FOLDER / "steps.csv"))
-    assert lines[LATER].cases >= 40
-    assert lines["all"].median == pytest.approx(0.07, abs=0.03)
-    assert lines[LATER].mean < 0.13

@@ -7,7 +7,7 @@ scales products larger than all timed ones from the largest. `errors_nearby` est
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -157,22 +157,28 @@ def with_vectors(
     return Answers(rows.index, times, source, bound, evidence)
 
 
-def _octaves(rows: Rows, known: Rows) -> Matrix:
-    """Return distances between products and timed ones (q, n), in powers of two, independent of a fit's lengths.
+def _octaves(rows: Rows, known: Rows) -> Iterator[Matrix]:
+    """Yield distances between products and timed ones (q, n), in powers of two, independent of a fit's lengths.
 
     The size that differs most counts. Different alignment adds one. A batched product is at the largest distance
-    from a single one, because it runs by another kernel.
+    from a single one, because it runs by another kernel. A block of products at a time fits a cache.
     """
-    apart = np.zeros((len(rows), len(known)))
-    for name in ("m", "n", "k"):
-        own, timed = (np.log2(numbers(one, name)) for one in (rows, known))
-        np.maximum(apart, np.abs(own[:, None] - timed), out=apart)
-    for name in ("n", "k"):
-        apart += np.abs(aligned(rows, name)[:, None] - aligned(known, name))
-    batched, timed_so = (numbers(one, "b") > 1 for one in (rows, known))
-    if timed_so.any() and not timed_so.all():
-        apart += FAR * (batched[:, None] != timed_so)
-    return apart
+    both = rows, known
+    sizes = [[np.log2(numbers(one, name)) for one in both] for name in ("m", "n", "k")]
+    alignments = [[aligned(one, name) for one in both] for name in ("n", "k")]
+    batched, timed_so = (numbers(one, "b") > 1 for one in both)
+    for start in range(0, max(len(rows), 1), gp.BLOCK):
+        block = slice(start, start + gp.BLOCK)
+        apart = np.abs(sizes[0][0][block, None] - sizes[0][1])
+        between = np.empty_like(apart)
+        for own, timed in sizes[1:]:
+            np.abs(np.subtract(own[block, None], timed, out=between), out=between)
+            np.maximum(apart, between, out=apart)
+        for own, timed in alignments:
+            apart += np.abs(np.subtract(own[block, None], timed, out=between), out=between)
+        if timed_so.any() and not timed_so.all():
+            apart += FAR * (batched[block, None] != timed_so)
+        yield apart
 
 
 def _outside(rows: Rows, known: Rows) -> Matrix:
@@ -206,15 +212,18 @@ def _above_facts(family: Known, places: Places, machine: Machine, interval: floa
     return above
 
 
-def _nearest(apart: Matrix) -> Places:
-    """Return the positions of the `ERRORS` nearest timed products of each product (q, n)."""
-    count = apart.shape[1]
-    return np.asarray(gp.nearest_rows(apart, min(ERRORS, count)) % count, np.intp)
+def _nearest(blocks: Iterable[Matrix]) -> tuple[Places, Matrix]:
+    """Return the positions of the `ERRORS` nearest timed products of each product, and their distances (q, n)."""
+    found = []
+    for apart in blocks:
+        cells = gp.nearest_rows(apart, min(ERRORS, count := apart.shape[1]))
+        found.append((cells % count, apart.take(cells)))
+    places, near = (np.concatenate(column) for column in zip(*found, strict=True))
+    return places, near
 
 
-def _offsets(apart: Matrix, places: Places, above: Matrix, noise: Matrix) -> Matrix:
+def _offsets(near: Matrix, places: Places, above: Matrix, noise: Matrix) -> Matrix:
     """Return the mean of ``above`` over the nearest timed products, ``places`` (q, n), shrunk towards 0 (q)."""
-    near = np.take_along_axis(apart, places, 1)
     weight = 1 / ((near + 0.5) ** 2 * noise[places])
     known = above[places]
     centre = np.median(known, 1, keepdims=True)
@@ -271,8 +280,9 @@ class _LeftOut(NamedTuple):
 
 def _left_out_errors(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
     """Return the errors of a fit of few rows and of corrected facts, on left-out rows."""
-    apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
-    by_facts, by_fit = _offsets(apart, _nearest(apart), above, noise) - above, family.fit.errors
+    apart = np.concatenate([*_octaves(family.rows, family.rows)]) + np.diag(np.full(len(above), FAR * FAR))
+    places, near = _nearest([apart])
+    by_facts, by_fit = _offsets(near, places, above, noise) - above, family.fit.errors
     return _LeftOut(*(ALONE**2 * float((one**2 / noise).mean()) for one in (by_fit, by_facts, by_fit - by_facts)))
 
 
@@ -283,10 +293,10 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     """
     count, thin = len(family.rows), thinness(rows)
     few, by_range = count <= FEW, FEW < count <= gp.LIMIT
-    apart = np.empty((len(rows), 0)) if by_range else _octaves(rows, family.rows)
     # `with_vectors` treats thin products already, unless all are far; in a short table few products are near.
     known = np.where(thin > 0, 8.0, 2.0 if count <= gp.LIMIT else 1.0) * KNOWN_OCTAVES
-    away = _outside(rows, family.rows) if by_range else apart.min(1)
+    away = (_outside(rows, family.rows) if by_range
+            else np.concatenate([apart.min(1) for apart in _octaves(rows, family.rows)]))  # fmt: skip
     share = np.clip(away / known - 1, 0.0, 1.0)
     if not few and not (share > LITTLE).any():
         return found
@@ -295,18 +305,17 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         missed = _left_out_errors(family, above, noise)
         share = missed.share + (1 - missed.share) * share
     at = np.flatnonzero((share > LITTLE) & (thin < 1))
-    apart = _octaves(rows.take(at), family.rows) if by_range else apart[at]
-    nearest = _nearest(apart)
-    if not few:
-        above = _above_facts(family, nearest, machine, interval)
+    nearest, near = _nearest(_octaves(rows.take(at), family.rows))
+    if not few:  # one call for all timed products of a table takes less than one for each batch
+        above = _above_facts(family, np.arange(count) if by_range else nearest, machine, interval)
     here = prior.estimate(rows.take(at), machine, interval)
-    offset = np.exp(_offsets(apart, nearest, above, noise))
+    offset = np.exp(_offsets(near, nearest, above, noise))
     if len(here) < len(at) or not np.isfinite(offset).all():
         return found
     times = found.times.copy()
     elsewhere = np.log(here.times)
     if missed is not None:  # near timed products their errors count, far away those of facts for any machine
-        away, near_by = np.minimum(apart.min(1) / CORRECTED_OCTAVES, 1.0), missed.by_facts
+        away, near_by = np.minimum(away[at] / CORRECTED_OCTAVES, 1.0), missed.by_facts
         variance = (1 - away) * op_half_width(interval) ** 2 * near_by + away * (elsewhere - elsewhere[0]) ** 2
         elsewhere = elsewhere[0] + np.array([[0.0], [-1.0], [1.0]]) * np.sqrt(variance)
     start_s = max(_start_s(family), 1e-12)

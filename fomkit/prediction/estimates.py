@@ -78,7 +78,7 @@ class Rows:
         return self._columns.index[self._of_table] if self.many == 1 else self._places
 
     def _chosen(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
-        return column if self._at is None else column[self._at]
+        return column if self._at is None else column.take(self._at)  # a third of the time of an index
 
     def has(self, column: str) -> bool:
         """Return whether there is such a column."""
@@ -120,7 +120,8 @@ class Rows:
             return compute(self)
         if compute not in (known := self._columns.computed):
             known[compute] = unchanging(compute(Rows(self._columns, None, {}, {})))
-        return known[compute][..., self._of_table]
+        found = known[compute]
+        return found[..., of] if isinstance(of := self._of_table, slice) else found.take(of, -1)
 
     def text(self, column: str) -> Words:
         """Return a column of words."""
@@ -389,9 +390,8 @@ def opened_by(
     def opened(estimator: Callable[..., Answers]) -> Callable[..., Answers]:
         @wraps(estimator)
         def estimate(rows: Table, machine: Machine, *more: Any, **named: Any) -> Answers:
-            rows = as_rows(rows)
-            chosen = rows.take(choose(rows, machine))
-            return estimator(chosen, machine, *more, **named) if len(chosen) else NO_ANSWERS
+            which = choose(rows := as_rows(rows), machine)
+            return estimator(rows.take(which), machine, *more, **named) if which.any() else NO_ANSWERS
 
         return estimate
 

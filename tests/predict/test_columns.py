@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ import fomkit
 from fomkit.ops.columns import Columns, alike
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction import gp
+from fomkit.prediction import beside_facts, gp
 from fomkit.prediction.beside_facts import ERRORS, FAR, FEW, _LeftOut, _octaves, _offsets, errors_nearby
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, repeated, same_texts
@@ -90,7 +92,7 @@ def test_rows_priced_alone_are_as_priced_together(name: str) -> None:
 @pytest.mark.parametrize(("count", "far"), [(FEW, 1 + 1 / 32), (FEW + 1, 5 + 1 / 32)])
 def test_of_few_timed_products_those_far_off_correct_facts_as_near_ones_do(count: int, far: float) -> None:
     """All agree. The nearest eight, 0.1 apart, with 0.2 between machines; at 4 lengths from a large table 0.4."""
-    apart = np.repeat([[0.0], [4.0]], count, axis=1)
+    apart = np.repeat([[0.0], [4.0]], 8, axis=1)
     found = _offsets(apart, np.arange(8) + np.zeros((2, 1), int), np.full(count, 0.05), np.ones(count))
     assert found == pytest.approx([0.05 / (1 + 1 / 32), 0.05 / far])
 
@@ -100,14 +102,32 @@ def products(**sides: list[float]) -> Rows:
     return as_rows(pd.DataFrame({"dtype": ["fp32"] * count, "b": 1.0, "m": 64.0, "n": 64.0, "k": 64.0, **sides}))
 
 
-def test_products_lie_as_far_apart_as_the_side_that_differs_most_and_their_alignment() -> None:
+def test_products_lie_as_far_apart_as_the_side_that_differs_most_and_their_alignment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Rows of fp32 are read four numbers at a time; a batch is as far as can be from a single product."""
     asked = products(m=[64.0, 256.0, 64.0, 64.0], n=[64.0, 32.0, 63.0, 64.0], b=[1.0, 1.0, 1.0, 2.0])
     alone, both = products(m=[64.0]), products(m=[64.0, 128.0], b=[1.0, 2.0])
-    assert _octaves(asked, alone)[:, 0] == pytest.approx([0.0, 2.0, 1 + np.log2(64 / 63), 0.0])
-    apart = _octaves(asked, both)
+    monkeypatch.setattr(gp, "BLOCK", 3)
+    first, rest = (block[:, 0].tolist() for block in _octaves(asked, alone))
+    assert [*first, *rest] == pytest.approx([0.0, 2.0, 1 + np.log2(64 / 63), 0.0])
+    apart = np.concatenate([*_octaves(asked, both)])
     assert apart[:, 0] == pytest.approx([0.0, 2.0, 1 + np.log2(64 / 63), FAR])
     assert apart[:, 1] == pytest.approx([1 + FAR, 1 + FAR, 2 + FAR, 1.0])
+
+
+def test_what_facts_say_of_timed_products_is_computed_once_for_all_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, costs = list[int](), beside_facts.add_costs
+    monkeypatch.setattr(
+        beside_facts, "add_costs", lambda rows, **how: asked.append(len(rows)) or costs(rows, **how)
+    )
+    machine = loaded("v100")
+    machine = replace(machine, timings=machine.timings.copy())
+    for batch in (20_000, 3, 5_000):
+        estimate(fomkit.model("vgg16"), machine, Options(batch=batch))
+    assert len(asked) == 1
 
 
 def test_a_fit_and_facts_weigh_by_what_each_missed_and_their_errors_cancel_in_part() -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,21 @@ def without_values(path: Path, target: Path) -> Path:
 
 def resaved(path: Path, folder: Path) -> Path:
     """Let LibreOffice compute and save a workbook."""
+    (found,) = all_resaved([path], folder)
+    return found
+
+
+def all_resaved(paths: Sequence[Path], folder: Path) -> list[Path]:
+    """Let LibreOffice compute and save some workbooks; its start takes longer than a workbook."""
     out = folder / "resaved"
     command = [
         program(), "--headless", f"-env:UserInstallation={(folder / 'profile').as_uri()}",
-        "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", str(out), str(path),
+        "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", str(out), *map(str, paths),
     ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    return out / path.name
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    return [out / path.name for path in paths]
 
 
-def recalculated(path: Path, folder: Path) -> Path:
-    """Let LibreOffice compute every formula of a workbook from its inputs."""
-    return resaved(without_values(path, folder / f"bare-{path.name}"), folder)
+def recalculated(paths: Sequence[Path], folder: Path) -> list[Path]:
+    """Let LibreOffice compute every formula of some workbooks from their inputs."""
+    return all_resaved([without_values(path, folder / f"bare-{path.name}") for path in paths], folder)

@@ -100,21 +100,39 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("scope", "mean", "for_vendor", "chip"), KINDS)
-def test_every_formula_gives_pythons_value(
-    tmp_path: Path, scope: str, mean: str, for_vendor: bool, chip: str
-) -> None:
-    path, model = tmp_path / "sent.xlsx", sheet_model(scope, mean, chip)
+ONE = [(FACTS, "value", {**ACME, "fact": "memory bandwidth"}, 2400)]
+
+
+@pytest.fixture(scope="module")
+def workbooks(issued: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
+    """Write a workbook of each of `KINDS`, `PERTURBED` and `ONE`, and compute all anew in one go."""
+    folder = tmp_path_factory.mktemp("anew")
+    paths = [folder / f"{number}.xlsx" for number in range(len(KINDS) + 2)]
+    for (scope, mean, for_vendor, chip), path in zip(KINDS, paths, strict=False):
+        model = sheet_model(scope, mean, chip)
+        # In a vendor's copy the baseline's predicted rates are given, and what their errors share goes along.
+        write_workbook(for_target(model, "acme-1") if for_vendor else model, path)
+    for cells, path in zip((PERTURBED, ONE), paths[len(KINDS) :], strict=True):
+        book = openpyxl.load_workbook(issued)
+        for table, key, place, value in cells:
+            cell = find(book, table, key, **place)
+            assert cell.value != value
+            cell.value = value
+        book.save(path)
+    return list(zip(paths, recalculated(paths, folder), strict=True))
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_every_formula_gives_pythons_value(workbooks: list[tuple[Path, Path]], number: int) -> None:
+    (scope, mean, for_vendor, chip), (path, anew) = KINDS[number], workbooks[number]
+    model = sheet_model(scope, mean, chip)
     cancels = [share_that_cancels(span, span) for span in evaluate(model).unit_per_day.values()]
     assert any(cancels) == bool(chip)
-    # In a vendor's copy the baseline's predicted rates are given, and what their errors share goes along.
-    sent = for_target(model, "acme-1") if for_vendor else model
-    write_workbook(sent, path)
     fom, again = (evaluate(one).merits["acme-1"].value for one in (model, sheet_model_from(read_book(path))))
     assert ends(again) == pytest.approx(ends(fom), rel=NEAR)
     shown = openpyxl.load_workbook(path, data_only=True)
     formulas = openpyxl.load_workbook(path)
-    computed = openpyxl.load_workbook(recalculated(path, tmp_path), data_only=True)
+    computed = openpyxl.load_workbook(anew, data_only=True)
     count = 0
     for sheet in formulas:
         for row in sheet.iter_rows():
@@ -131,15 +149,8 @@ def test_every_formula_gives_pythons_value(
     assert "error" not in states(path)
 
 
-def test_it_follows_its_inputs(issued: Path, tmp_path: Path) -> None:
-    book = openpyxl.load_workbook(issued)
-    for table, key, place, value in PERTURBED:
-        cell = find(book, table, key, **place)
-        assert cell.value != value
-        cell.value = value
-    path = tmp_path / "changed.xlsx"
-    book.save(path)
-    after = recalculated(path, tmp_path)
+def test_it_follows_its_inputs(workbooks: list[tuple[Path, Path]]) -> None:
+    path, after = workbooks[len(KINDS)]
     changed = sheet_model_from(read_book(path))
     assert_agrees(after, changed)
     before = evaluate(sheet_model()).merits["acme-1"].value.value
@@ -153,12 +164,8 @@ def test_it_follows_its_inputs(issued: Path, tmp_path: Path) -> None:
     }
 
 
-def test_only_what_hangs_on_a_change_is_called_changed(issued: Path, tmp_path: Path) -> None:
-    book = openpyxl.load_workbook(issued)
-    find(book, FACTS, "value", machine="acme-1", fact="memory bandwidth").value = 2400
-    path = tmp_path / "one.xlsx"
-    book.save(path)
-    computed = openpyxl.load_workbook(recalculated(path, tmp_path), data_only=True)
+def test_only_what_hangs_on_a_change_is_called_changed(issued: Path, workbooks: list[tuple[Path, Path]]) -> None:
+    computed = openpyxl.load_workbook(workbooks[-1][1], data_only=True)
     found = {
         (row["workload"], row["machine"]): find(computed, ANSWERS, "state", **row).value
         for name in ("acme-1", "rival-9", "oldlab-3")
