@@ -197,15 +197,21 @@ for first in range(0, 100, 25):
 
 def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile]) -> None:
     profile = run(TAPE)
-    assert facts(profile) == (25, None, None, "keep", None)
+    assert facts(profile) == (25, 100, None, "drop", 1)
+    assert told(profile, "the run is one epoch of 4 steps: the rounds of the loop at train.py:22")
     assert products(profile) == products(run("model.fit(x, y, batch_size=25, verbose=0)"))
     assert (profile.optimizer["rule"], profile.parameters_total) == ("adam", 8 * 16 + 16 + 16 * 3 + 3)
     assert profile.order is not None
     assert told(profile, "taken from the running program: step at train.py:23, its step 3")
-    assert told(profile, "samples and epochs are unknown: step is called in a loop of the program's own")
     more = TAPE.replace("trainable_variables)", "trainable_variables + [other])")
     with pytest.raises(FomkitError, match="step updates weights that no single"):
         run(f"other = keras.Variable(1.0)\n{more}")
+
+
+def test_a_loop_of_unknown_length_leaves_the_run_unknown(run: Callable[..., ModelProfile]) -> None:
+    profile = run(TAPE.replace("in range(0, 100, 25)", "in map(int, [0, 25, 50, 75])"))
+    assert facts(profile) == (25, None, None, "keep", None)
+    assert told(profile, "samples and epochs are unknown: step is called in a loop of the program's own")
 
 
 def test_a_round_of_a_plain_loop_is_a_step(run: Callable[..., ModelProfile]) -> None:
@@ -248,6 +254,7 @@ for step in range(40):
     w.assign_sub(0.1 * speed)
 """)
     assert (profile.batch, profile.parameters_total, profile.title) == (50, 24, "Program, training step")
+    assert facts(profile) == (50, 40 * 50, None, "drop", 1)
     rows = numbers(profile)
     assert rows.query("kind == 'gemm'")["count"].sum() == 2 * sums
     updates = rows.query("pass_name == 'update'").groupby("op")["count"].sum().to_dict()

@@ -24,7 +24,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from fomkit.core.errors import FomkitError
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.model_file import explain_exception, is_user_file
-from fomkit.frontends.script.loops import evaluated, loops_of_program
+from fomkit.frontends.script.loops import loops_of_program
+from fomkit.frontends.script.rounds import evaluated
 from fomkit.frontends.step import Draft
 
 WANTED_ROUND = 3

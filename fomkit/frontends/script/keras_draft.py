@@ -23,7 +23,7 @@ from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_watch import BATCHES, FIT, Capture, FitWatch, Training, first_axis
+from fomkit.frontends.script.keras_watch import FIT, Capture, FitWatch, Training, first_axis
 from fomkit.frontends.step import Draft
 
 
@@ -121,9 +121,9 @@ def _epochs(training: Training) -> int | None:
 
 
 def _steps(training: Training) -> int | None:
-    """Return how often loops call ``train_on_batch``; None if unknown, or if several lines call it."""
-    once = training.way == BATCHES and len(training.lines) == 1 and training.around is not None
-    return training.around.steps if once and training.around else None
+    """Return how often loops make a step; None if unknown, if several lines do, or for ``fit`` and datasets."""
+    is_counted = training.way != FIT and training.loop is None and len(training.lines) < 2
+    return training.around.steps if is_counted and training.around else None
 
 
 def _further_fits(training: Training) -> list[int]:

@@ -22,7 +22,14 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND, Round, RoundWatch, StopProgram, round_around
-from fomkit.frontends.script.loops import DataLoop, RunLength, data_loop, heads_around, run_by_loops
+from fomkit.frontends.script.loops import (
+    DataLoop,
+    RunLength,
+    data_loop,
+    heads_around,
+    loops_of_program,
+    run_by_loops,
+)
 
 
 def first_axis(values: Any) -> int | None:
@@ -209,6 +216,7 @@ class FitWatch:
         self._head: tuple[CodeType, int] | None = None
         self._round: Round | None = None
         self._loop: DataLoop | None = None
+        self._around: RunLength | None = None
 
     @property
     def seen(self) -> str:
@@ -339,6 +347,7 @@ class FitWatch:
             loop = data_loop(sys._getframe(), self._is_user_file, lambda one: isinstance(one, tf.data.Dataset))
             self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=loop)
         if id(function) in self._own:
+            self._own[id(function)].lines.add(getattr(self._own_frame(), "f_lineno", 0))
             self._stepped([(args, kwargs)], self._own[id(function)])
         return result
 
@@ -367,6 +376,9 @@ class FitWatch:
         if self._head and self._round is None:
             self._round = round_around(frame, self._is_user_file, self._head)
             self._loop = data_loop(frame, self._is_user_file, lambda one: hasattr(one, "element_spec"))
+            heads = [loop.head for loop in loops_of_program(frame, self._is_user_file)[0]]
+            around = heads[: heads.index(self._head) + 1] if self._head in heads else heads  # no loops in a round
+            self._around = run_by_loops(frame, self._is_user_file, None, self._anew, around)
 
     def _ends(self, head: tuple[CodeType, int]) -> None:
         """End the round of a loop; it is a step if it updated variables by whose gradients it was computed."""
@@ -383,7 +395,8 @@ class FitWatch:
         if head not in self._own:
             function = SimpleNamespace(python_function=done.again, __name__="a round of the loop")
             own = OwnStep(function, tuple(self._optimizers.values()), tuple(self._sources.values()))
-            self._own[head] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=self._loop)
+            begun = self._begin(own.model, function.__name__, {})
+            self._own[head] = replace(begun, own=own, loop=self._loop, around=self._around)
         kinds = (np.ndarray, tf.Tensor)
         held = {name: one for name, one in done.names.items() if isinstance(one, kinds) and len(one.shape)}
         has_batch = first_axis(done.item) is not None
