@@ -238,6 +238,39 @@ train(0.0)
     assert profile.optimizer["rule"] == "adam"
 
 
+def test_a_round_may_decide_by_its_results_and_fail_after_its_update(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"""{TAPE.partition("@tf.function")[0]}
+best = 9e9
+for place in range(900):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(x[:50]) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    if loss < best:
+        best = loss * model(x)
+    best, text = loss, f"{{model.trainable_variables[0].numpy()}}"
+""")
+    assert facts(profile)[:2] == (50, 900 * 50)
+    assert flop(numbers(profile), "forward") == 2 * 50 * (8 * 16 + 16 * 3)
+    assert told(profile, "a truth value that a step reads from a result is False")
+    assert told(profile, "what follows the update reads values")
+
+
+@pytest.mark.parametrize("warm", ["", "once(x[:25])\nfor step in range(8): once(x[:50])"])
+def test_an_update_without_a_loop_is_the_run(run: Callable[..., ModelProfile], warm: str) -> None:
+    profile = run(f"""{TAPE.partition("@tf.function")[0]}
+def once(values):
+    \"\"\"Train.\"\"\"
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(values, training=True) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+{warm or "once(x)"}
+""")
+    batch = 50 if warm else 100
+    assert facts(profile) == (batch, 8 * batch if warm else batch, None, "drop", 1)
+    assert flop(numbers(profile), "forward") == 2 * batch * (8 * 16 + 16 * 3)
+    assert told(profile, "the run is one epoch of 1 step: as no loop is around it") == (not warm)
+
+
 @pytest.mark.parametrize("sums", [1, 2])
 def test_variables_without_keras_are_a_model(run: Callable[..., ModelProfile], sums: int) -> None:
     """Their update is what the round computes from gradients, also by a momentum; the batch is what it reads."""

@@ -201,6 +201,44 @@ def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
     assert told(profile, "parameters got no values")
 
 
+@pytest.mark.parametrize("values", ["x", "next(iter(loader(12, 12)))[0]"])
+def test_an_update_without_a_loop_is_the_run(run: Callable[..., ModelProfile], values: str) -> None:
+    profile = run(f"""
+x, y = torch.randn(12, 8), torch.ones(12).long()
+criterion(model({values}), y).backward()
+optimizer.step()
+""")
+    assert products(profile) == ONE_STEP
+    assert (profile.batch, profile.data.train_samples, profile.run.epochs) == (12, 12, 1)
+    assert told(profile, "1 step of the optimizer, as no loop is around it")
+    assert profile.optimizer["rule"] == "sgd"
+    assert not told(profile, "partial")
+
+
+@pytest.mark.parametrize(("search", "loop", "steps"), [
+    ("", "if True", 5000), ("line_search_fn='strong_wolfe', ", "if True", 6250),
+    ("", "for part in range(3)", 15000), ("", "while True", None),
+])  # fmt: skip
+def test_a_call_of_a_closure_is_a_step_where_there_are_many(
+    run: Callable[..., ModelProfile], search: str, loop: str, steps: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MOST_EVALUATIONS", 9)
+    profile = run(f"""
+x, y = torch.randn(12, 8), torch.arange(12) % 3
+optimizer = torch.optim.LBFGS(model.parameters(), {search}max_iter=5000, tolerance_grad=0, tolerance_change=0)
+def closure():
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    return loss
+{loop}:
+    optimizer.step(closure)
+""")
+    assert [one for one in products(profile) if one[0] != "update"] == ONE_STEP
+    assert profile.data.train_samples == (steps and 12 * steps)
+    assert told(profile, "a step of LBFGS is long, so each call of its closure counts as a step")
+
+
 def test_closures_run_in_the_step(run: Callable[..., ModelProfile]) -> None:
     profile = run("""
 optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, tolerance_grad=0.0, tolerance_change=0.0)

@@ -23,9 +23,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.child_process import ResultFile, error_content, read_request
-from fomkit.frontends.model_file import explain_exception, is_user_file
+from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
 from fomkit.frontends.script.loops import loops_of_program
-from fomkit.frontends.script.rounds import evaluated
+from fomkit.frontends.script.rounds import Loop, evaluated
 from fomkit.frontends.step import Draft
 
 WANTED_ROUND = 3
@@ -43,7 +43,7 @@ class StopProgram(BaseException):
 class Watch(Protocol[T]):
     """Records a program's training.
 
-    `rounds`: steps seen.
+    `rounds`: steps seen; `wanted`: how many to see.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
     `limits`: what a program cannot do here that has no values to compute with, a sentence; "" for nothing.
     `on_limits`: called with `limits` once the program has no values.
@@ -53,6 +53,7 @@ class Watch(Protocol[T]):
 
     on_limits: Callable[[str], object]
     rounds: int
+    wanted: int
     is_over: bool
     captured: T | None
 
@@ -153,7 +154,7 @@ def _no_step_error(
 
 def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
     """Return why fewer steps ran than wanted; "" if enough ran."""
-    if watch.rounds >= WANTED_ROUND and error is None:
+    if watch.rounds >= watch.wanted and error is None:
         return ""
     ended = "ended" if error is None else explain_exception(error, request["where"], Path(request["path"])).what
     if isinstance(error, SystemExit):
@@ -260,11 +261,28 @@ class _Leaving(ast.NodeTransformer):
         return node
 
 
+def _from_last_with(frame: FrameType) -> ast.While | None:
+    """Return the statements of a frame's function from its last ``with`` before the line that runs, as a loop."""
+    tree = source_tree(Path(frame.f_code.co_filename))
+    lines = {line for *_, line in frame.f_code.co_lines() if line}
+    bodies = (getattr(node, "body", ()) for node in (ast.walk(tree) if tree else ()))
+    for body in (one for one in bodies if isinstance(one, list) and {part.lineno for part in one} & lines):
+        begins = [at for at, one in enumerate(body) if isinstance(one, ast.With) and one.lineno <= frame.f_lineno]
+        if begins and (body[-1].end_lineno or 0) >= frame.f_lineno:
+            return ast.While(ast.Constant(True), body[begins[-1] :], [], lineno=body[begins[-1]].lineno)
+    return None
+
+
 def round_around(
-    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int]
+    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int] | None
 ) -> Round | None:
-    """Return the round around a frame of the loop with this head; None if it cannot be repeated."""
+    """Return the round around a frame of the loop with this head; None if it cannot be repeated.
+
+    Without a head, as no loop is around the frame, the round is what its function does from its last ``with`` on.
+    """
     loops = [loop for loop in loops_of_program(frame, is_user_file)[0] if loop.head == head]
+    if head is None and (whole := _from_last_with(frame)):
+        loops = [Loop(whole, frame)]
     if not loops:
         return None
     node, own = loops[-1].node, loops[-1].frame

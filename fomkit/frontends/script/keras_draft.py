@@ -23,7 +23,8 @@ from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_watch import FIT, Capture, FitWatch, Training, first_axis
+from fomkit.frontends.script.keras_training import Capture, Training, first_axis
+from fomkit.frontends.script.keras_watch import FIT, FitWatch
 from fomkit.frontends.step import Draft
 
 
@@ -151,7 +152,7 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
         yield passed
         yield from _fit_notes(training.arguments)
     elif around is not None and (steps := _steps(training)):
-        yield f"the run is one epoch of {steps:,} steps: {around.origin}"
+        yield f"the run is one epoch of {steps:,} step{'s' * (steps > 1)}: {around.origin}"
         yield from around.remarks
     elif training.loop is not None:
         rounds = "an unknown number of epochs" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
@@ -159,6 +160,7 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
         yield from training.loop.length.remarks
     else:
         yield f"samples and epochs are unknown: {training.way} is called in a loop of the program's own"
+    yield from training.own.remarks if training.own else ()
     if training.own is not None and len(training.own.optimizers) > 1:
         count = len(training.own.optimizers)
         yield f"one step updates by {count} optimizers; all but the last are counted op by op"
@@ -211,7 +213,7 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
     """
     training, where = capture.training, request["where"]
     model, own = training.model, training.own
-    batch = first_axis(training.batch if own is None else own.tensors(training.batch))
+    batch = first_axis(training.batch if own is None else own.tensors(training.batch)) or training.given
     if model is None:
         raise FomkitError(
             f"{where}:{training.line}",

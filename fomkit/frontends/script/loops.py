@@ -159,6 +159,17 @@ def run_by_loops(
     return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
 
 
+def length_by_evaluations(length: RunLength, optimizer: Any, repeats: bool) -> RunLength:
+    """Return the length of a run whose steps are calls of a closure, by the most that the optimizer makes."""
+    facts = optimizer.param_groups[0]
+    name = "max_eval" if facts.get("line_search_fn") else "max_iter"
+    times, most = length.steps or (None if repeats else 1), facts.get(name)
+    if times is None or most is None:
+        return RunLength(None, "calls of a closure, whose number is unknown")
+    origin = f"the {name} of {type(optimizer).__name__}, which tolerances may end earlier"
+    return RunLength(None, origin + f", times {length.origin}" * repeats, steps=times * most)
+
+
 def _breaks(loops: list[Loop]) -> tuple[str, ...]:
     """Return a note for loops that a ``break`` of their own or a second condition may end early."""
     places = " and ".join(dict.fromkeys(loop.place for loop in loops if ends_early(loop.node)))

@@ -284,7 +284,7 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
 def _length_notes(capture: Capture) -> Iterator[str]:
     length = capture.length
     if length.steps:
-        yield f"{length.steps:,} steps of the optimizer, {length.origin}"
+        yield f"{length.steps:,} step{'s' * (length.steps > 1)} of the optimizer, {length.origin}"
     elif length.epochs is None:
         yield f"the number of epochs is unknown: {length.origin}"
     else:
