@@ -7,13 +7,16 @@ a `Round` runs again for other values.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import importlib.util
+import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -23,6 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.child_process import ResultFile, error_content, read_request
+from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
 from fomkit.frontends.script.loops import loops_of_program
 from fomkit.frontends.script.rounds import Loop, evaluated
@@ -123,6 +127,38 @@ def _stop_with(answer: ResultFile, framework: FrameworkCapture[T], request: dict
     return on_capture
 
 
+@contextlib.contextmanager
+def _terminal() -> Iterator[None]:
+    """Let a program that asks for the size of its terminal find the usual one: there is none here."""
+
+    def opened(run: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+        return io.StringIO("24 80\n") if command.startswith("stty size") else run(command, *args, **kwargs)
+
+    size = os.terminal_size((80, 24))
+    with replaced(os, get_terminal_size=lambda *_: size), watched(os, popen=opened):
+        yield
+
+
+def _hint(error: BaseException) -> str:
+    """Return what to do where a program meets something that is missing here; "" for other errors."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator", "gpu")):
+        return " It is run on the CPU: let it use the CPU where there is no accelerator."
+    if isinstance(error, EOFError) and not frames[-1].f_code.co_filename.endswith("pickle.py"):
+        return " Nobody answers its questions here: let it take the answer from an argument, after '--'."
+    if isinstance(error, KeyError) and frames[-1].f_code is os.environ.__getitem__.__code__:
+        name = error.args[0]
+        return f" Set this variable and pass it on: {name}=… FOMKIT_PASS_ENV={name} fomkit …"
+    return ""
+
+
+def _asked_argument(error: BaseException | None) -> str:
+    """Return what argparse said before it ended the program; "" for another end."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__ if error else None))
+    said = (one.f_locals.get("message") for one in frames if one.f_code is argparse.ArgumentParser.error.__code__)
+    return str(next(said, ""))
+
+
 def _no_step_error(
     error: BaseException | None, watch: Watch[Any], framework: FrameworkCapture[Any], request: dict[str, Any]
 ) -> FomkitError:
@@ -133,9 +169,7 @@ def _no_step_error(
         explained = explain_exception(error, where, path, f", {when}")
         if isinstance(error, SyntaxError | FomkitError):
             return explained
-        wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator"))
-        hint = " It is run on the CPU: let it use the CPU where there is no accelerator." if wants else ""
-        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}{watch.limits}")
+        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{_hint(error)}{watch.limits}")
     if watch.rounds:
         return FomkitError(
             where,
@@ -148,6 +182,9 @@ def _no_step_error(
     )
     if error is not None:
         at = explain_exception(error, where, path).where
+        if asked := _asked_argument(error):
+            what = f"{asked[0].lower()}{asked[1:]}. Give its own arguments at the end of the command, after '--'"
+            return FomkitError(at, f"ends {when}: {what}, for example: -- --epochs 1.")
         return FomkitError(at, f"ends by sys.exit({error.code!r}) {when}. {expected}")
     return FomkitError(where, f"ran without a step of an optimizer in this process{watch.seen}. {expected}")
 
@@ -167,7 +204,7 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     """Run the program; return the answer if it was not stopped."""
     error, path = None, Path(request["path"])
     try:
-        with framework.around(path), watch.watch():
+        with _terminal(), framework.around(path), watch.watch():
             run_program(path, request["arguments"])
     except StopProgram:  # a step was captured, or none is expected any more
         error = None
