@@ -97,12 +97,18 @@ ENDS = PARTS.replace("        yield", "        if i > 50: break\n        yield")
             "own = Own()\nfor a in own:\n    step()",
             6,
         ),
+        ("for i in range(40):\n    if not (__name__ == 'a' or i is None) and isinstance(i, int): step()", 40),
+        ("for i in range(40):\n    if i % 4 == 0 or __name__ != 'a': step()", None),
+        ("for i in range(40):\n    if __name__ != i % 4: step()", None),
+        ("learn(60)", 60),
+        ("for seed in range(5):\n    learn(60)", 300),
         ("step()", None),
         ("for seed in range(5):\n    fit(loader)", None),
     ],
 )
 def test_steps_are_the_rounds_of_all_loops(text: str, steps: int | None, tmp_path: Path) -> None:
-    hidden = "def fit(loader):\n    for it in zip(*[loader]):\n        step()"
+    hidden = "def fit(loader):\n    for it in zip(*[loader]):\n        step()\n"
+    hidden += "def learn(steps):\n    for i in range(steps):\n        step()"
     found = length_in(text, tmp_path, hidden)
     assert (found.epochs, found.steps) == (None, steps)
     assert found.remarks == ()

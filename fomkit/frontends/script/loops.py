@@ -143,11 +143,10 @@ def run_by_loops(
             return replace(found, remarks=(*found.remarks, *repeats))
     loops, repeats = _without_repeats(loops, anew)
     rounds = [rounds_of(loop) for loop in loops]
-    own = all(is_user_file(loop.frame.f_code.co_filename) for loop in loops)
     where = " and ".join(loop.place for loop in loops)
-    if loops and own and all(rounds) and is_conditional(loops, frames):
+    if loops and all(rounds) and is_conditional(loops, frames):
         return RunLength(None, f"a condition decides in which rounds of the loop at {where} a step is made")
-    if loops and own and all(rounds):
+    if loops and all(rounds):
         steps = math.prod(one or 0 for one in rounds)
         return RunLength(
             None,

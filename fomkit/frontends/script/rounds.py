@@ -132,6 +132,17 @@ def unwrapped(node: ast.expr) -> Iterator[ast.expr]:
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
+def _is_setting(test: ast.expr) -> bool:
+    """Return whether a test is the same in each round: of a type, of None, or a comparison with names of ways."""
+    if isinstance(test, ast.BoolOp | ast.UnaryOp):
+        return all(map(_is_setting, test.values if isinstance(test, ast.BoolOp) else [test.operand]))
+    if isinstance(test, ast.Call):
+        return called_name(test) in ("isinstance", "hasattr", "callable")
+    values = test.comparators if isinstance(test, ast.Compare) else []
+    named = [part for one in values for part in getattr(one, "elts", [one])]
+    return bool(named) and all(isinstance(getattr(one, "value", 0), str | None) for one in named)
+
+
 def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
     """Return whether a condition or a comprehension inside the outermost loop decides how often a frame runs."""
     for frame in frames[frames.index(loops[0].frame) :]:
@@ -139,7 +150,8 @@ def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
         tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column_of(frame) or 0)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.If) and begin <= node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-                return True
+                if not _is_setting(node.test):
+                    return True
             if isinstance(node, _COMPREHENSIONS) and begin <= node.lineno:
                 end = node.end_lineno or 0, node.end_col_offset or 0
                 if (node.lineno, node.col_offset) <= at < end:
