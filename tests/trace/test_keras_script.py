@@ -255,6 +255,30 @@ for place in range(900):
     assert told(profile, "what follows the update reads values")
 
 
+@pytest.mark.parametrize("second", ["train(other)", "{}"])
+def test_a_short_loop_beside_another_update_is_a_part_of_the_step(
+    run: Callable[..., ModelProfile], second: str
+) -> None:
+    """Of two networks, as a generator and its judge, one trains in the inner loop."""
+    text = """    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(tf.constant(rows())) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+"""
+    profile = run(f"""{TAPE.partition("@tf.function")[0]}
+values, other, second = x[:50], network(), keras.optimizers.SGD(0.1)
+def rows():
+    return [*values]
+def train(model, optimizer=second):
+{text}
+for epoch in range(900):
+    for part in range(1):
+        {text.replace(chr(10) + "    ", chr(10) + "        ").strip()}
+    {second}
+""")
+    assert flop(numbers(profile), "forward") == (1 + bool("other" in second)) * 2 * 50 * (8 * 16 + 16 * 3)
+    assert facts(profile) == (50, 900 * 50, None, "drop", 1)
+
+
 @pytest.mark.parametrize("warm", ["", "once(x[:25])\nfor step in range(8): once(x[:50])"])
 def test_an_update_without_a_loop_is_the_run(run: Callable[..., ModelProfile], warm: str) -> None:
     profile = run(f"""{TAPE.partition("@tf.function")[0]}

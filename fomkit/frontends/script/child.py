@@ -28,7 +28,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
-from fomkit.frontends.script.loops import loops_of_program
+from fomkit.frontends.script.loops import loops_of_program, loops_to_step
 from fomkit.frontends.script.rounds import Loop, evaluated
 from fomkit.frontends.step import Draft
 
@@ -248,7 +248,7 @@ class RoundWatch:
 
     def around(self, frame: FrameType) -> str:
         """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
-        loops, _ = loops_of_program(frame, self._is_user_file)
+        loops = loops_to_step(frame, self._is_user_file)
         for loop in loops:
             self._heads.add(loop.head)
             loop.frame.f_trace = self._seen

@@ -107,9 +107,14 @@ class OwnStep:
 
     def _round(self, args: Any, kwargs: Any) -> Any:
         """Run a round of the program's own code, until it ends or fails after it changed all variables."""
+        import tensorflow as tf
         from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
         changed = set[int]()
+
+        def with_data(make: Any, *args: Any, **kwargs: Any) -> Any:
+            with tf.init_scope():  # a tensor made of data is none of the graph's constants
+                return make(*args, **kwargs)
 
         def assigned(run: Any, variable: Any, *args: Any, **kwargs: Any) -> Any:
             changed.add(id(variable))
@@ -121,6 +126,7 @@ class OwnStep:
 
         with ExitStack() as stack:
             stack.enter_context(_numbers_of_symbols(self.remarks.setdefault))
+            stack.enter_context(watched(tf, constant=with_data))
             stack.enter_context(watched(ResourceVariable, **dict.fromkeys(ASSIGNS, assigned)))
             if "apply" in vars(self.optimizer or self):  # the tracer's, which prices the update by its rule
                 stack.enter_context(replaced(self.optimizer, apply=partial(applied, self.optimizer.apply)))

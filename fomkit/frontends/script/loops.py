@@ -6,7 +6,7 @@ import ast
 import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -79,6 +79,33 @@ def loops_of_program(
         frame = frame.f_back
     loops = [loop for frame in frames for loop in loops_around(frame)]
     return loops, frames
+
+
+_UPDATES = frozenset({"gradient", "apply_gradients", "minimize"})
+_MOST_INNER = 20
+"""Most rounds of an inner loop that may be a part of a step."""
+
+
+def loops_to_step(frame: FrameType, is_user_file: Callable[[str], bool]) -> list[Loop]:
+    """Return the loops around a gradient up to the one whose round is a step.
+
+    A short loop is a part of the step if the loop around it updates beside it, too, as for a second network.
+    """
+    loops, _ = loops_of_program(frame, is_user_file)
+    for place, (outer, inner) in enumerate(pairwise(loops)):
+        if (rounds_of(inner) or math.inf) <= _MOST_INNER and _updates_beside(outer):
+            return loops[: place + 1]
+    return loops
+
+
+def _updates_beside(loop: Loop) -> bool:
+    """Return whether a loop's body updates outside of the statement that runs, itself or in what it calls."""
+    now = loop.frame.f_lineno
+    beside = (one for one in loop.node.body if not one.lineno <= now <= (one.end_lineno or 0))
+    calls = (node for one in beside for node in ast.walk(one) if isinstance(node, ast.Call))
+    called = {called_name(call): evaluated_or_none(call.func, loop.frame) for call in calls}
+    inside = (getattr(getattr(one, "__code__", None), "co_names", ()) for one in called.values())
+    return bool(_UPDATES & called.keys() or any(_UPDATES.intersection(names) for names in inside))
 
 
 @dataclass(frozen=True)
@@ -221,7 +248,7 @@ def _epochs_outside(loops: list[Loop], data: Loop) -> RunLength:
     """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out."""
     loops = [loop for loop in loops if not _is_over_phases(loop.node)]
     if not loops:
-        return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
+        return RunLength(1, f"as no loop encloses the loop over the data at {data.place}")
     rounds, limited = rounds_of(loops[-1]), _step_limit(loops, data)
     if limited is not None:
         return replace(limited, epochs=rounds if isinstance(loops[-1].node, ast.For) else None)

@@ -149,9 +149,9 @@ def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
         begin = loops[0].node.lineno if frame is loops[0].frame else frame.f_code.co_firstlineno
         tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column_of(frame) or 0)
         for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.If) and begin <= node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-                if not _is_setting(node.test):
-                    return True
+            runs = begin <= getattr(node, "lineno", 0) <= frame.f_lineno <= (getattr(node, "end_lineno", 0) or 0)
+            if isinstance(node, ast.If) and runs and not _is_setting(node.test):
+                return True
             if isinstance(node, _COMPREHENSIONS) and begin <= node.lineno:
                 end = node.end_lineno or 0, node.end_col_offset or 0
                 if (node.lineno, node.col_offset) <= at < end:
