@@ -503,3 +503,34 @@ def test_the_loops_around_a_training_call_repeat_it(
 ) -> None:
     profile = run(text)
     assert (profile.data.train_samples, profile.run.epochs) == expected
+
+
+PAIR = """
+judge = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+judge.compile("sgd", "mse")
+judge.trainable = {judged}
+both = keras.Sequential([model, judge])
+both.compile("adam", "mse")
+for epoch in range(70):
+    for _ in range(2):
+        judge.train_on_batch(np.ones((20, 3)), np.ones((20, 2)))
+    judge.train_on_batch(np.ones((20, 3)), np.zeros((20, 2)))
+    both.train_on_batch(x[:40], np.ones((40, 2)))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:The model does not have any trainable weights")
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_round_of_two_models_that_train_on_batches_is_a_step(
+    run: Callable[..., ModelProfile], judged: bool
+) -> None:
+    """The judge trains three times a round on half of the samples; frozen, it only runs forward."""
+    profile = run(PAIR.format(judged=judged))
+    rows, network = numbers(profile), 8 * 16 + 16 * 3
+    assert facts(profile) == (40, 70 * 40, None, "drop", 1)
+    assert flop(rows, "forward") == 2 * (40 * (network + 3 * 2) + 3 * 20 * 3 * 2)
+    assert flop(rows, "backward_weight") == 2 * (40 * (network + judged * 3 * 2) + 3 * 20 * 3 * 2 * judged)
+    assert profile.parameters_total == network + 16 + 3 + 3 * 2 + 2
+    assert told(profile, "one step is a round of 2 models: beside that above, 3 at train.py:")
+    assert told(profile, "has no trainable weight then: Keras 3 reads `trainable`") == (not judged)
+    assert not told(profile, "partial")

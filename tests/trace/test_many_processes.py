@@ -116,6 +116,16 @@ def test_the_first_of_spawned_processes_runs_here(tmp_path: Path, monkeypatch: p
     assert seen == [(0, "given"), (0, "")]
 
 
+def test_groups_of_processes_that_do_not_exist_have_one_member(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("init_process_group()")
+    with one_process(path):
+        torch.distributed.init_process_group("nccl", rank=3, world_size=8)
+        group = torch.distributed.new_group([*range(8)], backend="nccl")
+        assert torch.distributed.get_world_size(group) == 1
+        torch.distributed.destroy_process_group()
+
+
 def test_a_program_of_many_processes_is_spread_over_nodes_in_one_command(tmp_path: Path) -> None:
     path = program(tmp_path, *WAYS["copies"])
     words = ["estimate", path, "-t", "h100-sxm", "--nodes", "1", "--batch", "128", "--epochs", "2"]

@@ -68,6 +68,13 @@ class Program:
         return ()
 
 
+def joined(*models: Any) -> Any:
+    """Return one model that has the weights of several."""
+    together = type(" and ".join(type(one).__name__ for one in models), (keras.Model,), {})()
+    together.parts = models
+    return together
+
+
 @dataclass(frozen=True)
 class OwnStep:
     """A TensorFlow function that a program calls in its own loop and that updates weights, by some optimizers.
@@ -154,9 +161,7 @@ class OwnStep:
         parts = [] if found is not None else [smallest(one) for one in self.optimizers]
         if len(parts) < 2 or None in parts:
             return Program(self.variables) if found is None and self.variables else found
-        together = type(" and ".join(type(one).__name__ for one in parts), (keras.Model,), {})()
-        together.parts = parts
-        return together
+        return joined(*parts)
 
 
 @dataclass
@@ -205,7 +210,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Capture:
-    """A training whose step is captured, and the others seen before it."""
+    """A training whose step is captured, and the others seen before it.
+
+    `parts`: the trainings of other models that take part in a round of the program, as a judge beside a generator,
+    and how often each does.
+    """
 
     training: Training
     others: list[Training]
+    parts: tuple[tuple[Training, int], ...] = ()

@@ -26,6 +26,7 @@ from fomkit.frontends.script.loops import (
     RunLength,
     data_loop,
     heads_around,
+    lines_of_calls,
     loops_of_program,
     run_by_loops,
 )
@@ -73,6 +74,7 @@ class FitWatch:
         self._around: RunLength | None = None
         self._only: FrameType | None = None
         self._given: int | None = None
+        self._sequence: list[Training] = []
 
     @property
     def seen(self) -> str:
@@ -273,15 +275,40 @@ class FitWatch:
         has_batch = first_axis(done.item) is not None
         self._stepped([((done.item, {} if has_batch else held), {})], self._own[head])
 
+    def _round_of_models(self, training: Training) -> tuple[Training, tuple[tuple[Training, int], ...], bool]:
+        """Return the training that ends a round of all models, how often each other takes part, and what is open.
+
+        That is the training with the fewest steps; a round ends with each of its steps. Lines of the program that
+        have not trained yet may belong to a further model.
+        """
+        self._sequence.append(training)
+        models = [one for one in self._trainings if one.way == BATCHES]
+        last = min(reversed(models), key=lambda one: one.steps)
+        at = [place for place, one in enumerate(self._sequence) if one is last]
+        waits = last.steps < WANTED_ROUND or bool(lines_of_calls(training.file, BATCHES) - self._lines(models))
+        if len(at) < 2 or len(self._sequence) > MOST_OWN:
+            return (last if len(at) > 1 else models[0]), (), waits and len(self._sequence) <= MOST_OWN
+        inside = self._sequence[at[-2] + 1 : at[-1]]
+        return last, tuple((one, inside.count(one)) for one in models if one is not last and one in inside), waits
+
+    @staticmethod
+    def _lines(models: list[Training]) -> set[int]:
+        return {line for one in models for line in one.lines}
+
     def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
         if training is None and not self._running:
             return
         training = training or self._running[-1]
         for batch in batches:
             training.step(batch)
+        waits, parts = False, tuple[tuple[Training, int], ...]()
+        if training.way == BATCHES:
+            training, parts, waits = self._round_of_models(training)
         self.rounds = training.steps
-        self.captured = Capture(training, [one for one in self._trainings if one is not training and one.steps])
+        taken = [training, *(one for one, _ in parts)]
+        others = [one for one in self._trainings if one.steps and not any(one is other for other in taken)]
+        self.captured = Capture(training, others, parts)
         # Steps are traced by shapes: further ones may only show a larger batch.
-        if training.steps >= WANTED_ROUND or monotonic() - training.began > MAX_STEPS_S:
+        if (training.steps >= WANTED_ROUND and not waits) or monotonic() - training.began > MAX_STEPS_S:
             self.is_over = True
             self._on_capture(self.captured)

@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 from types import CodeType, FrameType
@@ -79,6 +80,14 @@ def loops_of_program(
         frame = frame.f_back
     loops = [loop for frame in frames for loop in loops_around(frame)]
     return loops, frames
+
+
+@cache
+def lines_of_calls(file: str, name: str) -> frozenset[int]:
+    """Return the lines of a file that call a method of this name."""
+    tree = source_tree(Path(file))
+    calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
+    return frozenset(call.lineno for call in calls if called_name(call) == name)
 
 
 _UPDATES = frozenset({"gradient", "apply_gradients", "minimize"})

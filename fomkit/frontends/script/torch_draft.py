@@ -217,6 +217,7 @@ def one_process(path: Path) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
+        stack.enter_context(watched(torch.distributed, new_group=lambda make, *_ranks, **_named: make()))
         stack.enter_context(watched(torch.multiprocessing, spawn=here))
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
         if not torch.cuda.is_available():
