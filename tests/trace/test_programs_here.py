@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -107,3 +108,30 @@ def test_a_program_that_lacks_something_is_told_what_to_do(program: Callable[[],
     assert isinstance(found, FomkitError)
     assert text in found.what
     assert found.what.endswith(text) or not text.endswith("step.")
+
+
+KERAS = ("keras", "keras.callbacks")
+
+
+def test_horovod_is_a_job_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, child.AloneFinder()])
+    monkeypatch.setattr(
+        sys, "modules", {**sys.modules, "keras": SimpleNamespace(callbacks=SimpleNamespace(Callback=list))}
+    )
+    assert child.horovod_notes() == []
+    hvd = importlib.import_module("horovod.torch")
+    hvd.init()
+    made = SimpleNamespace(param_groups=[{"lr": hvd.size() * 0.1}])
+    optimizer = hvd.DistributedOptimizer(
+        made, named_parameters=[], op=hvd.Average, compression=hvd.Compression.none
+    )
+    with optimizer.skip_synchronize():
+        assert (optimizer.synchronize(), hvd.rank(), hvd.nccl_built()) == (None, 0, False)
+    assert optimizer is made
+    assert hvd.allreduce(value := torch.ones(2), name="loss") is value
+    with pytest.raises(AttributeError, match="Horovod's elastic_thing has no stand-in"):
+        hvd.elastic_thing()
+    callbacks = importlib.import_module("horovod.tensorflow.keras").callbacks
+    assert isinstance(callbacks.MetricAverageCallback(0, verbose=1), list)
+    (note,) = child.horovod_notes()
+    assert "share copies of the model (Horovod)" in note

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import io
 import os
@@ -21,10 +23,11 @@ from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.model import OF_ONE
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
@@ -100,6 +103,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
     sys.modules["__main__"] = program
+    sys.meta_path.append(AloneFinder())
     spec.loader.exec_module(program)
 
 
@@ -137,6 +141,69 @@ def _terminal() -> Iterator[None]:
     size = os.terminal_size((80, 24))
     with replaced(os, get_terminal_size=lambda *_: size), watched(os, popen=opened):
         yield
+
+
+def _first(given: Any = None, *_args: Any, **named: Any) -> Any:
+    given = next(iter(named.values()), None) if given is None else given
+    if hasattr(given, "param_groups"):  # what Horovod adds to PyTorch's optimizers
+        given.synchronize, given.skip_synchronize = lambda: None, contextlib.nullcontext
+    return given
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+_OF_ONE_PROCESS: Mapping[str, Any] = {
+    **dict.fromkeys(("size", "local_size", "cross_size"), lambda: 1),
+    **dict.fromkeys(("rank", "local_rank", "cross_rank"), lambda: 0),
+    **dict.fromkeys(("init", "shutdown", "join", "barrier", "broadcast_parameters", "broadcast_optimizer_state",
+                     "broadcast_variables", "broadcast_global_variables"), _nothing),
+    **dict.fromkeys(("DistributedOptimizer", "DistributedGradientTape", "allreduce", "allgather", "broadcast",
+                     "broadcast_object", "allreduce_", "broadcast_", "grouped_allreduce"), _first),
+    **dict.fromkeys(("Average", "Sum", "Adasum")), "Compression": SimpleNamespace(none=None, fp16=None),
+}  # fmt: skip
+"""What Horovod's functions are in a job of one process."""
+
+
+class Alone(ModuleType):
+    """Stands for Horovod, whose build needs compilers and MPI, where it is not installed: a job of one process."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function for a job of one process; of ``callbacks``, a class whose objects do nothing."""
+        if self.__name__.endswith(".callbacks") and name.endswith("Callback"):
+            return type(name, (sys.modules["keras"].callbacks.Callback,), {"__init__": _nothing})
+        if name.endswith(("_built", "_enabled")):
+            return lambda *_: False
+        if name not in _OF_ONE_PROCESS:
+            raise AttributeError(f"Horovod's {name} has no stand-in here", name=name, obj=self)
+        return _OF_ONE_PROCESS[name]
+
+
+class AloneFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds Horovod's modules where it is not installed, after all others."""
+
+    def find_spec(self, name: str, _path: Any, _target: ModuleType | None = None) -> Any:
+        """Find a module of Horovod."""
+        is_its = name.partition(".")[0] == "horovod"
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if is_its else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Make the stand-in."""
+        return Alone(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import the callbacks of Horovod for Keras with it."""
+        if module.__name__.endswith("keras"):
+            vars(module)["callbacks"] = importlib.import_module(f"{module.__name__}.callbacks")
+
+
+def horovod_notes() -> list[str]:
+    """Return a note on how a program's devices share the training, if Horovod's stand-in runs them."""
+    what = (
+        "share copies of the model (Horovod): to estimate many devices, use --nodes N with the batch of them all"
+    )
+    return [f"{OF_ONE} of processes that {what}"] * isinstance(sys.modules.get("horovod"), Alone)
 
 
 def _hint(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.layers import split_layers
 from fomkit.frontends.model_file import explain_exception, source_tree
-from fomkit.frontends.script.child import FrameworkCapture, run_script
+from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
 from fomkit.frontends.script.keras_training import Capture, Training, first_axis, joined
 from fomkit.frontends.script.keras_watch import BATCHES, FIT, FitWatch
 from fomkit.frontends.sizes import Sizes
@@ -163,7 +163,7 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
         yield from training.loop.length.remarks
     else:
         yield f"samples and epochs are unknown: {training.way} is called in a loop of the program's own"
-    yield from training.own.remarks if training.own else ()
+    yield from (*horovod_notes(), *(training.own.remarks if training.own else ()))
     if training.own is not None and len(training.own.optimizers) > 1:
         count = len(training.own.optimizers)
         yield f"one step updates by {count} optimizers; all but the last are counted op by op"

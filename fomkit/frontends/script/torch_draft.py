@@ -30,7 +30,7 @@ from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import is_user_file, source_tree
-from fomkit.frontends.script.child import FrameworkCapture, run_script
+from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
 from fomkit.frontends.script.loops import RunLength
 from fomkit.frontends.script.rounds import called_name
 from fomkit.frontends.script.torch_batches import named_by_batch
@@ -334,7 +334,7 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
         yield f"batch {batch} ({source}); other sizes by the program's own steps at {why}"
     if batch is not None and (doubt := _axis_note(capture)):
         yield doubt
-    yield from parallel_notes(capture.seen.models.values())
+    yield from (*parallel_notes(capture.seen.models.values()), *horovod_notes())
     yield from difference_notes(capture.works, capture.place)
     yield from _length_notes(capture)
     if _accumulates(capture):
