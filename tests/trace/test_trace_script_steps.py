@@ -201,6 +201,16 @@ def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
     assert told(profile, "parameters got no values")
 
 
+def test_no_third_step_is_awaited_where_the_second_is_slow(
+    run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MAX_STEP_S", 0.0)
+    profile = run("data = loader(120, 12)\nfor epoch in range(3):\n    for x, y in data:\n" + TRAIN)
+    assert told(profile, "its step 2")
+    assert not told(profile, "partial")
+    assert products(profile) == ONE_STEP
+
+
 @pytest.mark.parametrize("values", ["x", "next(iter(loader(12, 12)))[0]"])
 def test_an_update_without_a_loop_is_the_run(run: Callable[..., ModelProfile], values: str) -> None:
     profile = run(f"""

@@ -45,6 +45,8 @@ MAX_IDLE_S = 60.0
 MOST_EVALUATIONS = 50
 MAX_CLOSURE_S = 20.0
 """Calls of a closure in one step of an optimizer, and time [s] of this step, after which each call is a step."""
+MAX_STEP_S = 10.0
+"""Time [s] of the second step from which on no third one is awaited."""
 MAX_EVALUATION_S = 90.0
 """Time [s] since the first evaluation after which a program without a step computes without values."""
 
@@ -382,7 +384,8 @@ class StepWatch:
         captured_is_clean = self.captured.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
         waits = self._idle() and self._steps < MAX_IDLE_STEPS and monotonic() - self._since < MAX_IDLE_S
-        if self.rounds >= WANTED_ROUND and (captured_is_clean or is_late) and not waits:
+        is_enough = self.rounds >= WANTED_ROUND or monotonic() - self._since > MAX_STEP_S
+        if is_enough and (captured_is_clean or is_late) and not waits:
             works = tuple(work for is_clean, work in self._works if is_clean == captured_is_clean)
             self.captured = replace(self.captured, works=works)
             self.is_over, self._is_stopped = True, isinstance(self.captured.others, str)
