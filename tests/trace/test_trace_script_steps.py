@@ -201,6 +201,19 @@ def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
     assert told(profile, "parameters got no values")
 
 
+def test_layers_that_get_their_sizes_from_the_first_batch_are_parameters(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"""
+model = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3))
+model(torch.ones(1, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = loader(120, 12)
+for epoch in range(3):
+    for x, y in data:
+{TRAIN}""")
+    assert products(profile) == ONE_STEP
+    assert profile.parameters_total == 8 * 16 + 16 + 16 * 3 + 3
+
+
 def test_no_third_step_is_awaited_where_the_second_is_slow(
     run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
