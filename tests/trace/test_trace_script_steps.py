@@ -413,7 +413,7 @@ class Bar:
         ("for x in range(2):\n  for x, y in data:\n", 2),
         ("for x in range(2):\n  bar = Bar(data)\n  for place, (x, y) in enumerate(bar):\n", 2),
         ("for x in range(3):\n  for x, y in torch.utils.data.DataLoader(data.dataset, 12):\n", 3),
-        ("if True:\n    for x, y in data:\n", 1),
+        ("if True:\n    for x, y in data:\n", None),
     ],
 )
 def test_epochs_are_read_where_a_loop_says_them(

@@ -257,7 +257,7 @@ def _epochs_outside(loops: list[Loop], data: Loop) -> RunLength:
     """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out."""
     loops = [loop for loop in loops if not _is_over_phases(loop.node)]
     if not loops:
-        return RunLength(1, f"as no loop encloses the loop over the data at {data.place}")
+        return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
     rounds, limited = rounds_of(loops[-1]), _step_limit(loops, data)
     if limited is not None:
         return replace(limited, epochs=rounds if isinstance(loops[-1].node, ast.For) else None)
