@@ -295,6 +295,12 @@ def once(values):
     assert told(profile, "the run is one epoch of 1 step: as no loop is around it") == (not warm)
 
 
+def test_a_function_that_is_called_once_is_the_run(run: Callable[..., ModelProfile]) -> None:
+    profile = run(TAPE.partition("for first")[0] + "step(tf.constant(x[:25]), training=True)")
+    assert facts(profile) == (25, 25, None, "drop", 1)
+    assert told(profile, "the run is one epoch of 1 step: as no loop is around it")
+
+
 @pytest.mark.parametrize("sums", [1, 2])
 def test_variables_without_keras_are_a_model(run: Callable[..., ModelProfile], sums: int) -> None:
     """Their update is what the round computes from gradients, also by a momentum; the batch is what it reads."""

@@ -205,7 +205,10 @@ class FitWatch:
         if self._updates > before and id(function) not in self._own:
             own = OwnStep(function, tuple(self._optimizers.values()))
             loop = data_loop(sys._getframe(), self._is_user_file, lambda one: isinstance(one, tf.data.Dataset))
-            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=loop)
+            begun = self._begin(own.model, function.__name__, {})
+            if not heads_around(sys._getframe(), self._is_user_file):
+                begun.around, self.wanted = ONE_STEP, 1
+            self._own[id(function)] = replace(begun, own=own, loop=loop)
         if id(function) in self._own:
             self._own[id(function)].lines.add(getattr(self._own_frame(), "f_lineno", 0))
             self._stepped([(args, kwargs)], self._own[id(function)])
