@@ -164,7 +164,7 @@ def passed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name in named}
 
 
-_NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+_NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "MPLBACKEND": "Agg"}  # no window
 _ON_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 _ON_TORCH = {"TORCHDYNAMO_DISABLE": "1", "KERAS_BACKEND": "torch"}
 MODEL_FILE = Program(

@@ -150,7 +150,7 @@ _TRAINERS = frozenset(
     """
     transformers lightning pytorch_lightning accelerate trl sentence_transformers setfit deepspeed composer fastai
     ignite skorch catalyst mmengine speechbrain ultralytics pytorch_tabnet darts gluonts neuralforecast
-    pytorch_forecasting stable_baselines3 torchrl
+    pytorch_forecasting stable_baselines3 torchrl deepxde
     """.split()  # noqa: SIM905 - as a list it fills a page
 )
 """Packages that contain a training loop in PyTorch or take part in one."""

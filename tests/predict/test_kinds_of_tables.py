@@ -217,7 +217,7 @@ def test_too_few_timings_for_a_fit_tell_a_row_what_they_tell_scaling():
     network = Network(known)
     both = [network.collective("all_reduce", 2e6, Group(ranks, 1)).value for ranks in (4, 8)]
     assert found["time_s"].tolist() == pytest.approx(both)
-    assert found["time_source"].tolist() == ["extrapolated", "alpha_beta"]
+    assert found["time_source"].tolist() == ["interpolated", "alpha_beta"]
 
 
 def test_the_table_of_a_machine_comes_before_its_links(shipped):

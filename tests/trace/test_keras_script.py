@@ -197,15 +197,21 @@ for first in range(0, 100, 25):
 
 def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile]) -> None:
     profile = run(TAPE)
-    assert facts(profile) == (25, None, None, "keep", None)
+    assert facts(profile) == (25, 100, None, "drop", 1)
+    assert told(profile, "the run is one epoch of 4 steps: the rounds of the loop at train.py:22")
     assert products(profile) == products(run("model.fit(x, y, batch_size=25, verbose=0)"))
     assert (profile.optimizer["rule"], profile.parameters_total) == ("adam", 8 * 16 + 16 + 16 * 3 + 3)
     assert profile.order is not None
     assert told(profile, "taken from the running program: step at train.py:23, its step 3")
-    assert told(profile, "samples and epochs are unknown: step is called in a loop of the program's own")
     more = TAPE.replace("trainable_variables)", "trainable_variables + [other])")
     with pytest.raises(FomkitError, match="step updates weights that no single"):
         run(f"other = keras.Variable(1.0)\n{more}")
+
+
+def test_a_loop_of_unknown_length_leaves_the_run_unknown(run: Callable[..., ModelProfile]) -> None:
+    profile = run(TAPE.replace("in range(0, 100, 25)", "in map(int, [0, 25, 50, 75])"))
+    assert facts(profile) == (25, None, None, "keep", None)
+    assert told(profile, "samples and epochs are unknown: step is called in a loop of the program's own")
 
 
 def test_a_round_of_a_plain_loop_is_a_step(run: Callable[..., ModelProfile]) -> None:
@@ -232,6 +238,69 @@ train(0.0)
     assert profile.optimizer["rule"] == "adam"
 
 
+def test_a_round_may_decide_by_its_results_and_fail_after_its_update(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"""{TAPE.partition("@tf.function")[0]}
+best = 9e9
+for place in range(900):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(x[:50]) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    if loss < best:
+        best = loss * model(x)
+    best, text = loss, f"{{model.trainable_variables[0].numpy()}}"
+""")
+    assert facts(profile)[:2] == (50, 900 * 50)
+    assert flop(numbers(profile), "forward") == 2 * 50 * (8 * 16 + 16 * 3)
+    assert told(profile, "a truth value that a step reads from a result is False")
+    assert told(profile, "what follows the update reads values")
+
+
+@pytest.mark.parametrize("second", ["train(other)", "{}"])
+def test_a_short_loop_beside_another_update_is_a_part_of_the_step(
+    run: Callable[..., ModelProfile], second: str
+) -> None:
+    """Of two networks, as a generator and its judge, one trains in the inner loop."""
+    text = """    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(tf.constant(rows())) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+"""
+    profile = run(f"""{TAPE.partition("@tf.function")[0]}
+values, other, second = x[:50], network(), keras.optimizers.SGD(0.1)
+def rows():
+    return [*values]
+def train(model, optimizer=second):
+{text}
+for epoch in range(900):
+    for part in range(1):
+        {text.replace(chr(10) + "    ", chr(10) + "        ").strip()}
+    {second}
+""")
+    assert flop(numbers(profile), "forward") == (1 + bool("other" in second)) * 2 * 50 * (8 * 16 + 16 * 3)
+    assert facts(profile) == (50, 900 * 50, None, "drop", 1)
+
+
+@pytest.mark.parametrize("warm", ["", "once(x[:25])\nfor step in range(8): once(x[:50])"])
+def test_an_update_without_a_loop_is_the_run(run: Callable[..., ModelProfile], warm: str) -> None:
+    profile = run(f"""{TAPE.partition("@tf.function")[0]}
+def once(values):
+    \"\"\"Train.\"\"\"
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(values, training=True) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+{warm or "once(x)"}
+""")
+    batch = 50 if warm else 100
+    assert facts(profile) == (batch, 8 * batch if warm else batch, None, "drop", 1)
+    assert flop(numbers(profile), "forward") == 2 * batch * (8 * 16 + 16 * 3)
+    assert told(profile, "the run is one epoch of 1 step: as no loop is around it") == (not warm)
+
+
+def test_a_function_that_is_called_once_is_the_run(run: Callable[..., ModelProfile]) -> None:
+    profile = run(TAPE.partition("for first")[0] + "step(tf.constant(x[:25]), training=True)")
+    assert facts(profile) == (25, 25, None, "drop", 1)
+    assert told(profile, "the run is one epoch of 1 step: as no loop is around it")
+
+
 @pytest.mark.parametrize("sums", [1, 2])
 def test_variables_without_keras_are_a_model(run: Callable[..., ModelProfile], sums: int) -> None:
     """Their update is what the round computes from gradients, also by a momentum; the batch is what it reads."""
@@ -248,6 +317,7 @@ for step in range(40):
     w.assign_sub(0.1 * speed)
 """)
     assert (profile.batch, profile.parameters_total, profile.title) == (50, 24, "Program, training step")
+    assert facts(profile) == (50, 40 * 50, None, "drop", 1)
     rows = numbers(profile)
     assert rows.query("kind == 'gemm'")["count"].sum() == 2 * sums
     updates = rows.query("pass_name == 'update'").groupby("op")["count"].sum().to_dict()
@@ -439,3 +509,34 @@ def test_the_loops_around_a_training_call_repeat_it(
 ) -> None:
     profile = run(text)
     assert (profile.data.train_samples, profile.run.epochs) == expected
+
+
+PAIR = """
+judge = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+judge.compile("sgd", "mse")
+judge.trainable = {judged}
+both = keras.Sequential([model, judge])
+both.compile("adam", "mse")
+for epoch in range(70):
+    for _ in range(2):
+        judge.train_on_batch(np.ones((20, 3)), np.ones((20, 2)))
+    judge.train_on_batch(np.ones((20, 3)), np.zeros((20, 2)))
+    both.train_on_batch(x[:40], np.ones((40, 2)))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:The model does not have any trainable weights")
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_round_of_two_models_that_train_on_batches_is_a_step(
+    run: Callable[..., ModelProfile], judged: bool
+) -> None:
+    """The judge trains three times a round on half of the samples; frozen, it only runs forward."""
+    profile = run(PAIR.format(judged=judged))
+    rows, network = numbers(profile), 8 * 16 + 16 * 3
+    assert facts(profile) == (40, 70 * 40, None, "drop", 1)
+    assert flop(rows, "forward") == 2 * (40 * (network + 3 * 2) + 3 * 20 * 3 * 2)
+    assert flop(rows, "backward_weight") == 2 * (40 * (network + judged * 3 * 2) + 3 * 20 * 3 * 2 * judged)
+    assert profile.parameters_total == network + 16 + 3 + 3 * 2 + 2
+    assert told(profile, "one step is a round of 2 models: beside that above, 3 at train.py:")
+    assert told(profile, "has no trainable weight then: Keras 3 reads `trainable`") == (not judged)
+    assert not told(profile, "partial")

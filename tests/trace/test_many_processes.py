@@ -107,12 +107,15 @@ def test_one_of_many_processes_gives_the_step_of_one_device(way: str, tmp_path: 
 def test_the_first_of_spawned_processes_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # no other change is wanted here
     monkeypatch.setattr("sys.meta_path", [*sys.meta_path])
+    monkeypatch.setattr(torch.distributed, "new_group", lambda *ranks, **named: (ranks, named))
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     seen: list[tuple[int, str]] = []
     path = program(tmp_path)
     with one_process(path):
         torch.multiprocessing.spawn(lambda rank, word: seen.append((rank, word)), args=("given",), nprocs=4)
         torch.multiprocessing.spawn(lambda rank: seen.append((rank, "")), nprocs=2, join=True)
+        group = torch.distributed.new_group([*range(8)], backend="nccl")
+    assert group == ((), {})  # of the processes that there are
     assert seen == [(0, "given"), (0, "")]
 
 

@@ -38,6 +38,11 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
     return found[0]
 
 
+ROWS = "import torch, numpy as np\nfrom itertools import count, islice\nx = torch.ones(95, 3)\n"
+PARTS = "def parts(n, size):\n    for i in range(0, n, size):\n        yield i\n"
+ENDS = PARTS.replace("        yield", "        if i > 50: break\n        yield")
+
+
 @pytest.mark.parametrize(
     ("text", "steps"),
     [
@@ -67,12 +72,43 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
         ("for i in range(9): [step() for _ in loader]", None),
         ("for i in range(9):\n    any(\n        step()\n        for _ in loader)", None),
         ("for i in range(9):\n    print(step(), [n for n in range(3)])", 9),
+        ("for i in range(10**2 - 90 % 7 + -1):\n    step()", 93),
+        ("c = {'n': 9}\nfor i in range(c.get('n')):\n    step()", 9),
+        (f"{ROWS}for a, b in zip(x.split(30), torch.split(x, 30)):\n    step()", 4),
+        (f"{ROWS}for a in torch.randperm(95).split(10):\n    step()", 10),
+        (f"{ROWS}for a in x.chunk(20):\n    step()", 19),
+        (f"{ROWS}for a, b in zip(torch.chunk(x, 2), np.array_split(x, 7)):\n    step()", 2),
+        (f"{ROWS}for a in np.split(np.random.permutation(90), 9):\n    step()", 9),
+        (f"{ROWS}for a in x.split([30, 65]):\n    step()", None),
+        (f"{ROWS}for n, a in zip(count(), np.arange(0, 95, 10)):\n    step()", 10),
+        (f"{ROWS}for a in zip(range(99), x.unbind()):\n    step()", None),
+        (f"{ROWS}for a in islice(range(99), 5):\n    step()", 5),
+        (f"{PARTS}for e in range(3):\n    for a in parts(95, 10):\n        step()", 30),
+        (f"{PARTS}made = parts(95, 10)\nfor a in made:\n    step()", 10),
+        (f"{ENDS}for a in parts(95, 10):\n    step()", None),
+        (f"{PARTS}for a, b in zip(parts(95, 10), parts(95, 9)):\n    step()", None),
+        (
+            "class Own:\n    def __len__(self): return 6\n    def __getitem__(self, i): return [1][i // 6]\n"
+            "own = Own()\nfor a in own:\n    step()",
+            6,
+        ),
+        (
+            "class Own:\n    def __iter__(self):\n        for i in range(6): yield i\n"
+            "own = Own()\nfor a in own:\n    step()",
+            6,
+        ),
+        ("for i in range(40):\n    if not (__name__ == 'a' or i is None) and isinstance(i, int): step()", 40),
+        ("for i in range(40):\n    if i % 4 == 0 or __name__ != 'a': step()", None),
+        ("for i in range(40):\n    if __name__ != i % 4: step()", None),
+        ("learn(60)", 60),
+        ("for seed in range(5):\n    learn(60)", 300),
         ("step()", None),
         ("for seed in range(5):\n    fit(loader)", None),
     ],
 )
 def test_steps_are_the_rounds_of_all_loops(text: str, steps: int | None, tmp_path: Path) -> None:
-    hidden = "def fit(loader):\n    for it in zip(*[loader]):\n        step()"
+    hidden = "def fit(loader):\n    for it in zip(*[loader]):\n        step()\n"
+    hidden += "def learn(steps):\n    for i in range(steps):\n        step()"
     found = length_in(text, tmp_path, hidden)
     assert (found.epochs, found.steps) == (None, steps)
     assert found.remarks == ()

@@ -201,6 +201,67 @@ def test_a_long_evaluation_before_the_first_step_goes_on_without_values(
     assert told(profile, "parameters got no values")
 
 
+def test_layers_that_get_their_sizes_from_the_first_batch_are_parameters(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"""
+model = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3))
+model(torch.ones(1, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = loader(120, 12)
+for epoch in range(3):
+    for x, y in data:
+{TRAIN}""")
+    assert products(profile) == ONE_STEP
+    assert profile.parameters_total == 8 * 16 + 16 + 16 * 3 + 3
+
+
+def test_no_third_step_is_awaited_where_the_second_is_slow(
+    run: Callable[..., ModelProfile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MAX_STEP_S", 0.0)
+    profile = run("data = loader(120, 12)\nfor epoch in range(3):\n    for x, y in data:\n" + TRAIN)
+    assert told(profile, "its step 2")
+    assert not told(profile, "partial")
+    assert products(profile) == ONE_STEP
+
+
+@pytest.mark.parametrize("values", ["x", "next(iter(loader(12, 12)))[0]"])
+def test_an_update_without_a_loop_is_the_run(run: Callable[..., ModelProfile], values: str) -> None:
+    profile = run(f"""
+x, y = torch.randn(12, 8), torch.ones(12).long()
+criterion(model({values}), y).backward()
+optimizer.step()
+""")
+    assert products(profile) == ONE_STEP
+    assert (profile.batch, profile.data.train_samples, profile.run.epochs) == (12, 12, 1)
+    assert told(profile, "1 step of the optimizer, as no loop is around it")
+    assert profile.optimizer["rule"] == "sgd"
+    assert not told(profile, "partial")
+
+
+@pytest.mark.parametrize(("search", "loop", "steps"), [
+    ("", "if True", 5000), ("line_search_fn='strong_wolfe', ", "if True", 6250),
+    ("", "for part in range(3)", 15000), ("", "while True", None),
+])  # fmt: skip
+def test_a_call_of_a_closure_is_a_step_where_there_are_many(
+    run: Callable[..., ModelProfile], search: str, loop: str, steps: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.frontends.script.torch_steps.MOST_EVALUATIONS", 9)
+    profile = run(f"""
+x, y = torch.randn(12, 8), torch.arange(12) % 3
+optimizer = torch.optim.LBFGS(model.parameters(), {search}max_iter=5000, tolerance_grad=0, tolerance_change=0)
+def closure():
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    return loss
+{loop}:
+    optimizer.step(closure)
+""")
+    assert [one for one in products(profile) if one[0] != "update"] == ONE_STEP
+    assert profile.data.train_samples == (steps and 12 * steps)
+    assert told(profile, "a step of LBFGS is long, so each call of its closure counts as a step")
+
+
 def test_closures_run_in_the_step(run: Callable[..., ModelProfile]) -> None:
     profile = run("""
 optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, tolerance_grad=0.0, tolerance_change=0.0)

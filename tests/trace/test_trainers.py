@@ -316,6 +316,7 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
         ("from engine import train_one_epoch\ntrain_one_epoch()", True),
         ("from engine import *\ntrain_one_epoch()", False),
         ("from stable_baselines3 import PPO\nmodel = PPO()", False),
+        ("import deepxde as dde\nmodel = dde.Model()\nmodel.train(iterations=9)", True),
         ("import torch\ninputs = 1\ndef main():\n    loss.backward()\n    optimizer.step()", False),
         ("import keras\ninputs = keras.Input(3)\nmodel = keras.Model(inputs)\nmodel.fit(1)", True),
         ("import keras\ninputs = lambda batch: 1\nmodel = keras.Model()\nmodel.fit(1)", False),

@@ -88,7 +88,8 @@ def _own_inputs(model: Any, where: str) -> Any:
     if symbols is None:
         raise FomkitError(
             where, "'inputs' is missing, which a model without keras.Input needs. For example: "
-                   "inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
+                   "inputs = lambda batch: np.zeros((batch, 784), 'float32'). A program that trains by itself is "
+                   "profiled with --script.")  # fmt: skip
     for symbol in keras.tree.flatten(symbols):
         if None in symbol.shape[1:]:
             raise FomkitError(

@@ -7,24 +7,32 @@ a `Round` runs again for other values.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
+import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.model import OF_ONE
 from fomkit.files.child_process import ResultFile, error_content, read_request
-from fomkit.frontends.model_file import explain_exception, is_user_file
-from fomkit.frontends.script.loops import evaluated, loops_of_program
+from fomkit.frontends.drafting import replaced, watched
+from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
+from fomkit.frontends.script.loops import loops_of_program, loops_to_step
+from fomkit.frontends.script.rounds import Loop, evaluated
 from fomkit.frontends.step import Draft
 
 WANTED_ROUND = 3
@@ -42,7 +50,7 @@ class StopProgram(BaseException):
 class Watch(Protocol[T]):
     """Records a program's training.
 
-    `rounds`: steps seen.
+    `rounds`: steps seen; `wanted`: how many to see.
     `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
     `limits`: what a program cannot do here that has no values to compute with, a sentence; "" for nothing.
     `on_limits`: called with `limits` once the program has no values.
@@ -52,6 +60,7 @@ class Watch(Protocol[T]):
 
     on_limits: Callable[[str], object]
     rounds: int
+    wanted: int
     is_over: bool
     captured: T | None
 
@@ -94,6 +103,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
     sys.modules["__main__"] = program
+    sys.meta_path.append(AloneFinder())
     spec.loader.exec_module(program)
 
 
@@ -121,6 +131,101 @@ def _stop_with(answer: ResultFile, framework: FrameworkCapture[T], request: dict
     return on_capture
 
 
+@contextlib.contextmanager
+def _terminal() -> Iterator[None]:
+    """Let a program that asks for the size of its terminal find the usual one: there is none here."""
+
+    def opened(run: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+        return io.StringIO("24 80\n") if command.startswith("stty size") else run(command, *args, **kwargs)
+
+    size = os.terminal_size((80, 24))
+    with replaced(os, get_terminal_size=lambda *_: size), watched(os, popen=opened):
+        yield
+
+
+def _first(given: Any = None, *_args: Any, **named: Any) -> Any:
+    given = next(iter(named.values()), None) if given is None else given
+    if hasattr(given, "param_groups"):  # what Horovod adds to PyTorch's optimizers
+        given.synchronize, given.skip_synchronize = lambda: None, contextlib.nullcontext
+    return given
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+_OF_ONE_PROCESS: Mapping[str, Any] = {
+    **dict.fromkeys(("size", "local_size", "cross_size"), lambda: 1),
+    **dict.fromkeys(("rank", "local_rank", "cross_rank"), lambda: 0),
+    **dict.fromkeys(("init", "shutdown", "join", "barrier", "broadcast_parameters", "broadcast_optimizer_state",
+                     "broadcast_variables", "broadcast_global_variables"), _nothing),
+    **dict.fromkeys(("DistributedOptimizer", "DistributedGradientTape", "allreduce", "allgather", "broadcast",
+                     "broadcast_object", "allreduce_", "broadcast_", "grouped_allreduce"), _first),
+    **dict.fromkeys(("Average", "Sum", "Adasum")), "Compression": SimpleNamespace(none=None, fp16=None),
+}  # fmt: skip
+"""What Horovod's functions are in a job of one process."""
+
+
+class Alone(ModuleType):
+    """Stands for Horovod, whose build needs compilers and MPI, where it is not installed: a job of one process."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function for a job of one process; of ``callbacks``, a class whose objects do nothing."""
+        if self.__name__.endswith(".callbacks") and name.endswith("Callback"):
+            return type(name, (sys.modules["keras"].callbacks.Callback,), {"__init__": _nothing})
+        if name.endswith(("_built", "_enabled")):
+            return lambda *_: False
+        if name not in _OF_ONE_PROCESS:
+            raise AttributeError(f"Horovod's {name} has no stand-in here", name=name, obj=self)
+        return _OF_ONE_PROCESS[name]
+
+
+class AloneFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds Horovod's modules where it is not installed, after all others."""
+
+    def find_spec(self, name: str, _path: Any, _target: ModuleType | None = None) -> Any:
+        """Find a module of Horovod."""
+        is_its = name.partition(".")[0] == "horovod"
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if is_its else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Make the stand-in."""
+        return Alone(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import the callbacks of Horovod for Keras with it."""
+        if module.__name__.endswith("keras"):
+            vars(module)["callbacks"] = importlib.import_module(f"{module.__name__}.callbacks")
+
+
+def horovod_notes() -> list[str]:
+    """Return a note on how a program's devices share the training, if Horovod's stand-in runs them."""
+    what = (
+        "share copies of the model (Horovod): to estimate many devices, use --nodes N with the batch of them all"
+    )
+    return [f"{OF_ONE} of processes that {what}"] * isinstance(sys.modules.get("horovod"), Alone)
+
+
+def _hint(error: BaseException) -> str:
+    """Return what to do where a program meets something that is missing here; "" for other errors."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator", "gpu")):
+        return " It is run on the CPU: let it use the CPU where there is no accelerator."
+    if isinstance(error, EOFError) and not frames[-1].f_code.co_filename.endswith("pickle.py"):
+        return " Nobody answers its questions here: let it take the answer from an argument, after '--'."
+    if isinstance(error, KeyError) and frames[-1].f_code is os.environ.__getitem__.__code__:
+        name = error.args[0]
+        return f" Set this variable and pass it on: {name}=… FOMKIT_PASS_ENV={name} fomkit …"
+    return ""
+
+
+def _asked_argument(error: BaseException | None) -> str:
+    """Return what argparse said before it ended the program; "" for another end."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__ if error else None))
+    said = (one.f_locals.get("message") for one in frames if one.f_code is argparse.ArgumentParser.error.__code__)
+    return str(next(said, ""))
+
+
 def _no_step_error(
     error: BaseException | None, watch: Watch[Any], framework: FrameworkCapture[Any], request: dict[str, Any]
 ) -> FomkitError:
@@ -131,9 +236,7 @@ def _no_step_error(
         explained = explain_exception(error, where, path, f", {when}")
         if isinstance(error, SyntaxError | FomkitError):
             return explained
-        wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator"))
-        hint = " It is run on the CPU: let it use the CPU where there is no accelerator." if wants else ""
-        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}{watch.limits}")
+        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{_hint(error)}{watch.limits}")
     if watch.rounds:
         return FomkitError(
             where,
@@ -146,13 +249,16 @@ def _no_step_error(
     )
     if error is not None:
         at = explain_exception(error, where, path).where
+        if asked := _asked_argument(error):
+            what = f"{asked[0].lower()}{asked[1:]}. Give its own arguments at the end of the command, after '--'"
+            return FomkitError(at, f"ends {when}: {what}, for example: -- --epochs 1.")
         return FomkitError(at, f"ends by sys.exit({error.code!r}) {when}. {expected}")
     return FomkitError(where, f"ran without a step of an optimizer in this process{watch.seen}. {expected}")
 
 
 def _why_fewer(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
     """Return why fewer steps ran than wanted; "" if enough ran."""
-    if watch.rounds >= WANTED_ROUND and error is None:
+    if watch.rounds >= watch.wanted and error is None:
         return ""
     ended = "ended" if error is None else explain_exception(error, request["where"], Path(request["path"])).what
     if isinstance(error, SystemExit):
@@ -165,7 +271,7 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     """Run the program; return the answer if it was not stopped."""
     error, path = None, Path(request["path"])
     try:
-        with framework.around(path), watch.watch():
+        with _terminal(), framework.around(path), watch.watch():
             run_program(path, request["arguments"])
     except StopProgram:  # a step was captured, or none is expected any more
         error = None
@@ -209,7 +315,7 @@ class RoundWatch:
 
     def around(self, frame: FrameType) -> str:
         """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
-        loops, _ = loops_of_program(frame, self._is_user_file)
+        loops = loops_to_step(frame, self._is_user_file)
         for loop in loops:
             self._heads.add(loop.head)
             loop.frame.f_trace = self._seen
@@ -259,11 +365,28 @@ class _Leaving(ast.NodeTransformer):
         return node
 
 
+def _from_last_with(frame: FrameType) -> ast.While | None:
+    """Return the statements of a frame's function from its last ``with`` before the line that runs, as a loop."""
+    tree = source_tree(Path(frame.f_code.co_filename))
+    lines = {line for *_, line in frame.f_code.co_lines() if line}
+    bodies = (getattr(node, "body", ()) for node in (ast.walk(tree) if tree else ()))
+    for body in (one for one in bodies if isinstance(one, list) and {part.lineno for part in one} & lines):
+        begins = [at for at, one in enumerate(body) if isinstance(one, ast.With) and one.lineno <= frame.f_lineno]
+        if begins and (body[-1].end_lineno or 0) >= frame.f_lineno:
+            return ast.While(ast.Constant(True), body[begins[-1] :], [], lineno=body[begins[-1]].lineno)
+    return None
+
+
 def round_around(
-    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int]
+    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int] | None
 ) -> Round | None:
-    """Return the round around a frame of the loop with this head; None if it cannot be repeated."""
+    """Return the round around a frame of the loop with this head; None if it cannot be repeated.
+
+    Without a head, as no loop is around the frame, the round is what its function does from its last ``with`` on.
+    """
     loops = [loop for loop in loops_of_program(frame, is_user_file)[0] if loop.head == head]
+    if head is None and (whole := _from_last_with(frame)):
+        loops = [Loop(whole, frame)]
     if not loops:
         return None
     node, own = loops[-1].node, loops[-1].frame

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +17,18 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchDataLoaderAdapter
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import LastBatch, Workload
+from fomkit.core.model import DOUBTFUL, LastBatch, Workload
 from fomkit.frontends.drafting import Request, SizedStep, make_draft, trace_sizes
 from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
+from fomkit.frontends.layers import split_layers
 from fomkit.frontends.model_file import explain_exception, source_tree
-from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_watch import BATCHES, FIT, Capture, FitWatch, Training, first_axis
-from fomkit.frontends.step import Draft
+from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
+from fomkit.frontends.script.keras_training import Capture, Training, first_axis, joined
+from fomkit.frontends.script.keras_watch import BATCHES, FIT, FitWatch
+from fomkit.frontends.sizes import Sizes
+from fomkit.frontends.step import Draft, Step
 
 
 class Epoch(NamedTuple):
@@ -121,9 +125,9 @@ def _epochs(training: Training) -> int | None:
 
 
 def _steps(training: Training) -> int | None:
-    """Return how often loops call ``train_on_batch``; None if unknown, or if several lines call it."""
-    once = training.way == BATCHES and len(training.lines) == 1 and training.around is not None
-    return training.around.steps if once and training.around else None
+    """Return how often loops make a step; None if unknown, if several lines do, or for ``fit`` and datasets."""
+    is_counted = training.way != FIT and training.loop is None and len(training.lines) < 2
+    return training.around.steps if is_counted and training.around else None
 
 
 def _further_fits(training: Training) -> list[int]:
@@ -151,7 +155,7 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
         yield passed
         yield from _fit_notes(training.arguments)
     elif around is not None and (steps := _steps(training)):
-        yield f"the run is one epoch of {steps:,} steps: {around.origin}"
+        yield f"the run is one epoch of {steps:,} step{'s' * (steps > 1)}: {around.origin}"
         yield from around.remarks
     elif training.loop is not None:
         rounds = "an unknown number of epochs" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
@@ -159,11 +163,21 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
         yield from training.loop.length.remarks
     else:
         yield f"samples and epochs are unknown: {training.way} is called in a loop of the program's own"
+    yield from (*horovod_notes(), *(training.own.remarks if training.own else ()))
     if training.own is not None and len(training.own.optimizers) > 1:
         count = len(training.own.optimizers)
         yield f"one step updates by {count} optimizers; all but the last are counted op by op"
     if (steps := training.model.steps_per_execution) > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
+    if capture.parts:
+        parts = ", ".join(f"{times} at {one.place}" for one, times in capture.parts)
+        yield f"one step is a round of {len(capture.parts) + 1} models: beside that above, {parts}"
+    for one in (training, *(part for part, _ in capture.parts)):
+        if one.way == BATCHES and not one.model.trainable_weights:
+            yield (
+                f"{DOUBTFUL}: {one.way} at {one.place} updates nothing, since its model has no trainable weight "
+                "then: Keras 3 reads `trainable` in the first step, not in compile. Set it to True before that"
+            )
     if capture.others:
         others = ", ".join(f"{other.way} at {other.place}" for other in capture.others)
         yield f"partial: the program trains elsewhere too, which is left out: {others}"
@@ -182,18 +196,43 @@ def _fit_notes(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _prepared(training: Training, batch: int) -> Prepared:
+    """Prepare a step; of the samples of a whole round, ``batch``, this training takes its share."""
     own, model, parts = training.own, training.model, training.batch
+    ours = batch if own is not None else first_axis(parts) or batch
     while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
         parts = parts[:-1]  # targets and weights that a batch does not have
     given = specs(parts if own is None else own.tensors(parts))
     optimizer, step = (model.optimizer, None) if own is None else (own.optimizer, own.on(training.batch))
-    return Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, optimizer, "train", step)
+
+    def inputs(sizes: Sizes) -> Any:
+        return batched(given, ours, max(sizes["batch"] * ours // batch, 1))
+
+    return Prepared(model, inputs, None, optimizer, "train", step)
 
 
-def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedStep:
-    prepared = _prepared(training, batch)
+def _together(steps: Sequence[tuple[Step, int]]) -> Step:
+    """Return the step that consists of several, each as often as stated; the order of their ops is not known."""
+    (first, _), *_ = steps
+    whole = Step([], Counter(), Counter(), first.optimizer, [], bounded=Counter())
+    for step, times in steps:
+        ops, layers = split_layers(step.ops)
+        whole.ops.extend([*ops * times, *layers])
+        whole.notes.extend(note for note in step.notes if note not in whole.notes)
+        for sums, counts in ((whole.states, step.states), (whole.unsupported, step.unsupported),
+                             (whole.bounded, step.bounded)):  # fmt: skip
+            sums.update({name: count * times for name, count in counts.items()})
+    return whole
+
+
+def _traced(capture: Capture, batch: int, request: dict[str, Any]) -> SizedStep:
+    prepared = [(_prepared(one, batch), times) for one, times in ((capture.training, 1), *capture.parts)]
+    trace = step_tracer()
+
+    def whole(sizes: Sizes) -> Step:
+        return _together([(trace(one, sizes), times) for one, times in prepared])
+
     try:
-        return trace_sizes(partial(step_tracer(), prepared), {"batch": batch})
+        return trace_sizes(whole if capture.parts else partial(trace, prepared[0][0]), {"batch": batch})
     except Exception as error:  # the program's step ran, but may fail where only shapes are known
         explained = explain_exception(error, request["where"], Path(request["path"]))
         raise FomkitError(
@@ -211,7 +250,9 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
     """
     training, where = capture.training, request["where"]
     model, own = training.model, training.own
-    batch = first_axis(training.batch if own is None else own.tensors(training.batch))
+    if capture.parts:
+        model = joined(model, *(one.model for one, _ in capture.parts))
+    batch = first_axis(training.batch if own is None else own.tensors(training.batch)) or training.given
     if model is None:
         raise FomkitError(
             f"{where}:{training.line}",
@@ -231,7 +272,7 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
         model, None, batch_size=batch, train_samples=epoch.samples, validation_samples=validation,
         last_batch=epoch.last_batch, epochs=_epochs(training),
     )  # fmt: skip
-    sized = _traced(training, batch, request)
+    sized = _traced(capture, batch, request)
     draft = make_draft(
         workload, Request(request["name"], where, "train", {}), describe_model(model, "train"), sized,
         list(_run_notes(capture, batch, epoch)),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib import import_module
 from itertools import islice
-from pathlib import Path
 from time import monotonic
-from types import CodeType, SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import keras
@@ -22,17 +20,16 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND, Round, RoundWatch, StopProgram, round_around
-from fomkit.frontends.script.loops import DataLoop, RunLength, data_loop, heads_around, run_by_loops
-
-
-def first_axis(values: Any) -> int | None:
-    """Return the number of samples in some tensors."""
-    for leaf in keras.tree.flatten(values):
-        shape = getattr(leaf, "shape", None)
-        if shape is not None and len(shape):
-            return None if shape[0] is None else int(shape[0])
-    return None
-
+from fomkit.frontends.script.keras_training import ASSIGNS, ONE_STEP, Capture, OwnStep, Training, first_axis
+from fomkit.frontends.script.loops import (
+    DataLoop,
+    RunLength,
+    data_loop,
+    heads_around,
+    lines_of_calls,
+    loops_of_program,
+    run_by_loops,
+)
 
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
@@ -43,155 +40,20 @@ MOST_OWN = 50
 """Updates in a loop of the program's own after which no other training is expected."""
 
 
-@contextmanager
-def _numbers_of_symbols() -> Iterator[None]:
-    """Let the code of an eager step read values of a graph's tensors, for its log: each number is 1."""
-    from tensorflow.python.framework.ops import SymbolicTensor
-
-    one = {"__float__": float, "__int__": int, "__format__": "{:{}}".format, "numpy": lambda value: value}
-    for name, read in one.items():
-        setattr(
-            SymbolicTensor, name, lambda tensor, *how, read=read: read(np.ones(tensor.shape, "float32")[()], *how)
-        )
-    try:
-        yield
-    finally:
-        for name in one:
-            delattr(SymbolicTensor, name)
-
-
-class Program:
-    """What stands for the model of a program that has none of Keras's: the variables that it trains."""
-
-    steps_per_execution = 1
-    _layers: tuple[Any, ...] = ()
-
-    def __init__(self, variables: Iterable[Any]) -> None:
-        self.weights = [SimpleNamespace(path=one.name, shape=one.shape) for one in variables]
-        self.trainable_variables = self.weights
-
-    def _flatten_layers(self) -> tuple[Any, ...]:
-        return ()
-
-
-@dataclass(frozen=True)
-class OwnStep:
-    """A TensorFlow function that a program calls in its own loop and that updates weights, by some optimizers.
-
-    `function`: with the plain function as its ``python_function``.
-    `variables`: those that it differentiates by, if it has no optimizer of Keras's.
-    """
-
-    function: Any
-    optimizers: tuple[Any, ...]
-    variables: tuple[Any, ...] = ()
-
-    @property
-    def optimizer(self) -> Any:
-        """The optimizer that updates last, which is priced by its rule; the others are counted op by op."""
-        return self.optimizers[-1] if self.optimizers else None
-
-    def tensors(self, arguments: Any) -> list[Any]:
-        """Return the tensors and arrays among its arguments."""
-        return [leaf for leaf in keras.tree.flatten(arguments) if hasattr(leaf, "shape")]
-
-    def on(self, arguments: Any) -> Callable[[Any], Any]:
-        """Return the function as a step on tensors alone; its other arguments are those of one call."""
-        leaves = keras.tree.flatten(arguments)
-
-        def step(data: Any) -> Any:
-            tensors = iter(data)
-            given = [next(tensors) if hasattr(leaf, "shape") else leaf for leaf in leaves]
-            args, kwargs = keras.tree.pack_sequence_as(arguments, given)
-            with _numbers_of_symbols() if self.variables else nullcontext():
-                return self.function.python_function(*args, **kwargs)
-
-        return step
-
-    @property
-    def model(self) -> Any:
-        """The smallest model that has all weights the optimizers update, else those of each; None for none."""
-        models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
-
-        def smallest(*optimizers: Any) -> Any:
-            updated = {id(one) for optimizer in optimizers for one in optimizer._trainable_variables}
-            updated = updated or {id(one) for one in self.variables}
-            whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
-            return min(whole, key=lambda one: len(one.weights), default=None)
-
-        found = smallest(*self.optimizers)
-        parts = [] if found is not None else [smallest(one) for one in self.optimizers]
-        if len(parts) < 2 or None in parts:
-            return Program(self.variables) if found is None and self.variables else found
-        together = type(" and ".join(type(one).__name__ for one in parts), (keras.Model,), {})()
-        together.parts = parts
-        return together
-
-
-@dataclass
-class Training:
-    """One call of ``fit``, or all calls of ``train_on_batch`` on one model.
-
-    `way`: how it trains, in Keras's words.
-    `file`, `line`: where the program calls it.
-    `arguments`: of ``fit``, by name, with defaults.
-    `iterator`: what ``fit`` made of its data.
-    `own`: the program's own step, if it is not a method of the model.
-    `loop`: the program's own loop over a dataset around the first step; None if there is none.
-    `around`: how often the loops around the first call repeat it, as ``steps``; None if no loop does.
-    `lines`: where the program calls it; `began`: the time [s] of its first call.
-    `steps`: number of steps seen.
-    `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
-    """
-
-    model: Any
-    way: str
-    file: str
-    line: int
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    iterator: Any = None
-    own: OwnStep | None = None
-    loop: DataLoop | None = None
-    around: RunLength | None = None
-    lines: set[int] = field(default_factory=set)
-    began: float = field(default_factory=monotonic)
-    steps: int = 0
-    batch: Any = None
-
-    @property
-    def place(self) -> str:
-        """File and line of the call, for messages."""
-        return f"{Path(self.file).name}:{self.line}"
-
-    def step(self, batch: Any) -> None:
-        """Count a step on a batch."""
-        self.steps += 1
-        if self.batch is None or (first_axis(batch) or 0) >= (first_axis(self.batch) or 0):
-            self.batch = batch
-
-
-@dataclass(frozen=True)
-class Capture:
-    """A training whose step is captured, and the others seen before it."""
-
-    training: Training
-    others: list[Training]
-
-
 class FitWatch:
     """Records a program's training by Keras until a step can be captured.
 
     `is_user_file`: whether a source file is the user's own, not a library's.
     `on_capture`: called once; it may raise what ends the program.
 
-    `rounds`: steps of the training seen last.
+    `rounds`: steps of the training seen last; `wanted`: how many to see.
     `limits`: "", since everything is computed with values.
     `captured`: the best step so far.
     `is_over`: whether the final step was captured.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture], None]) -> None:
-        self.rounds, self.limits = 0, ""
+        self.rounds, self.wanted, self.limits = 0, WANTED_ROUND, ""
         self.on_limits: Callable[[str], object] = lambda _: None
         self.captured: Capture | None = None
         self.is_over = False
@@ -204,11 +66,15 @@ class FitWatch:
         self._anew: set[tuple[CodeType, int]] = set()
         self._own: dict[Any, Training] = {}
         self._sources: dict[int, Any] = {}
-        self._changes = self._seen_changes = 0
+        self._changed: set[int] = set()
         self._rounds = RoundWatch(is_user_file, self._ends)
         self._head: tuple[CodeType, int] | None = None
         self._round: Round | None = None
         self._loop: DataLoop | None = None
+        self._around: RunLength | None = None
+        self._only: FrameType | None = None
+        self._given: int | None = None
+        self._sequence: list[Training] = []
 
     @property
     def seen(self) -> str:
@@ -238,16 +104,18 @@ class FitWatch:
                 stack.enter_context(watched(Function, __call__=self._function))
                 stack.callback(sys.settrace, sys.gettrace())
                 stack.enter_context(watched(tf.GradientTape, gradient=self._gradient))
-                names = ("assign", "assign_sub", "assign_add", "scatter_sub", "scatter_update")
-                stack.enter_context(watched(ResourceVariable, **dict.fromkeys(names, self._assign)))
+                stack.enter_context(watched(keras.Layer, __call__=self._call))
+                stack.enter_context(watched(ResourceVariable, **dict.fromkeys(ASSIGNS, self._assign)))
             yield
+            if self._only and self._head:
+                self._ends(self._head)
 
     def _makes(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self._anew |= heads_around(sys._getframe(), self._is_user_file)
         make(optimizer, *args, **kwargs)
 
     def _own_frame(self) -> Any:
-        frame: Any = sys._getframe()
+        frame: Any = self._only or sys._getframe()
         while frame is not None and not self._is_user_file(frame.f_code.co_filename):
             frame = frame.f_back
         return frame
@@ -337,13 +205,21 @@ class FitWatch:
         if self._updates > before and id(function) not in self._own:
             own = OwnStep(function, tuple(self._optimizers.values()))
             loop = data_loop(sys._getframe(), self._is_user_file, lambda one: isinstance(one, tf.data.Dataset))
-            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=loop)
+            begun = self._begin(own.model, function.__name__, {})
+            if not heads_around(sys._getframe(), self._is_user_file):
+                begun.around, self.wanted = ONE_STEP, 1
+            self._own[id(function)] = replace(begun, own=own, loop=loop)
         if id(function) in self._own:
+            self._own[id(function)].lines.add(getattr(self._own_frame(), "f_lineno", 0))
             self._stepped([(args, kwargs)], self._own[id(function)])
         return result
 
+    def _call(self, run: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        self._given = self._given or first_axis((args, kwargs))  # of the first layer that a round calls
+        return run(layer, *args, **kwargs)
+
     def _assign(self, run: Any, variable: Any, *args: Any, **kwargs: Any) -> Any:
-        self._changes += id(variable) in self._sources
+        self._changed |= {id(variable)} & self._sources.keys()
         return run(variable, *args, **kwargs)
 
     def _gradient(self, run: Any, tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
@@ -362,19 +238,30 @@ class FitWatch:
         frame = self._own_frame()
         if frame is None:
             return
-        self._rounds.around(frame)
+        is_in_loop = bool(self._rounds.around(frame))
+        if not is_in_loop and self._round is None and self._only is None:
+            self._only, self.wanted, self._around = frame, 1, ONE_STEP
+            self._round = round_around(frame, self._is_user_file, None)
+            self._head = self._round.head if self._round else None
+        elif is_in_loop and self._only:
+            self._only = self._round = self._head = None
+            self.wanted = WANTED_ROUND
         self._sources.update({id(getattr(one, "_value", one)): one for one in sources})
         if self._head and self._round is None:
             self._round = round_around(frame, self._is_user_file, self._head)
             self._loop = data_loop(frame, self._is_user_file, lambda one: hasattr(one, "element_spec"))
+            heads = [loop.head for loop in loops_of_program(frame, self._is_user_file)[0]]
+            around = heads[: heads.index(self._head) + 1] if self._head in heads else heads  # no loops in a round
+            self._around = run_by_loops(frame, self._is_user_file, None, self._anew, around)
 
     def _ends(self, head: tuple[CodeType, int]) -> None:
         """End the round of a loop; it is a step if it updated variables by whose gradients it was computed."""
         import tensorflow as tf
 
-        if self.is_over or self._changes == self._seen_changes:
+        if self.is_over or not self._changed:
             return
-        self._seen_changes, done, self._round = self._changes, self._round, None
+        changed, self._changed = frozenset(self._changed), set()
+        done, self._round = self._round, None
         if self._head is None:
             self._head = head
             self._optimizers.clear()
@@ -382,12 +269,34 @@ class FitWatch:
             return
         if head not in self._own:
             function = SimpleNamespace(python_function=done.again, __name__="a round of the loop")
-            own = OwnStep(function, tuple(self._optimizers.values()), tuple(self._sources.values()))
-            self._own[head] = replace(self._begin(own.model, function.__name__, {}), own=own, loop=self._loop)
+            own = OwnStep(function, tuple(self._optimizers.values()), tuple(self._sources.values()), changed)
+            begun = self._begin(own.model, function.__name__, {})
+            self._own[head] = replace(begun, own=own, loop=self._loop, around=self._around)
+        self._own[head].given, self._given = self._given, None
         kinds = (np.ndarray, tf.Tensor)
         held = {name: one for name, one in done.names.items() if isinstance(one, kinds) and len(one.shape)}
         has_batch = first_axis(done.item) is not None
         self._stepped([((done.item, {} if has_batch else held), {})], self._own[head])
+
+    def _round_of_models(self, training: Training) -> tuple[Training, tuple[tuple[Training, int], ...], bool]:
+        """Return the training that ends a round of all models, how often each other takes part, and what is open.
+
+        That is the training with the fewest steps; a round ends with each of its steps. Lines of the program that
+        have not trained yet may belong to a further model.
+        """
+        self._sequence.append(training)
+        models = [one for one in self._trainings if one.way == BATCHES]
+        last = min(reversed(models), key=lambda one: one.steps)
+        at = [place for place, one in enumerate(self._sequence) if one is last]
+        waits = last.steps < WANTED_ROUND or bool(lines_of_calls(training.file, BATCHES) - self._lines(models))
+        if len(at) < 2 or len(self._sequence) > MOST_OWN:
+            return (last if len(at) > 1 else models[0]), (), waits and len(self._sequence) <= MOST_OWN
+        inside = self._sequence[at[-2] + 1 : at[-1]]
+        return last, tuple((one, inside.count(one)) for one in models if one is not last and one in inside), waits
+
+    @staticmethod
+    def _lines(models: list[Training]) -> set[int]:
+        return {line for one in models for line in one.lines}
 
     def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
         if training is None and not self._running:
@@ -395,9 +304,14 @@ class FitWatch:
         training = training or self._running[-1]
         for batch in batches:
             training.step(batch)
+        waits, parts = False, tuple[tuple[Training, int], ...]()
+        if training.way == BATCHES:
+            training, parts, waits = self._round_of_models(training)
         self.rounds = training.steps
-        self.captured = Capture(training, [one for one in self._trainings if one is not training and one.steps])
+        taken = [training, *(one for one, _ in parts)]
+        others = [one for one in self._trainings if one.steps and not any(one is other for other in taken)]
+        self.captured = Capture(training, others, parts)
         # Steps are traced by shapes: further ones may only show a larger batch.
-        if training.steps >= WANTED_ROUND or monotonic() - training.began > MAX_STEPS_S:
+        if (training.steps >= WANTED_ROUND and not waits) or monotonic() - training.began > MAX_STEPS_S:
             self.is_over = True
             self._on_capture(self.captured)

@@ -23,19 +23,20 @@ _TRIES = 5
 
 
 def other_batches(batch: int) -> tuple[int, ...]:
-    """Return the batches to train at besides the program's own; for large batches, smaller and so cheaper ones.
+    """Return the batches to train at besides the program's own; for large batches, far smaller and cheaper ones.
 
     A batch of 1 is often a special case, so it is expressed from three others. To an even batch the others are
     even too, since some programs take samples in pairs.
 
-    >>> other_batches(32), other_batches(9), other_batches(4), other_batches(1)
-    ((18, 12), (6, 5), (8, 12), (2, 3, 5))
+    >>> other_batches(32), other_batches(9), other_batches(4), other_batches(1), other_batches(1024)
+    ((18, 12), (6, 5), (8, 12), (2, 3, 5), (130, 86))
     """
     if batch == 1:
         return 2, 3, 5
     if batch < 8:
         return 2 * batch, 3 * batch
-    return (batch // 2 + 2, batch // 3 + 2) if batch % 2 else (batch // 4 * 2 + 2, batch // 6 * 2 + 2)
+    part = batch // 4 if batch >= 128 else batch
+    return (part // 2 + 2, part // 3 + 2) if batch % 2 else (part // 4 * 2 + 2, part // 6 * 2 + 2)
 
 
 def with_samples(values: Any, before: int, now: int) -> Any:

@@ -8,13 +8,16 @@ many devices or shared parameters gets one CPU instead. The draft has the step's
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,8 +29,10 @@ from fomkit.core.model import DOUBTFUL, OF_ONE
 from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
-from fomkit.frontends.script.child import FrameworkCapture, run_script
+from fomkit.frontends.model_file import is_user_file, source_tree
+from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
 from fomkit.frontends.script.loops import RunLength
+from fomkit.frontends.script.rounds import called_name
 from fomkit.frontends.script.torch_batches import named_by_batch
 from fomkit.frontends.script.torch_recorder import shapes_in
 from fomkit.frontends.script.torch_steps import Capture, StepWatch
@@ -82,6 +87,67 @@ def _on_cpu(place: Any) -> Any:
     return _CPU if is_number or is_named or is_device else place
 
 
+def _cpu_type(kind: Any) -> Any:
+    """Return the CPU's type of tensors for one of CUDA by name."""
+    return kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind
+
+
+class Absent:
+    """Stands for a stream, an event or another object of a CUDA device that does not exist: it does nothing."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> Absent:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method that measures no time; Python's own protocols are not answered."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_args, **_kwargs: 0.0
+
+
+_FACTS = SimpleNamespace(name="no CUDA device", total_memory=0, major=8, minor=0, multi_processor_count=1)
+_ANSWERS: Mapping[str, Any] = {
+    "get_device_name": _FACTS.name, "get_device_properties": _FACTS, "get_device_capability": (8, 0),
+    "mem_get_info": (0, 0), "current_device": 0, "current_stream": Absent(), "default_stream": Absent(),
+    **dict.fromkeys(("set_device", "synchronize", "reset_peak_memory_stats", "ipc_collect", "init")),
+}  # fmt: skip
+"""What functions of ``torch.cuda`` return that ask for a device or control one."""
+_TYPES = tuple(f"{name}Tensor" for name in "Float Double Half Long Int Short Byte Bool".split())  # noqa: SIM905
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_args, **_kwargs: value
+
+
+def _ends_program(statements: Sequence[ast.stmt]) -> bool:
+    call = getattr(statements[-1], "value", None) if statements else None
+    exits = isinstance(call, ast.Call) and called_name(call) in ("exit", "_exit", "quit")
+    return exits or (bool(statements) and isinstance(statements[-1], ast.Raise))
+
+
+@cache
+def _is_demanded(file: str, line: int) -> bool:
+    """Return whether the test at a line of the program ends it: an assertion, or a condition around an exit."""
+    tree = source_tree(Path(file)) if is_user_file(file) else None
+    tests = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.Assert | ast.If)]
+    around = [one for one in tests if one.test.lineno <= line <= (one.test.end_lineno or 0)]
+    return any(
+        isinstance(one, ast.Assert) or _ends_program(one.body) or _ends_program(one.orelse) for one in around
+    )
+
+
+def _if_demanded(found: Callable[[], int]) -> int:
+    """Return what is found, or 1 where the program would end without a device: it runs here without one."""
+    caller = sys._getframe(2)
+    return found() or type(found())(_is_demanded(caller.f_code.co_filename, caller.f_lineno))
+
+
 class StayOnCpu(TorchFunctionMode):
     """Keeps on the CPU what a program creates on CUDA or moves to it."""
 
@@ -96,6 +162,8 @@ class StayOnCpu(TorchFunctionMode):
             named["device"] = _on_cpu(named["device"])
         if func is torch.Tensor.to:
             args = (args[0], *map(_on_cpu, args[1:]))
+        if func is torch.Tensor.type:
+            args = (args[0], *map(_cpu_type, args[1:]))
         return func(*args, **named)
 
 
@@ -113,7 +181,13 @@ def without_cuda() -> Iterator[None]:
 
     with ExitStack() as stack:
         # PyTorch's compiler requires each of its functions to be a separate object.
-        stack.enter_context(replaced(torch.cuda, set_device=lambda *_: None, synchronize=lambda *_: None))
+        answers = {name: _answer(value) for name, value in _ANSWERS.items()}
+        types = {name: getattr(torch, name) for name in _TYPES}
+        stack.enter_context(replaced(torch.cuda, Event=Absent, Stream=Absent, device=Absent, **answers, **types))
+        nothing = {name: _answer(None) for name in ("range_push", "range_pop", "mark")}
+        stack.enter_context(replaced(torch.cuda.nvtx, **nothing))
+        stack.enter_context(watched(torch.cuda, is_available=_if_demanded, device_count=_if_demanded))
+        stack.enter_context(watched(torch, set_default_tensor_type=lambda choose, kind: choose(_cpu_type(kind))))
         stack.enter_context(watched(torch, set_default_device=lambda choose, place: choose(_on_cpu(place))))
         stack.enter_context(watched(DistributedDataParallel, __init__=wrapped))
         stack.enter_context(watched(torch.nn.Module, to=moved))
@@ -143,6 +217,7 @@ def one_process(path: Path) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
+        stack.enter_context(watched(torch.distributed, new_group=lambda make, *_ranks, **_named: make()))
         stack.enter_context(watched(torch.multiprocessing, spawn=here))
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
         if not torch.cuda.is_available():
@@ -259,7 +334,7 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
         yield f"batch {batch} ({source}); other sizes by the program's own steps at {why}"
     if batch is not None and (doubt := _axis_note(capture)):
         yield doubt
-    yield from parallel_notes(capture.seen.models.values())
+    yield from (*parallel_notes(capture.seen.models.values()), *horovod_notes())
     yield from difference_notes(capture.works, capture.place)
     yield from _length_notes(capture)
     if _accumulates(capture):
@@ -284,7 +359,7 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
 def _length_notes(capture: Capture) -> Iterator[str]:
     length = capture.length
     if length.steps:
-        yield f"{length.steps:,} steps of the optimizer, {length.origin}"
+        yield f"{length.steps:,} step{'s' * (length.steps > 1)} of the optimizer, {length.origin}"
     elif length.epochs is None:
         yield f"the number of epochs is unknown: {length.origin}"
     else:

@@ -20,6 +20,7 @@ from weakref import WeakSet
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -145,7 +146,10 @@ class LargeModel(TorchFunctionMode):
     def _found_large(self) -> bool:
         """Return whether the program is large: modules that it has dropped do not count."""
         if not self._is_large and self._registered > MOST_WITH_VALUES:
-            held = (one for module in self._modules for one in module._parameters.values() if one is not None)
+            every: Any = (
+                one for module in self._modules for one in module._parameters.values() if one is not None
+            )
+            held = (one for one in every if not is_lazy(one))
             self._is_large = sum({id(one): one.numel() for one in held}.values()) > MOST_WITH_VALUES
         return self._is_large
 
@@ -168,7 +172,7 @@ class LargeModel(TorchFunctionMode):
         """Count the parameters registered inside the block; wrappers of large models only pass calls on."""
 
         def counted(register: Callable[..., None], module: Any, name: str, parameter: Any) -> None:
-            self._registered += 0 if parameter is None else parameter.numel()
+            self._registered += 0 if parameter is None or is_lazy(parameter) else parameter.numel()
             self._modules.add(module)
             register(module, name, parameter)
 

@@ -23,7 +23,7 @@ from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND, RoundWatch, StopProgram
-from fomkit.frontends.script.loops import RunLength, heads_around
+from fomkit.frontends.script.loops import RunLength, heads_around, length_by_evaluations, loops_of_program
 from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
 from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
@@ -42,6 +42,11 @@ MOST_BACKWARDS = 1000
 MAX_IDLE_STEPS = 50
 MAX_IDLE_S = 60.0
 """Steps after which an optimizer that has not stepped is ignored, and time [s] since the first step."""
+MOST_EVALUATIONS = 50
+MAX_CLOSURE_S = 20.0
+"""Calls of a closure in one step of an optimizer, and time [s] of this step, after which each call is a step."""
+MAX_STEP_S = 10.0
+"""Time [s] of the second step from which on no third one is awaited."""
 MAX_EVALUATION_S = 90.0
 """Time [s] since the first evaluation after which a program without a step computes without values."""
 
@@ -126,12 +131,13 @@ class StepWatch:
 
     `rounds`, `backwards`: steps and backward passes seen.
     `limits`: what the program cannot do if its parameters have no values.
-    `captured`: the best step so far.
+    `captured`: the best step so far; `wanted`: how many steps to see.
     `is_over`: whether the final step was captured.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture, bool], None]) -> None:
-        self.rounds = self.backwards = 0
+        self.rounds, self.backwards, self.wanted = 0, 0, WANTED_ROUND
+        self._evaluations, self._evaluated_since, self._is_long = 0, 0.0, False
         self.captured: Capture | None = None
         self._is_user_file, self._on_capture = is_user_file, on_capture
         self._made: WeakSet[Any] = WeakSet()
@@ -188,7 +194,7 @@ class StepWatch:
         self._made.add(optimizer)
         self._anew |= heads_around(sys._getframe(), self._is_user_file)
 
-    def _relayed(self, note: Callable[..., None]) -> Callable[..., None]:
+    def _relayed(self, note: Callable[..., object]) -> Callable[..., None]:
         """Return a function that passes its arguments to the current recording, if there is one."""
 
         def tell(*seen: Any) -> None:
@@ -240,6 +246,9 @@ class StepWatch:
 
     def _begins(self, model: torch.nn.Module) -> None:
         self._ends_late()
+        is_first = not self._steps and self._now is None and torch.is_grad_enabled()
+        if is_first and not self.is_over and not loops_of_program(sys._getframe(), self._is_user_file)[0]:
+            self.wanted, self._now = 1, self._record()  # without a loop, the first step is the only one
         if not torch.is_grad_enabled():
             self._since = self._since if self._without else monotonic()
             self._without += 1
@@ -281,23 +290,37 @@ class StepWatch:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         self._depth += 1
         self._made.add(optimizer)
-        if self._depth > 1 or self._now is None:
+        if self._depth > 1:
             return None
-        now, is_known = self._now, has_formula(optimizer)
-        now.pause(is_known)
+        self._evaluations, self._evaluated_since, is_known = 0, monotonic(), has_formula(optimizer)
+        pause = self._relayed(Recording.pause)
+        pause(is_known)
 
         def watched(closure: Any) -> Any:
             def run(*given: Any, **named: Any) -> Any:
-                now.closures += 1
-                now.pause(False)
+                self._evaluates(optimizer)
+                if self._now:
+                    self._now.closures += 1
+                pause(False)
                 try:
                     return closure(*given, **named)
                 finally:
-                    now.pause(is_known)
+                    pause(is_known)
 
             return run if callable(closure) else closure
 
         return (args[0], *map(watched, args[1:])), {name: watched(value) for name, value in kwargs.items()}
+
+    def _evaluates(self, optimizer: Any) -> None:
+        """Begin a call of a closure; end the call before it as a step if one step of the optimizer is too long."""
+        self._evaluations += 1
+        takes_long = self._evaluations > 2 and monotonic() - self._evaluated_since > MAX_CLOSURE_S
+        if self._is_long or takes_long or self._evaluations > MOST_EVALUATIONS:
+            what = f"a step of {type(optimizer).__name__} is long, so each call of its closure counts as a step"
+            self._remarks.setdefault(what)
+            self._is_long, self.wanted = True, WANTED_ROUND
+            self._after(optimizer, (), {})
+            self._depth += 1
 
     def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._depth -= 1
@@ -326,7 +349,9 @@ class StepWatch:
         if is_new and not self.is_over:
             self.rounds, self.captured, self._since = 1, None, monotonic()
             self._works.clear()
-            if self._now:
+            if self._now and self.wanted == 1:
+                self.captured = self._take(self._now)
+            elif self._now:
                 self._now.close()
         elif optimizer is list(self._stepped.values())[-1]:
             self.rounds += 1
@@ -339,7 +364,7 @@ class StepWatch:
         return Recording(self._calls.models(), self._parameters())
 
     def _parameters(self) -> list[torch.Tensor]:
-        groups = (group for made in self._stepped.values() for group in made.param_groups)
+        groups = (group for made in self._stepped.values() or self._made for group in made.param_groups)
         return [parameter for group in groups for parameter in group["params"]]
 
     def _idle(self) -> int:
@@ -359,7 +384,8 @@ class StepWatch:
         captured_is_clean = self.captured.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
         waits = self._idle() and self._steps < MAX_IDLE_STEPS and monotonic() - self._since < MAX_IDLE_S
-        if self.rounds >= WANTED_ROUND and (captured_is_clean or is_late) and not waits:
+        is_enough = self.rounds >= WANTED_ROUND or monotonic() - self._since > MAX_STEP_S
+        if is_enough and (captured_is_clean or is_late) and not waits:
             works = tuple(work for is_clean, work in self._works if is_clean == captured_is_clean)
             self.captured = replace(self.captured, works=works)
             self.is_over, self._is_stopped = True, isinstance(self.captured.others, str)
@@ -386,6 +412,11 @@ class StepWatch:
             if is_own
             else run_length(sys._getframe(), self._is_user_file, loader, self._anew, self._around)
         )
+        if self.rounds == self.wanted == 1:
+            length = RunLength(None, "as no loop is around it", steps=1)
+        elif self._is_long:
+            repeats = bool(heads_around(sys._getframe(), self._is_user_file))
+            length = length_by_evaluations(length, [*self._stepped.values()][-1], repeats)
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
