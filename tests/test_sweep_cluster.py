@@ -16,10 +16,10 @@ from distributed import Client, LocalCluster
 
 import fomkit
 from fomkit.core.errors import FomkitError
-from fomkit.whatif import cluster
+from fomkit.whatif import sweep_result as cluster
 from fomkit.whatif import sweep as sweep_module
-from fomkit.whatif.cluster import blocks_on
 from fomkit.whatif.sweep import Sweep, make_sweep
+from fomkit.whatif.sweep_result import blocks_on
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of processes that were killed
 

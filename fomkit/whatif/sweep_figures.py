@@ -1,15 +1,16 @@
-"""Memory, cost and energy of a sweep's points, and the objectives by which points are compared."""
+"""Memory, cost and energy of a sweep's points, the objectives by which points are compared, and their front."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -289,3 +290,81 @@ def objectives_of(known: Sequence[str], per: Per, currency: str) -> tuple[Object
         Objective("memory", PEAK_BYTE, "lower", "byte"),
     )
     return (time, *(other for other in others if other.column in known))
+
+
+Mask = NDArray[np.bool_]
+BLOCK = 512
+"""Number of points that are compared at once; it bounds the memory."""
+
+
+def _front_of_two(values: Array) -> Mask:
+    """Sort by the first column, then scan with the least second value so far: n log n."""
+    order = np.lexsort((values[:, 1], values[:, 0]))
+    first, second = values[order].T
+    starts = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
+    least = second[starts]  # of each group with equal first values
+    before = np.r_[np.inf, np.minimum.accumulate(least)[:-1]]
+    group = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
+    found = np.zeros(len(values), bool)
+    found[order] = (least < before)[group] & (second == least[group])
+    return found
+
+
+def _dominated(values: Array, by: Array) -> Mask:
+    """Return which of distinct ``values`` another point of ``by`` dominates, being nowhere worse."""
+    found = np.zeros(len(values), bool)
+    for start in range(0, len(by), BLOCK):
+        others = by[start : start + BLOCK]
+        nowhere_worse = (others[:, None, :] <= values[None, :, :]).all(2)
+        differs = (others[:, None, :] != values[None, :, :]).any(2)
+        found |= (nowhere_worse & differs).any(0)
+    return found
+
+
+def _front_of_many(values: Array) -> Mask:
+    """Scan distinct points by the sum of their ranks: a point that dominates another comes before it."""
+    ranks = sum(np.unique(column, return_inverse=True)[1] for column in values.T)
+    order = np.argsort(ranks, kind="stable")
+    front_places = np.empty(0, np.intp)
+    for start in range(0, len(order), BLOCK):
+        own = order[start : start + BLOCK]
+        own = own[~_dominated(values[own], values[front_places])]
+        own = own[~_dominated(values[own], values[own])]
+        front_places = np.r_[front_places, own]
+    found = np.zeros(len(values), bool)
+    found[front_places] = True
+    return found
+
+
+def pareto_front(values: Array) -> Mask:
+    """Return a mask of points that no other dominates: at least as good in all and better in one objective.
+
+    `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and
+    dominates none; equal points are on it together. Returns an array (n,) of bool. One objective takes n steps,
+    two take n log n; more are compared in blocks, at most n times the size of the front.
+
+    >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
+    [True, True, False, True]
+    """
+    found = np.zeros(len(values), bool)
+    known = np.flatnonzero(~np.isnan(values).any(1))
+    if not len(known):
+        return found
+    own = values[known]
+    if own.shape[1] == 1:
+        found[known] = own[:, 0] == own[:, 0].min()
+    elif own.shape[1] == 2:
+        found[known] = _front_of_two(own)
+    else:
+        distinct, place = np.unique(own, axis=0, return_inverse=True)
+        found[known] = _front_of_many(distinct)[place.ravel()]
+    return found
+
+
+def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> Array:
+    """Return the objectives of each point (n, k), with signs so that lower is better in all."""
+    columns = [
+        table[objective.column].to_numpy(np.float64) * (-1.0 if objective.better == "higher" else 1.0)
+        for objective in objectives
+    ]
+    return np.stack(columns, axis=1)

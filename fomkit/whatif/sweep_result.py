@@ -1,18 +1,26 @@
-"""The result of a sweep: its points as a table, their Pareto front, and its content, ``fomkit/sweep/1``."""
+"""The result of a sweep: its points as a table, their Pareto front, and its content, ``fomkit/sweep/1``.
+
+On an existing Dask cluster its stretches are tasks (`blocks_on`), and results are returned in their order.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fomkit import __version__
-from fomkit.core.errors import Shown
+from fomkit.core.errors import FomkitError, Shown, install_hint
 from fomkit.core.measurement import verdict_on
 from fomkit.ops.precision import choose_formats
 from fomkit.plan.content import INTERVAL_MEANING, Condition, as_content, conditions_content
@@ -23,86 +31,10 @@ from fomkit.plan.run import left_out_note, left_out_share, steps_per_epoch
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import without_implausible
 from fomkit.whatif.sweep import Sweep
-from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis
-from fomkit.whatif.sweep_figures import FITS, Objective
+from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
+from fomkit.whatif.sweep_figures import FITS, Objective, lower_is_better, pareto_front
 
-Mask = NDArray[np.bool_]
 Blocks = Iterable[pd.DataFrame]
-BLOCK = 512
-"""Number of points that are compared at once; it bounds the memory."""
-
-
-def _front_of_two(values: Array) -> Mask:
-    """Sort by the first column, then scan with the least second value so far: n log n."""
-    order = np.lexsort((values[:, 1], values[:, 0]))
-    first, second = values[order].T
-    starts = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
-    least = second[starts]  # of each group with equal first values
-    before = np.r_[np.inf, np.minimum.accumulate(least)[:-1]]
-    group = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
-    found = np.zeros(len(values), bool)
-    found[order] = (least < before)[group] & (second == least[group])
-    return found
-
-
-def _dominated(values: Array, by: Array) -> Mask:
-    """Return which of distinct ``values`` another point of ``by`` dominates, being nowhere worse."""
-    found = np.zeros(len(values), bool)
-    for start in range(0, len(by), BLOCK):
-        others = by[start : start + BLOCK]
-        nowhere_worse = (others[:, None, :] <= values[None, :, :]).all(2)
-        differs = (others[:, None, :] != values[None, :, :]).any(2)
-        found |= (nowhere_worse & differs).any(0)
-    return found
-
-
-def _front_of_many(values: Array) -> Mask:
-    """Scan distinct points by the sum of their ranks: a point that dominates another comes before it."""
-    ranks = sum(np.unique(column, return_inverse=True)[1] for column in values.T)
-    order = np.argsort(ranks, kind="stable")
-    front_places = np.empty(0, np.intp)
-    for start in range(0, len(order), BLOCK):
-        own = order[start : start + BLOCK]
-        own = own[~_dominated(values[own], values[front_places])]
-        own = own[~_dominated(values[own], values[own])]
-        front_places = np.r_[front_places, own]
-    found = np.zeros(len(values), bool)
-    found[front_places] = True
-    return found
-
-
-def pareto_front(values: Array) -> Mask:
-    """Return a mask of points that no other dominates: at least as good in all and better in one objective.
-
-    `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and
-    dominates none; equal points are on it together. Returns an array (n,) of bool. One objective takes n steps,
-    two take n log n; more are compared in blocks, at most n times the size of the front.
-
-    >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
-    [True, True, False, True]
-    """
-    found = np.zeros(len(values), bool)
-    known = np.flatnonzero(~np.isnan(values).any(1))
-    if not len(known):
-        return found
-    own = values[known]
-    if own.shape[1] == 1:
-        found[known] = own[:, 0] == own[:, 0].min()
-    elif own.shape[1] == 2:
-        found[known] = _front_of_two(own)
-    else:
-        distinct, place = np.unique(own, axis=0, return_inverse=True)
-        found[known] = _front_of_many(distinct)[place.ravel()]
-    return found
-
-
-def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> Array:
-    """Return the objectives of each point (n, k), with signs so that lower is better in all."""
-    columns = [
-        table[objective.column].to_numpy(np.float64) * (-1.0 if objective.better == "higher" else 1.0)
-        for objective in objectives
-    ]
-    return np.stack(columns, axis=1)
 
 
 class Tally:
@@ -305,11 +237,152 @@ def run_sweep(
     """
     tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:
-        from fomkit.whatif.cluster import blocks_on
-
         blocks = blocks_on(sweep, scheduler, first)
     for block in through(blocks):
         tally.add(block)
         tables.append(block if keep else block.iloc[:0].copy())
         after_each()
     return Swept(pd.concat(tables), tally.sorted_front(), sweep_content(sweep, tally))
+
+
+CONNECT_S = 5.0
+"""Time limit for the scheduler to answer."""
+WITHOUT_WORKERS_S = 30.0
+"""Time limit for a worker to appear when there is none."""
+AHEAD = 4
+"""Number of submitted stretches for each thread of the workers; results that are early wait there, not here."""
+_LOUD = ("distributed", "tornado", "asyncio")
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _receive(sweep: Sweep, version: str) -> Sweep:
+    """Receive a sweep on a worker; this is a task of its own, so that another worker can repeat it."""
+    if version != __version__:
+        raise FomkitError("worker", f"has fomkit {__version__}, this session {version}. Install the same there.")
+    return sweep
+
+
+def _run_stretch(sweep: Sweep, start: int, stop: int) -> pd.DataFrame:
+    # Threads of one worker would only wait for each other, and they share the caches of the sweep.
+    with _ONE_AT_A_TIME:
+        return sweep.stretch(start, stop)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the library's own reports of lost connections: our error states once what they mean."""
+    import logging
+
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOUD]
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+
+
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]{1,5}/?")
+
+
+def _check_scheduler(address: str) -> None:
+    """Raise before connecting, because the library does not clean up its client after an invalid address."""
+    if _ADDRESS.fullmatch(address) is None:
+        raise FomkitError(
+            f"--scheduler {address}",
+            "is not a scheduler address. Write, for example, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
+        )
+    if find_spec("distributed") is None:
+        raise FomkitError(
+            f"--scheduler {address}", f"needs Dask, which is not installed. Run: {install_hint('cluster')}"
+        )
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    import dask
+    from distributed import Client
+
+    # A machine with a large table is sent once to each worker, whatever the library's limit of size is.
+    with _quiet(), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+        try:
+            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise FomkitError(
+                f"--scheduler {address}",
+                f"no scheduler answers there within {CONNECT_S:g} s. Check the address and that it runs "
+                "('dask scheduler' prints it), or leave --scheduler out.",
+            ) from error
+        try:
+            yield client
+        finally:
+            client.close(timeout=CONNECT_S)
+
+
+def _wait(client: Any, address: str) -> int:
+    """Wait until there is a worker, and return the number of threads of all workers."""
+    end = time.monotonic() + WITHOUT_WORKERS_S
+    while True:
+        threads: int = sum(client.nthreads().values())
+        if threads:
+            return threads
+        if time.monotonic() > end:
+            raise FomkitError(
+                f"--scheduler {address}",
+                f"has no worker; none connected within {WITHOUT_WORKERS_S:g} s. Start one: dask worker {address}.",
+            )
+        time.sleep(0.2)
+
+
+def _lost_scheduler(address: str) -> FomkitError:
+    return FomkitError(f"--scheduler {address}", "was lost during the sweep. Restart it and the sweep.")
+
+
+def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
+    """Wait for one stretch, as long as there are workers."""
+    import asyncio
+    from concurrent import futures
+
+    from distributed import KilledWorker
+
+    while True:
+        try:
+            found: pd.DataFrame = future.result(timeout=2.0)
+        except TimeoutError:
+            if client.status != "running":
+                raise _lost_scheduler(address) from None
+            _wait(client, address)
+        except (asyncio.CancelledError, futures.CancelledError):
+            raise _lost_scheduler(address) from None
+        except KilledWorker as error:
+            raise FomkitError(
+                f"--scheduler {address}",
+                "workers died repeatedly at the same points. Check their memory limit and logs, or leave "
+                "--scheduler out.",
+            ) from error
+        else:
+            return found
+
+
+def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFrame]:
+    """Yield the estimates of all points of a sweep from stretch `first` on, on a cluster, in order.
+
+    The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor and
+    libraries are those of this machine. If a worker dies, another repeats its running and finished stretches.
+
+    `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``.
+    """
+    _check_scheduler(address)
+    with _client(address) as client:
+        ahead = AHEAD * _wait(client, address)
+        there = client.submit(_receive, sweep, __version__, pure=False)
+        waiting: deque[Any] = deque()
+        for start, stop in sweep.stretches()[first:]:
+            waiting.append(client.submit(_run_stretch, there, start, stop, pure=False))
+            if len(waiting) >= ahead:
+                yield _future_result(client, waiting.popleft(), address)
+        while waiting:
+            yield _future_result(client, waiting.popleft(), address)
