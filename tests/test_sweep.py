@@ -34,8 +34,9 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
-from fomkit.whatif import sweep_result as cluster, sweep_figures
 from fomkit.whatif import sweep as sweep_room
+from fomkit.whatif import sweep_figures
+from fomkit.whatif import sweep_result as cluster
 from fomkit.whatif.subjects import OnNodes
 from fomkit.whatif.sweep import make_sweep, with_own_link
 from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan

@@ -16,8 +16,8 @@ from distributed import Client, LocalCluster
 
 import fomkit
 from fomkit.core.errors import FomkitError
-from fomkit.whatif import sweep_result as cluster
 from fomkit.whatif import sweep as sweep_module
+from fomkit.whatif import sweep_result as cluster
 from fomkit.whatif.sweep import Sweep, make_sweep
 from fomkit.whatif.sweep_result import blocks_on
 

@@ -19,14 +19,13 @@ from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchData
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import DOUBTFUL, LastBatch, Workload
 from fomkit.frontends.drafting import Request, SizedStep, make_draft, trace_sizes
-from fomkit.frontends.keras.inputs import Prepared, batched, specs
+from fomkit.frontends.keras.inputs import Prepared, batched, first_axis, joined, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.layers import split_layers
 from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
-from fomkit.frontends.script.keras_training import Capture, Training, first_axis, joined
-from fomkit.frontends.script.keras_watch import BATCHES, FIT, FitWatch
+from fomkit.frontends.script.keras_watch import BATCHES, FIT, Capture, FitWatch, Training
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step
 

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from time import monotonic
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
@@ -19,8 +20,8 @@ import numpy as np
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
+from fomkit.frontends.keras.inputs import ASSIGNS, OwnStep, first_axis
 from fomkit.frontends.script.child import WANTED_ROUND, Round, RoundWatch, StopProgram, round_around
-from fomkit.frontends.script.keras_training import ASSIGNS, ONE_STEP, Capture, OwnStep, Training, first_axis
 from fomkit.frontends.script.loops import (
     DataLoop,
     RunLength,
@@ -34,10 +35,68 @@ from fomkit.frontends.script.loops import (
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
+ONE_STEP = RunLength(None, "as no loop is around it", steps=1)
 MAX_STEPS_S = 30.0
 """Time [s] since the first call of a training after which its next step is the last one."""
 MOST_OWN = 50
 """Updates in a loop of the program's own after which no other training is expected."""
+
+
+@dataclass
+class Training:
+    """One call of ``fit``, or all calls of ``train_on_batch`` on one model.
+
+    `way`: how it trains, in Keras's words.
+    `file`, `line`: where the program calls it.
+    `arguments`: of ``fit``, by name, with defaults.
+    `iterator`: what ``fit`` made of its data.
+    `own`: the program's own step, if it is not a method of the model.
+    `loop`: the program's own loop over a dataset around the first step; None if there is none.
+    `around`: how often the loops around the first call repeat it, as ``steps``; None if no loop does.
+    `lines`: where the program calls it; `began`: the time [s] of its first call.
+    `steps`: number of steps seen.
+    `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
+    `given`: samples that a round of the program's own code passed to its first layer.
+    """
+
+    model: Any
+    way: str
+    file: str
+    line: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    iterator: Any = None
+    own: OwnStep | None = None
+    loop: DataLoop | None = None
+    around: RunLength | None = None
+    lines: set[int] = field(default_factory=set)
+    began: float = field(default_factory=monotonic)
+    steps: int = 0
+    batch: Any = None
+    given: int | None = None
+
+    @property
+    def place(self) -> str:
+        """File and line of the call, for messages."""
+        return f"{Path(self.file).name}:{self.line}"
+
+    def step(self, batch: Any) -> None:
+        """Count a step on a batch."""
+        self.steps += 1
+        if self.batch is None or (first_axis(batch) or 0) >= (first_axis(self.batch) or 0):
+            self.batch = batch
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A training whose step is captured, and the others seen before it.
+
+    `parts`: the trainings of other models that take part in a round of the program, as a judge beside a generator,
+    and how often each does.
+    """
+
+    training: Training
+    others: list[Training]
+    parts: tuple[tuple[Training, int], ...] = ()
 
 
 class FitWatch:
