@@ -22,7 +22,7 @@ from fomkit.parallel.kernels import step_rows
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.inference import InferenceStep, architecture_of, one_of_group
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of
+from fomkit.plan.scaling import smallest_layout, stepper_of
 from fomkit.prediction.exchange import REPLAYED, table_time
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -95,6 +95,10 @@ def test_few_heads_of_keys_are_on_several_devices(tmp_path: Path) -> None:
     assert one_of_group(latent, 8).block.attention.heads == 16
     with pytest.raises(FomkitError, match="heads 64 is not divisible by tensor 3"):
         one_of_group(sizes, 3)
+    with pytest.raises(
+        FomkitError, match="tensor 6 is not divisible by kv_heads 4"
+    ):  # two of 12 heads, of groups of 3
+        one_of_group(replace(sizes, heads=12, kv_heads=4), 6)
 
 
 def test_copies_exchange_nothing(h100: Machine) -> None:
@@ -169,6 +173,31 @@ def test_what_serving_does_not_know_is_refused_by_name(tmp_path: Path, h100: Mac
         fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2", node_devices=8)
     with pytest.raises(FomkitError, match="number of devices in a node is not stated"):
         fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2")
+
+
+def test_other_ops_than_those_of_the_sizes_are_not_split(h100: Machine) -> None:
+    """Names alone were compared: the sizes were priced, whatever the ops of the profile were."""
+    model = load_model("today/llama3-8b-decode")
+    assert model.transformer is not None
+    wider = model.ops.assign(n=model.ops["n"].where(~model.ops["op"].eq("feed-forward in"), 57344))
+    for other in (replace(model, ops=wider), replace(model, transformer=replace(model.transformer, blocks=16))):
+        with pytest.raises(FomkitError, match="its ops are not those of the sizes in its block 'transformer'"):
+            serve(other, h100, 4, 16, tensor=4)
+
+
+def test_learnt_positions_do_not_depend_on_the_cache(tmp_path: Path) -> None:
+    made(tmp_path, "gpt2-xl")
+    short = profile_config(tmp_path / "gpt2-xl.json", mode="decode", batch=8, sizes={"cache": 512})
+    assert short.transformer is not None
+    assert short.transformer.seq == 1024
+
+
+def test_the_smallest_group_needs_no_links() -> None:
+    """The memory of a group is known without links, and without the number of devices in a node."""
+    model, a10 = load_model("today/llama3-70b-decode"), load_machine("a10")
+    assert (a10.node_devices, a10.links) == (None, ())
+    found = smallest_layout(model, a10, Options(batch=16, sizes={"cache": 4096}))
+    assert found.startswith("the smallest layout that fits: 8 devices, tensor 8, 19,385 MiB")
 
 
 def test_a_layout_alone_says_how_many_devices_it_needs(h100: Machine) -> None:

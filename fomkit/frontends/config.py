@@ -174,5 +174,5 @@ def profile_config(
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
         excludes=("prompt",) * (mode == "decode"), order=order,
-        transformer=_layout_sizes(shape, used.get("seq", most)) if splits else None,
+        transformer=_layout_sizes(shape, used.get("seq", dict(shape.sizes).get("seq", most))) if splits else None,
     )  # fmt: skip

@@ -211,7 +211,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
         if devices > node and devices % node:
             continue
         for layout in _layouts(devices, node, trains=model.trains_by_sizes):
-            held = _held_byte(model, machine, layout, devices, options)
+            held = _held_byte(model, replace(machine, node_devices=node), layout, devices, options)
             if held <= capacity.value:
                 nodes, each = max(devices // node, 1), min(devices, node)
                 spread = f"--nodes {nodes}" + (f" --node-devices {each}" if each != machine.node_devices else "")
