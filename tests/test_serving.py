@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -185,9 +186,12 @@ def test_other_ops_than_those_of_the_sizes_are_not_split(h100: Machine) -> None:
             serve(other, h100, 4, 16, tensor=4)
 
 
-def test_learnt_positions_do_not_depend_on_the_cache(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "size"), [("decode", "cache"), ("infer", "seq")])
+def test_learnt_positions_do_not_depend_on_the_length(
+    tmp_path: Path, mode: Literal["decode", "infer"], size: str
+) -> None:
     made(tmp_path, "gpt2-xl")
-    short = profile_config(tmp_path / "gpt2-xl.json", mode="decode", batch=8, sizes={"cache": 512})
+    short = profile_config(tmp_path / "gpt2-xl.json", mode=mode, batch=8, sizes={size: 512})
     assert short.transformer is not None
     assert short.transformer.seq == 1024
 
