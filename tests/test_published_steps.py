@@ -210,6 +210,13 @@ def test_gradients_of_compressed_queries_and_keys_are_added() -> None:
     assert added == "524288*batch"
 
 
+@pytest.mark.parametrize("name", ["shared", "dense_feed_forward"])
+def test_other_feed_forward_layers_divide_too(h100: Machine, name: str) -> None:
+    model = transformer_profile(replace(SMALL_DEEPSEEK, **{name: 510}), "small")  # type: ignore[arg-type]
+    with pytest.raises(FomkitError, match=f"{name} 510 is not divisible by tensor 4"):
+        stepper_of(model, h100, Layout(tensor=4), Options())
+
+
 def test_experts_are_sent_to_beside_another_microbatch(h100: Machine) -> None:
     model, layout = transformer_profile(SMALL_DEEPSEEK, "small"), Layout(expert=8, microbatch=1)
     plain, beside = (

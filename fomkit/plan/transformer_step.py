@@ -238,7 +238,9 @@ class TransformerStep:
         check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
         if self.layout.expert_overlap and count == 1:
             raise FomkitError(
-                LAYOUT, "expert_overlap needs another microbatch, but a step has one. Choose a smaller microbatch."
+                LAYOUT,
+                "expert_overlap needs another microbatch, but a step has one. Give a larger batch, or "
+                "a smaller microbatch.",
             )
         return (micro / self.layout.context if self.layout.context > 1 else micro), count
 
