@@ -133,6 +133,16 @@ def test_a_group_waits_for_its_sums(h100: Machine) -> None:
     assert (two.replicas, step.replicas) == (2, 1)
 
 
+def test_what_links_take_of_a_lower_bound_is_known(h100: Machine) -> None:
+    """Without links, the gathered scores have no time; the sums have theirs from the table."""
+    step = fomkit.estimate(
+        "llama3-8b-decode", replace(h100, links=()), layout="tensor=8", allow_uncovered=True
+    ).job
+    assert step is not None
+    assert 0 < step.exposed_s.value < step.wall_s.value
+    assert step.compute_s.value + step.exposed_s.value == pytest.approx(step.wall_s.value)
+
+
 def test_training_does_not_use_the_serving_librarys_sums(h100: Machine) -> None:
     without = h100.with_timings(h100.timings[h100.timings["op"] != REPLAYED])
     found = [table_time(one.timings, "all_reduce", 1e6, 8) for one in (h100, without)]

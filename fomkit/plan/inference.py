@@ -236,7 +236,8 @@ class InferenceStep:
         ops = one.ops
         sums = ops["kind"].eq("collective").to_numpy()
         spent = (ops["time_s"] * ops["count"]).to_numpy(np.float64)
-        share = float(spent[sums].sum() / spent.sum()) if sums.any() else 0.0
+        # A step that may be a lower bound is shared out by the ops whose time is known.
+        share = float(np.nansum(spent[sums]) / np.nansum(spent)) if sums.any() else 0.0
         sent = [bus_factor(row["collective"], layout.tensor) * row["message_byte"] * row["count"]
                 for row in ops[sums].to_dict("records")]  # fmt: skip
         zero = Span.exact(0.0, self.network.level)
