@@ -143,6 +143,19 @@ def test_what_links_take_of_a_lower_bound_is_known(h100: Machine) -> None:
     assert step.compute_s.value + step.exposed_s.value == pytest.approx(step.wall_s.value)
 
 
+def test_what_links_take_has_the_interval_of_its_ops(h100: Machine) -> None:
+    """Formulas of links are less certain than the rest of a step; its own interval was given to both."""
+    found = fomkit.estimate(
+        "llama3-8b-decode", h100, layout="tensor=16", nodes=2, links=["system, 5 us, 50 GB/s, each"]
+    )
+    sums = found.ops.query("kind == 'collective'")
+    assert found.job is not None
+    for end, column in (("value", "time_s"), ("low", "low_s"), ("high", "high_s")):
+        assert getattr(found.job.exposed_s, end) == pytest.approx((sums[column] * sums["count"]).sum())
+    wide = [one.high / one.value for one in (found.job.exposed_s, found.step)]
+    assert wide[0] > 1.1 * wide[1]
+
+
 def test_training_does_not_use_the_serving_librarys_sums(h100: Machine) -> None:
     without = h100.with_timings(h100.timings[h100.timings["op"] != REPLAYED])
     found = [table_time(one.timings, "all_reduce", 1e6, 8) for one in (h100, without)]

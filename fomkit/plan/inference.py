@@ -13,8 +13,6 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
@@ -235,17 +233,20 @@ class InferenceStep:
         one = self.estimate(self._samples(devices, samples))
         ops = one.ops
         sums = ops["kind"].eq("collective").to_numpy()
-        spent = (ops["time_s"] * ops["count"]).to_numpy(np.float64)
-        # A step that may be a lower bound is shared out by the ops whose time is known.
-        share = float(np.nansum(spent[sums]) / np.nansum(spent)) if sums.any() else 0.0
+        # Sums leave out ops without a time: their step is a lower bound.
+        spent = ops[["time_s", "low_s", "high_s"]].mul(ops["count"], axis=0)
+        value, low, high = spent[sums].sum() * (one.step.value / float(spent["time_s"].sum()))
+        # Timings without repeats have no width of their own: it is at least the step's.
+        exchanged = one.step.scaled(value / one.step.value)
+        exchanged = replace(exchanged, low=min(low, exchanged.low), high=max(high, exchanged.high))
         sent = [bus_factor(row["collective"], layout.tensor) * row["message_byte"] * row["count"]
                 for row in ops[sums].to_dict("records")]  # fmt: skip
         zero = Span.exact(0.0, self.network.level)
-        exchanged = one.step.scaled(share)
         return ParallelStep(
             layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=1,
-            compute_s=one.step.scaled(1 - share), busy_s=exchanged, exposed_s=exchanged, bubble_s=zero,
-            replicas_s=zero, wall_s=one.step, sent_byte={"tensor": sum(sent)} if sent else {},
+            compute_s=one.step.scaled(1 - value / one.step.value), busy_s=exchanged,
+            exposed_s=exchanged, bubble_s=zero, replicas_s=zero, wall_s=one.step,
+            sent_byte={"tensor": sum(sent)} if sent else {},
             memory_byte=self.held_byte(devices, samples), coverage=one.coverage, excludes=one.excludes,
             notes=Notes(lambda: tuple(one.deviations)), precision=one.precision,
         )  # fmt: skip
