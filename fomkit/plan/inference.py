@@ -145,7 +145,7 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
     part = architecture_of(one_of_group(model.transformer, tensor), dtype)
     group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
     rows = step_rows(part, mode, model.sizes, group=group)
-    own = [row for row in rows if "collective" not in row]
+    own = [row for row in rows if "ranks" not in row]
     if not _same_ops(model, step_rows(whole, mode, model.sizes)):
         raise FomkitError(model.name, NOT_ITS_OPS)
     kept = model.ops[[name for name in _FORMATS if name in model.ops]]
