@@ -207,6 +207,7 @@ def test_other_ops_than_those_of_the_sizes_are_not_split(h100: Machine) -> None:
     for other in (replace(model, ops=wider), replace(model, transformer=replace(model.transformer, blocks=16))):
         with pytest.raises(FomkitError, match="its ops are not those of the sizes in its block 'transformer'"):
             serve(other, h100, 4, 16, tensor=4)
+        assert smallest_layout(other, h100, Options(batch=4096)) == ""  # not: "no layout does"
 
 
 @pytest.mark.parametrize(("mode", "size"), [("decode", "cache"), ("infer", "seq")])
