@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isnan, nan
 from operator import mul
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.model import STATE_TENSORS
-from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import ROLES
-from fomkit.parallel.step import stages_of
+
+if TYPE_CHECKING:
+    from fomkit.core.job import Layout
+    from fomkit.core.transformer import Transformer
 
 BLOCK_BYTE = 512
 """Memory is allocated in blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
@@ -229,12 +230,14 @@ def block_activation_byte(shape: Transformer, samples: float, layout: Layout) ->
     times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
     `fomkit.parallel.transformer` read.
 
+    >>> from fomkit.core.job import Layout
+    >>> from fomkit.core.transformer import Transformer
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
     59.25
     """
     if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
-        raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
+        raise FomkitError("layout", f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
     stream = shape.seq * samples * shape.hidden
     if layout.recompute == "full":
         return 2.0 * stream / (layout.tensor if layout.sequence else 1)
@@ -264,6 +267,8 @@ def activation_byte(shape: Transformer, samples: float, layout: Layout, microbat
     The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;
     with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer.
     """
+    from fomkit.parallel.step import stages_of  # a step on one device has none
+
     each = [block_activation_byte(of, samples, layout) for _, of in shape.kinds]
     count, chunks, most, at = layout.pipeline, layout.interleave, 0.0, 0
     more = 1 + (count - 1) / (count * chunks) if chunks > 1 else 1.0
@@ -278,6 +283,7 @@ def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
 
     Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
 
+    >>> from fomkit.core.job import Layout
     >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
     46.40625
     """
