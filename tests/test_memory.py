@@ -235,7 +235,7 @@ def test_in_another_precision_the_named_batch_is_of_its_own_weights(model: str, 
     asked = {"machines": ["h100-sxm"], "precision": "fp8"}
     most = memory(f"today/{model}", "h100-sxm", precision="fp8").content["target"]["largest_batch"]
     (said,) = estimate_all([f"today/{model}"], batch=batch, **asked).unfit
-    assert f"; a batch of {most} fits; the smallest layout that fits: " in said
+    assert said.endswith(f"; a batch of {most} fits")
     assert most > 0
     alone = [estimate_all([f"today/{model}"], batch=one, **asked).unfit for one in (most, most + 1)]
     assert [bool(unfit) for unfit in alone] == [False, True]

@@ -92,11 +92,10 @@ def test_no_product_is_faster_than_the_peak(machines, name):
 
 
 def test_every_op_of_a_framework_alone_stays_out(machines):
-    """But for serving's own all-reduce, which steps without gradients on several devices have."""
+    """But for the all-reduce of serving in a replayed graph: 23 sizes of each number of ranks."""
     for name in LINKS:
-        named = machines[name].timings.query("op != ''")
-        assert set(named["op"]) == {REPLAYED}, name
-        assert set(named["kind"]) == {"collective"}
+        found = machines[name].timings["op"].value_counts().drop("").to_dict()
+        assert found == {REPLAYED: 23 * (2 if name == "gb200" else 3)}, name
 
 
 LIBRARIES = {

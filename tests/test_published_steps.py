@@ -194,6 +194,29 @@ def test_a_tensor_group_holds_what_compresses_whole(h100: Machine) -> None:
     assert found[1] == pytest.approx((found[0] - compress) / 2 + compress)
 
 
+def test_bytes_to_experts_are_those_of_the_stage_that_sends_most(h100: Machine) -> None:
+    """Of stages of (2, 2) and (0, 3) blocks, the second sends more to experts, though it has fewer blocks."""
+    shape = replace(SMALL_DEEPSEEK, blocks=7)
+    layout = Layout(pipeline=2, expert=2, microbatch=1)
+    assert [one.blocks for one in stages_of(shape, layout)] == [(2, 2), (0, 3)]
+    machine = with_user_links(h100, [parse_link("system, 5 us, 50 GB/s, each")])
+    step = stepper_of(transformer_profile(shape, "small"), machine, layout, Options()).at(4, 8)
+    assert step.sent_byte["experts"] == 4 * 3 * 4 * (512 * 4 * 1024 * 2) / 2  # each way twice, 4 microbatches
+
+
+def test_gradients_of_compressed_queries_and_keys_are_added() -> None:
+    ops = transformer_profile(SMALL_DEEPSEEK, "small").ops
+    (added,) = {*ops.loc[ops["op"].eq("queries, keys, values, by input"), "numel"]}
+    assert added == "524288*batch"
+
+
+@pytest.mark.parametrize("name", ["shared", "dense_feed_forward"])
+def test_other_feed_forward_layers_divide_too(h100: Machine, name: str) -> None:
+    model = transformer_profile(replace(SMALL_DEEPSEEK, **{name: 510}), "small")  # type: ignore[arg-type]
+    with pytest.raises(FomkitError, match=f"{name} 510 is not divisible by tensor 4"):
+        stepper_of(model, h100, Layout(tensor=4), Options())
+
+
 def test_experts_are_sent_to_beside_another_microbatch(h100: Machine) -> None:
     model, layout = transformer_profile(SMALL_DEEPSEEK, "small"), Layout(expert=8, microbatch=1)
     plain, beside = (

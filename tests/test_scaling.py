@@ -827,6 +827,10 @@ def test_recipes(root, tmp_path):
         ("experts: 4, dense_blocks: 1", "dense_blocks is 1. Expected: fewer than its 2 blocks, and"),
         ("experts: 4, dense_blocks: 2, dense_feed_forward: 8", "dense_blocks is 2. Expected: fewer"),
         (
+            "attention: fused, latent: {rank: 4, plain: 4, rotary: 2, value: 3}",
+            "add up to 9. Expected: an even number",
+        ),
+        (
             "latent: {rank: 8, plain: 8, rotary: 4, value: 8}",
             "has latent attention, which is fused",
         ),

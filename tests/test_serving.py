@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fomkit.parallel.kernels import step_rows
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.inference import InferenceStep, architecture_of, one_of_group
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of
+from fomkit.plan.scaling import smallest_layout, stepper_of
 from fomkit.prediction.exchange import REPLAYED, table_time
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -95,6 +96,10 @@ def test_few_heads_of_keys_are_on_several_devices(tmp_path: Path) -> None:
     assert one_of_group(latent, 8).block.attention.heads == 16
     with pytest.raises(FomkitError, match="heads 64 is not divisible by tensor 3"):
         one_of_group(sizes, 3)
+    with pytest.raises(
+        FomkitError, match="tensor 6 is not divisible by kv_heads 4"
+    ):  # two of 12 heads, of groups of 3
+        one_of_group(replace(sizes, heads=12, kv_heads=4), 6)
 
 
 def test_copies_exchange_nothing(h100: Machine) -> None:
@@ -126,6 +131,29 @@ def test_a_group_waits_for_its_sums(h100: Machine) -> None:
     assert step.sent_byte["tensor"] == pytest.approx(65 * 1.75 * 32 * 4096 * 2 + 0.875 * 32 * 128256 * 2)
     two = serve(model, h100, 8, 64, tensor=4)
     assert (two.replicas, step.replicas) == (2, 1)
+
+
+def test_what_links_take_of_a_lower_bound_is_known(h100: Machine) -> None:
+    """Without links, the gathered scores have no time; the sums have theirs from the table."""
+    step = fomkit.estimate(
+        "llama3-8b-decode", replace(h100, links=()), layout="tensor=8", allow_uncovered=True
+    ).job
+    assert step is not None
+    assert 0 < step.exposed_s.value < step.wall_s.value
+    assert step.compute_s.value + step.exposed_s.value == pytest.approx(step.wall_s.value)
+
+
+def test_what_links_take_has_the_interval_of_its_ops(h100: Machine) -> None:
+    """Formulas of links are less certain than the rest of a step; its own interval was given to both."""
+    found = fomkit.estimate(
+        "llama3-8b-decode", h100, layout="tensor=16", nodes=2, links=["system, 5 us, 50 GB/s, each"]
+    )
+    sums = found.ops.query("kind == 'collective'")
+    assert found.job is not None
+    for end, column in (("value", "time_s"), ("low", "low_s"), ("high", "high_s")):
+        assert getattr(found.job.exposed_s, end) == pytest.approx((sums[column] * sums["count"]).sum())
+    wide = [one.high / one.value for one in (found.job.exposed_s, found.step)]
+    assert wide[0] > 1.1 * wide[1]
 
 
 def test_training_does_not_use_the_serving_librarys_sums(h100: Machine) -> None:
@@ -169,6 +197,35 @@ def test_what_serving_does_not_know_is_refused_by_name(tmp_path: Path, h100: Mac
         fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2", node_devices=8)
     with pytest.raises(FomkitError, match="number of devices in a node is not stated"):
         fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2")
+
+
+def test_other_ops_than_those_of_the_sizes_are_not_split(h100: Machine) -> None:
+    """Names alone were compared: the sizes were priced, whatever the ops of the profile were."""
+    model = load_model("today/llama3-8b-decode")
+    assert model.transformer is not None
+    wider = model.ops.assign(n=model.ops["n"].where(~model.ops["op"].eq("feed-forward in"), 57344))
+    for other in (replace(model, ops=wider), replace(model, transformer=replace(model.transformer, blocks=16))):
+        with pytest.raises(FomkitError, match="its ops are not those of the sizes in its block 'transformer'"):
+            serve(other, h100, 4, 16, tensor=4)
+        assert smallest_layout(other, h100, Options(batch=4096)) == ""  # not: "no layout does"
+
+
+@pytest.mark.parametrize(("mode", "size"), [("decode", "cache"), ("infer", "seq")])
+def test_learnt_positions_do_not_depend_on_the_length(
+    tmp_path: Path, mode: Literal["decode", "infer"], size: str
+) -> None:
+    made(tmp_path, "gpt2-xl")
+    short = profile_config(tmp_path / "gpt2-xl.json", mode=mode, batch=8, sizes={size: 512})
+    assert short.transformer is not None
+    assert short.transformer.seq == 1024
+
+
+def test_the_smallest_group_needs_no_links() -> None:
+    """The memory of a group is known without links, and without the number of devices in a node."""
+    model, a10 = load_model("today/llama3-70b-decode"), load_machine("a10")
+    assert (a10.node_devices, a10.links) == (None, ())
+    found = smallest_layout(model, a10, Options(batch=16, sizes={"cache": 4096}))
+    assert found.startswith("the smallest layout that fits: 8 devices, tensor 8, 19,385 MiB")
 
 
 def test_a_layout_alone_says_how_many_devices_it_needs(h100: Machine) -> None:

@@ -354,6 +354,8 @@ class Transformer:
             return (
                 f" has latent attention, which is fused. Add 'attention: fused', without {', '.join(_NO_LATENT)}."
             )
+        if self.latent is not None and (both := self.latent.plain + self.latent.rotary + self.latent.value) % 2:
+            return f".latent.plain, rotary and value add up to {both}. Expected: an even number."
         return ""
 
     @cached_property

@@ -164,6 +164,8 @@ def profile_config(
     elif shape.stored is not None:
         ops, saved, note = _narrowed(shape, shape.stored, ops, used)
         notes.append(note)
+    # Serving splits a step of any length: learnt positions are those of the file.
+    positions = used.get("seq", most) if mode == "train" else dict(shape.sizes).get("seq", most)
     splits = (mode == "decode" or "seq" in used) and fusion == "vendor"
     order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used, saved), "ORDER")
     data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
@@ -174,5 +176,5 @@ def profile_config(
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
         excludes=("prompt",) * (mode == "decode"), order=order,
-        transformer=_layout_sizes(shape, used.get("seq", most)) if splits else None,
+        transformer=_layout_sizes(shape, positions) if splits else None,
     )  # fmt: skip

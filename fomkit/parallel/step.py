@@ -161,7 +161,8 @@ def check_split(shape: Transformer, tensor: int, context: int = 1, *, sequence: 
             LAYOUT, f"seq {shape.seq:,} is not divisible by 2 × context {context}. Choose another context."
         )
     pieces = {"heads": shape.heads, **({"kv_heads": shape.kv_heads} if shape.kv_heads != shape.heads else {}),
-              "hidden": shape.hidden, "feed_forward": shape.feed_forward,
+              "hidden": shape.hidden, "feed_forward": shape.feed_forward, "shared": shape.shared,
+              "dense_feed_forward": shape.dense_feed_forward,
               **({"seq": shape.seq} if sequence else {})}  # fmt: skip
     for name, size in pieces.items():
         if size % tensor:

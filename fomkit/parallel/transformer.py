@@ -330,6 +330,9 @@ def _attention_backward(rows: Rows, shape: Transformer, split: Split) -> None:
         linear_backward(rows, name, of, wide, reduced)
         if normed:
             _norm_backward(rows, f"norm of {name}", of * normed, normed)
+    if shape.latent is not None:  # two layers read the stream
+        own = tokens / (tensor if split.sequence else 1)
+        rows.stream("queries, keys, values, by input", way, "pointwise", own * hidden, 4, 2, hidden)
 
 
 def block_rows(shape: Transformer, split: Split) -> list[Row]:

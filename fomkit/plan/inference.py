@@ -13,20 +13,20 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import BATCH, CACHE, ModelProfile
 from fomkit.core.transformer import Architecture, Attention, Block, Stack, Transformer
+from fomkit.ops.precision import choose_formats
+from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import table_of_rows
 from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, Sharing, step_rows
 from fomkit.parallel.step import Notes, ParallelStep, microbatches_of
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import in_formats, step_memory
-from fomkit.plan.options import Options
+from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import OneDevice, on_one_device
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.links import bus_factor
@@ -102,6 +102,11 @@ def one_of_group(sizes: Transformer, tensor: int) -> Transformer:
              if (size := getattr(sizes, name))}  # fmt: skip
     if sizes.kv_heads > tensor:
         split["kv_heads"] = sizes.kv_heads
+    elif tensor % sizes.kv_heads:  # a device's heads would read two heads of keys and values, others' one
+        raise FomkitError(
+            LAYOUT,
+            f"tensor {tensor} is not divisible by kv_heads {sizes.kv_heads}. Choose a divisor or a multiple.",
+        )
     for name, size in split.items():
         if size % tensor:
             raise FomkitError(
@@ -109,6 +114,20 @@ def one_of_group(sizes: Transformer, tensor: int) -> Transformer:
             )
     parts = {"kv_heads": 1, **{name: size // tensor for name, size in split.items()}}
     return replace(sizes, vocabulary=-(-sizes.vocabulary // tensor), **parts)
+
+
+_FORMATS = ("dtype", "engine", "weight_share")
+"""Columns that differ between equal ops whose weights are stored in other formats."""
+
+
+def _same_ops(model: ModelProfile, rows: list[dict[str, Any]]) -> bool:
+    """Tell whether a profile's ops are these rows, in any order, apart from number formats."""
+    tables = [resize_ops(table, model.sizes, model.name) for table in (model.ops, table_of_rows(rows, "OPS"))]
+    names = sorted({*tables[0], *tables[1]}.difference(_FORMATS))
+    found = [
+        table.reindex(columns=names).astype(object).fillna("").astype(str).to_numpy().tolist() for table in tables
+    ]
+    return sorted(found[0]) == sorted(found[1])
 
 
 def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
@@ -125,12 +144,11 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
     whole = architecture_of(model.transformer, dtype)
     part = architecture_of(one_of_group(model.transformer, tensor), dtype)
     group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
-    network.exchange("all_reduce", 1.0, network.group(tensor))  # raises where no link joins them
     rows = step_rows(part, mode, model.sizes, group=group)
     own = [row for row in rows if "ranks" not in row]
-    if model.ops["op"].tolist() != [row["op"] for row in own]:
-        raise FomkitError(model.name, NOT_SPLIT)
-    kept = model.ops[[name for name in ("dtype", "engine", "weight_share") if name in model.ops]]
+    if not _same_ops(model, step_rows(whole, mode, model.sizes)):
+        raise FomkitError(model.name, NOT_ITS_OPS)
+    kept = model.ops[[name for name in _FORMATS if name in model.ops]]
     for row, cells in zip(own, kept.to_dict("records"), strict=True):
         row |= {str(name): cell for name, cell in cells.items()}
     # Weights that are stored in fewer bytes are so on each device.
@@ -148,7 +166,12 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
 
 NOT_SPLIT = (
     "cannot be split by tensor: only profiles of decoders from a config.json can, with blocks as in Llama, GPT-2, "
-    "Gemma or DeepSeek, made with this version of fomkit (docs/parallel.md). Use replicas only"
+    "Gemma or DeepSeek and without --fusion, made with this version of fomkit (docs/parallel.md). "
+    "Use replicas only."
+)
+NOT_ITS_OPS = (
+    "cannot be split by tensor: its ops are not those of the sizes in its block 'transformer'. Make the profile "
+    "again from its config.json, or use replicas only."
 )
 _ALLOWED = ("data", "tensor")
 
@@ -181,6 +204,9 @@ class InferenceStep:
     def estimate(self, samples: int) -> Estimate:
         """Return the estimate of a copy's samples on one device."""
         if samples not in self._estimates:
+            self.network.exchange(
+                "all_reduce", 1.0, self.network.group(self.layout.tensor)
+            )  # raises without links
             self._estimates[samples] = estimate(self.model, self.machine, replace(self.options, batch=samples))
         return self._estimates[samples]
 
@@ -194,9 +220,11 @@ class InferenceStep:
 
     def held_byte(self, devices: int, samples: int) -> float | None:
         """Return a device's memory [byte]; None where it is unknown."""
-        one = self.estimate(self._samples(devices, samples))
-        model = in_formats(self.model, one.sizes, one.formats)
-        use = None if model is None else step_memory(model, one.sizes)
+        wanted = replace(self.options, batch=self._samples(devices, samples)).wanted_sizes
+        sizes, framework = choose_sizes(self.model, wanted), self.model.traced_with.get("framework", "")
+        formats = choose_formats(self.options.precision, framework, self.machine, self.model.ops)
+        model = in_formats(self.model, sizes, formats)
+        use = None if model is None else step_memory(model, sizes)
         return None if use is None else float(use.peak_byte)
 
     def at(self, devices: int, samples: int) -> ParallelStep:
@@ -205,16 +233,20 @@ class InferenceStep:
         one = self.estimate(self._samples(devices, samples))
         ops = one.ops
         sums = ops["kind"].eq("collective").to_numpy()
-        spent = (ops["time_s"] * ops["count"]).to_numpy(np.float64)
-        share = float(spent[sums].sum() / spent.sum()) if sums.any() else 0.0
+        # Sums leave out ops without a time: their step is a lower bound.
+        spent = ops[["time_s", "low_s", "high_s"]].mul(ops["count"], axis=0)
+        value, low, high = spent[sums].sum() * (one.step.value / float(spent["time_s"].sum()))
+        # Timings without repeats have no width of their own: it is at least the step's.
+        exchanged = one.step.scaled(value / one.step.value)
+        exchanged = replace(exchanged, low=min(low, exchanged.low), high=max(high, exchanged.high))
         sent = [bus_factor(row["collective"], layout.tensor) * row["message_byte"] * row["count"]
                 for row in ops[sums].to_dict("records")]  # fmt: skip
         zero = Span.exact(0.0, self.network.level)
-        exchanged = one.step.scaled(share)
         return ParallelStep(
             layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=1,
-            compute_s=one.step.scaled(1 - share), busy_s=exchanged, exposed_s=exchanged, bubble_s=zero,
-            replicas_s=zero, wall_s=one.step, sent_byte={"tensor": sum(sent)} if sent else {},
+            compute_s=one.step.scaled(1 - value / one.step.value), busy_s=exchanged,
+            exposed_s=exchanged, bubble_s=zero, replicas_s=zero, wall_s=one.step,
+            sent_byte={"tensor": sum(sent)} if sent else {},
             memory_byte=self.held_byte(devices, samples), coverage=one.coverage, excludes=one.excludes,
             notes=Notes(lambda: tuple(one.deviations)), precision=one.precision,
         )  # fmt: skip

@@ -247,7 +247,7 @@ def _runs_at_once(machine: Machine, devices: int, scope: Scope, where: str) -> i
         raise FomkitError(
             where, f"a run uses {devices:,} devices, but the scope {scope!r} of {machine.name} has {there:,}. "
                    f"Choose a wider scope,{f' a multiple of {each},' * (scope == 'node' and devices % each > 0)} "
-                   "or fewer devices."
+                   f"or fewer devices{'; or give --nodes' * (scope == 'node')}."
         )  # fmt: skip
     return at_once
 

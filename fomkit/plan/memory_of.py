@@ -210,6 +210,9 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     return UNKNOWN_FIT if use is None else Fit(True)
 
 
+NO_BATCH = "no batch fits"
+
+
 def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> str:
     """Name the batch that fits where a step in some formats does not fit a device's memory; "" where unknown."""
     capacity = machine.device.capacity_byte
@@ -218,10 +221,10 @@ def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, i
     ops = resize_ops(model.ops, sizes, model.name)
     standing = standing_memory(ops, model.parameters_total)
     if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value:
-        return "no batch fits"
+        return NO_BATCH
     held = in_formats(model, sizes, formats)
     largest = None if held is None else largest_batch(held, sizes, capacity.value)
-    return "" if largest is None else f"a batch of {largest:,} fits" if largest else "no batch fits"
+    return "" if largest is None else f"a batch of {largest:,} fits" if largest else NO_BATCH
 
 
 NAME = "fresh pages"

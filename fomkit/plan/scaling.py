@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf, sqrt
+from math import inf, isnan, nan, sqrt
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.job import Layout
+from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import memory_text
@@ -189,13 +189,13 @@ def _layouts(devices: int, inside: int, *, trains: bool) -> Iterator[Layout]:
 
 
 def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: int, options: Options) -> float:
-    """Return the memory of a step on a device [byte]; infinite where the layout does not divide."""
+    """Return the memory of a device [byte]; infinite where it does not divide, NaN where no layout can be."""
     try:
         stepper, batch = stepper_of(model, machine, layout, options), options.batch or model.batch
         held = None if isinstance(stepper, ReplicaStep) or not batch else stepper.held_byte(devices, batch)
         return inf if held is None else held
-    except FomkitError:
-        return inf
+    except FomkitError as error:
+        return inf if error.where in (LAYOUT, "batch") else nan
 
 
 def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> str:
@@ -211,7 +211,9 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
         if devices > node and devices % node:
             continue
         for layout in _layouts(devices, node, trains=model.trains_by_sizes):
-            held = _held_byte(model, machine, layout, devices, options)
+            held = _held_byte(model, replace(machine, node_devices=node), layout, devices, options)
+            if isnan(held):
+                return ""
             if held <= capacity.value:
                 nodes, each = max(devices // node, 1), min(devices, node)
                 spread = f"--nodes {nodes}" + (f" --node-devices {each}" if each != machine.node_devices else "")

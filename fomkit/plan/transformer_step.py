@@ -238,7 +238,9 @@ class TransformerStep:
         check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
         if self.layout.expert_overlap and count == 1:
             raise FomkitError(
-                LAYOUT, "expert_overlap needs another microbatch, but a step has one. Choose a smaller microbatch."
+                LAYOUT,
+                "expert_overlap needs another microbatch, but a step has one. Give a larger batch, or "
+                "a smaller microbatch.",
             )
         return (micro / self.layout.context if self.layout.context > 1 else micro), count
 
@@ -298,15 +300,15 @@ class TransformerStep:
     def _sent(self, samples: float, count: int) -> dict[str, float]:
         """Return the bytes that a device sends to its tensor and context groups, and to experts.
 
-        A sum is twice a gather.
+        Of each, those of the stage that sends most. A sum is twice a gather.
         """
         layout, kinds = self.layout, self.shape.kinds
         names = [[one.collective for one in self.plan.block_sent(layout, of)] for _, of in kinds]
         away = [one.count("all_to_all") for one in names]
         each = [len(one) - far + one.count("all_reduce") for one, far in zip(names, away, strict=True)]
-        largest = max((one.blocks for one in stages_of(self.shape, layout)), key=sum)
+        stages = [one.blocks for one in stages_of(self.shape, layout)]
         runs, to_experts, others = (
-            count * sum(map(mul, largest, many)) for many in ([1] * len(kinds), away, each)
+            count * max(sum(map(mul, of, many)) for of in stages) for many in ([1] * len(kinds), away, each)
         )
         sent = {"tensor": others * bus_factor("all_gather", layout.tensor) * self.plan.stream_byte(samples)}
         if layout.context > 1:

@@ -32,8 +32,8 @@ _FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
 REPLAYED = "all_reduce_replayed"
-"""Op of a serving library's own all-reduce in a replayed graph; only steps without gradients have it. Of short
-messages it takes a quarter of NCCL's time."""
+"""Op of a serving library's own all-reduce in a replayed graph; only steps without gradients have it. Over
+NVLink it takes a quarter of NCCL's time for short messages."""
 
 
 def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str, op: str) -> pd.DataFrame | None:

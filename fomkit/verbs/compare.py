@@ -16,7 +16,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, Estimated, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.memory_of import IN_MEMORY, batch_that_fits
+from fomkit.plan.memory_of import IN_MEMORY, NO_BATCH, batch_that_fits
 from fomkit.plan.options import Options, check_counts, choose_scope, options_of
 
 if TYPE_CHECKING:
@@ -135,10 +135,11 @@ def _what_fits(estimated: Estimate) -> str:
     # Formats of less than two bytes store weights in fewer bytes.
     narrow: Any = estimated.precision if ITEM_BYTE.get(estimated.precision, 4) < 2 else None
     options = options_of(sizes.get("batch"), sizes=others, precision=narrow)
-    found = [smallest_layout(model, estimated.machine, options)]
-    if estimated.job is None and not (model.trains_by_sizes and found[0]):
-        found.insert(0, batch_that_fits(model, estimated.machine, sizes, estimated.formats))
-    return "".join(f"; {one}" for one in found if one)
+    found = smallest_layout(model, estimated.machine, options)
+    batch = ""
+    if estimated.job is None and not (found and model.trains_by_sizes):
+        batch = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
+    return "".join(f"; {one}" for one in (found, batch) if one and not (found and one == NO_BATCH))
 
 
 def unfit_named(named: Iterable[tuple[str, Estimate | None]]) -> tuple[str, ...]:
