@@ -234,3 +234,24 @@ def test_a_layout_alone_says_how_many_devices_it_needs(h100: Machine) -> None:
     assert (found.job.devices, found.job.replicas, found.scope) == (8, 1, "node")
     too_much = fomkit.estimate("llama3-70b-decode", h100, batch=8, sizes=SIZES)
     assert too_much.fit.fits is False
+
+
+def test_a_million_tokens_of_a_group_cost_what_its_devices_do(h100: Machine) -> None:
+    """Eight devices at 3 USD an hour, and 32 tokens a step."""
+    found = fomkit.cost(
+        "llama3-70b-decode", h100, batch=32, sizes=SIZES, layout="tensor=8",
+        price="3 USD/h per device, 2026-01-01",
+    ).content["inference"]  # fmt: skip
+    assert found is not None
+    assert found["money_per_million"]["value"] == pytest.approx(
+        3 * 8 / 3600 * found["latency_s"]["value"] / 32 * 1e6
+    )
+
+
+def test_groups_do_not_cross_nodes(h100: Machine) -> None:
+    wide = fomkit.machine("h100-sxm").with_(node_devices=6)
+    for model in ("llama3-8b-decode", "llama3-8b"):
+        with pytest.raises(
+            FomkitError, match="tensor 4 does not divide the 6 devices of a node: groups would cross"
+        ):
+            fomkit.estimate(model, wide, batch=12, layout="tensor=4", nodes=2)

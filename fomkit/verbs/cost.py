@@ -127,11 +127,14 @@ def _money(estimated: Estimate, price: Price | None, time_s: Span | None) -> Spa
 
 
 def _inference_estimate(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
-    """Estimate inference at its own batch, where the step has a forward pass; only for a run on one device."""
+    """Estimate inference at its own batch, where the step has a forward pass.
+
+    On several devices a step without gradients is its own inference; that of a training is unknown.
+    """
     if estimated.job is not None:
         if batch is not None:
             raise FomkitError("infer_batch", "is for inference, which is priced on one device. Leave `nodes` out.")
-        return None
+        return estimated if estimated.model.traced_with.get("mode") == "infer" else None
     if batch is None and not estimated.ops["pass_name"].isin([one_off_costs.FORWARD]).any():
         return None  # where a batch is requested, the code below raises the reason
     if batch in (None, estimated.sizes.get("batch")):
