@@ -249,7 +249,7 @@ def test_a_million_tokens_of_a_group_cost_what_its_devices_do(h100: Machine) -> 
 
 
 def test_groups_do_not_cross_nodes(h100: Machine) -> None:
-    wide = fomkit.machine("h100-sxm").with_(node_devices=6)
+    wide = h100.with_(node_devices=6)
     for model in ("llama3-8b-decode", "llama3-8b"):
         with pytest.raises(
             FomkitError, match="tensor 4 does not divide the 6 devices of a node: groups would cross"

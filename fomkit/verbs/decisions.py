@@ -374,7 +374,7 @@ def cost(
     scope : str, optional
         Part of the machine that is filled with runs side by side; default: one device.
     nodes : int or "fill", optional
-        Run one training on N whole nodes, which share --batch; fill: on all nodes of the machine.
+        Run one training, or serve one model, on N whole nodes, which share --batch; fill: on all nodes.
     once : sequence of str, or mapping, optional
         Cost that is paid once a run: a time (compile=40s) or a share of the run's present time (scheduler=15.5%).
     infer_batch : int, optional

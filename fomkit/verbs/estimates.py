@@ -152,7 +152,7 @@ def estimate_all(
     measurements : name or path, optional
         Measurements of the baseline, by path or name; targets are also predicted as measured × predicted ratio.
     nodes : int or "fill", optional
-        Run one training on N whole nodes, which share --batch; fill: on all nodes of the machine.
+        Run one training, or serve one model, on N whole nodes, which share --batch; fill: on all nodes.
     last_batch : str, optional
         Drop or keep the partial last batch of an epoch; default: the profile's choice.
     epochs : int, optional
