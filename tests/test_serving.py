@@ -183,6 +183,20 @@ def test_weights_stored_in_fewer_bytes_are_so_on_each_device(tmp_path: Path, h10
     assert held[0] == pytest.approx(4 * held[1], rel=0.01)
 
 
+def test_formats_are_those_of_the_same_op_in_any_order(h100: Machine) -> None:
+    """A profile whose rows stand in another order is split alike."""
+    model = load_model("today/deepseek-v3-decode")
+    packed = model.ops["op"].map({"experts": 0.25})
+    found = []
+    for order in (slice(None), slice(None, None, -1)):
+        ops = model.ops.assign(weight_share=packed).iloc[order].reset_index(drop=True)
+        stepper = stepper_of(replace(model, ops=ops), h100, Layout(tensor=8), Options(sizes=SIZES))
+        assert isinstance(stepper, InferenceStep)
+        found.append(stepper.model.ops[["op", "weight_share"]].fillna(1).to_numpy().tolist())
+    assert found[0] == found[1]
+    assert {share for op, share in found[0] if op == "experts"} == {0.25}
+
+
 def test_what_serving_does_not_know_is_refused_by_name(tmp_path: Path, h100: Machine) -> None:
     model = load_model("today/llama3-8b-decode")
     for layout, said in (

@@ -120,14 +120,21 @@ _FORMATS = ("dtype", "engine", "weight_share")
 """Columns that differ between equal ops whose weights are stored in other formats."""
 
 
-def _same_ops(model: ModelProfile, rows: list[dict[str, Any]]) -> bool:
-    """Tell whether a profile's ops are these rows, in any order, apart from number formats."""
+def _places(model: ModelProfile, rows: list[dict[str, Any]]) -> list[int]:
+    """Return the place of each row among a profile's ops, which may differ from the rows in number formats alone.
+
+    Raises FomkitError if they differ in more.
+    """
     tables = [resize_ops(table, model.sizes, model.name) for table in (model.ops, table_of_rows(rows, "OPS"))]
     names = sorted({*tables[0], *tables[1]}.difference(_FORMATS))
-    found = [
+    texts = [
         table.reindex(columns=names).astype(object).fillna("").astype(str).to_numpy().tolist() for table in tables
     ]
-    return sorted(found[0]) == sorted(found[1])
+    sorted_ops, sorted_rows = (sorted((text, place) for place, text in enumerate(each)) for each in texts)
+    if [text for text, _ in sorted_ops] != [text for text, _ in sorted_rows]:
+        raise FomkitError(model.name, NOT_ITS_OPS)
+    found = {place: of for (_, of), (_, place) in zip(sorted_ops, sorted_rows, strict=True)}
+    return [found[place] for place in range(len(rows))]
 
 
 def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
@@ -146,9 +153,8 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
     group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
     rows = step_rows(part, mode, model.sizes, group=group)
     own = [row for row in rows if "ranks" not in row]
-    if not _same_ops(model, step_rows(whole, mode, model.sizes)):
-        raise FomkitError(model.name, NOT_ITS_OPS)
-    kept = model.ops[[name for name in _FORMATS if name in model.ops]]
+    places = _places(model, step_rows(whole, mode, model.sizes))
+    kept = model.ops[[name for name in _FORMATS if name in model.ops]].iloc[places]
     for row, cells in zip(own, kept.to_dict("records"), strict=True):
         row |= {str(name): cell for name, cell in cells.items()}
     # Weights that are stored in fewer bytes are so on each device.
