@@ -235,8 +235,9 @@ class InferenceStep:
 
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Return a step of `samples` samples on `devices` devices."""
-        layout = self.layout
-        one = self.estimate(self._samples(devices, samples))
+        layout, samples_of_one = self.layout, self._samples(devices, samples)
+        self.network.check_inside(layout.tensor)
+        one = self.estimate(samples_of_one)
         ops = one.ops
         sums = ops["kind"].eq("collective").to_numpy()
         # Sums leave out ops without a time: their step is a lower bound.

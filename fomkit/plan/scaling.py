@@ -145,12 +145,6 @@ class Scaling:
 def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
     """Select the stepper: from a transformer's sizes where the profile has them, else from copies of the step."""
     network = Network(machine, check_layout(layout).channel, options.interval)
-    each, inside = machine.node_devices, layout.tensor
-    if each is not None and each % inside and inside % each:
-        raise FomkitError(
-            LAYOUT, f"tensor {inside} does not divide the {each} devices of a node: groups would cross nodes. "
-            f"Choose a divisor of {each}, or a multiple.",
-        )  # fmt: skip
     if model.traced_with.get("mode") == "infer":
         return InferenceStep(model, machine, layout, network, options)
     if model.transformer is None:

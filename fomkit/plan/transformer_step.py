@@ -249,6 +249,7 @@ class TransformerStep:
         layout = self.layout
         replicas = layout.replicas(devices)
         self.network.check_joined(devices)
+        self.network.check_inside(layout.tensor)
         micro, count = self._schedule(samples, replicas)
         sharing = replicas * layout.context
         stages = self._stages(micro)

@@ -221,6 +221,16 @@ class Network:
                 "--link 'system, 5 us, 50 GB/s, each'.",
             )
 
+    def check_inside(self, ranks: int) -> None:
+        """Raise FomkitError at ``layout`` where groups of neighbouring ranks would cross nodes."""
+        each = self.machine.node_devices or ranks
+        if each % ranks and ranks % each:
+            raise FomkitError(
+                "layout",
+                f"tensor {ranks} does not divide the {each} devices of a node: groups would cross nodes. "
+                f"Choose a divisor of {each}, or a multiple.",
+            )
+
     def group(self, ranks: int, apart: int = 1) -> Group:
         """Place a group whose members are ``apart`` devices apart; nodes are filled in turn."""
         inside = max(1, self.node_devices // apart)
