@@ -192,6 +192,23 @@ class StageBlocks(NamedTuple):
 
 
 @lru_cache(256)
+def _alike(stages: tuple[int, ...], kinds: tuple[int, ...]) -> list[StageBlocks]:
+    """Join equal neighbours among stages; ``stages``: blocks of each, ``kinds``: blocks of each kind, in order."""
+    found, start = list[StageBlocks](), 0
+    for at, many in enumerate(stages):
+        begin, blocks = 0, list[int]()
+        for number in kinds:
+            blocks.append(max(0, min(start + many, begin + number) - max(start, begin)))
+            begin += number
+        stage = StageBlocks(tuple(blocks), 1, at == 0, at == len(stages) - 1)
+        if found and found[-1]._replace(many=1) == stage:
+            found[-1] = stage._replace(many=found[-1].many + 1)
+        else:
+            found.append(stage)
+        start += many
+    return found
+
+
 def stages_of(shape: Transformer, layout: Layout) -> list[StageBlocks]:
     """Return the stages that differ, in order.
 
@@ -199,19 +216,7 @@ def stages_of(shape: Transformer, layout: Layout) -> list[StageBlocks]:
     >>> [(one.blocks, one.many) for one in stages_of(gpt, Layout(pipeline=4))]
     [((2,), 1), ((3,), 2), ((2,), 1)]
     """
-    found, start = list[StageBlocks](), 0
-    for at, many in enumerate(layout.stage_blocks(shape.blocks)):
-        begin, blocks = 0, list[int]()
-        for number, _ in shape.kinds:
-            blocks.append(max(0, min(start + many, begin + number) - max(start, begin)))
-            begin += number
-        stage = StageBlocks(tuple(blocks), 1, at == 0, at == layout.pipeline - 1)
-        if found and found[-1]._replace(many=1) == stage:
-            found[-1] = stage._replace(many=found[-1].many + 1)
-        else:
-            found.append(stage)
-        start += many
-    return found
+    return _alike(tuple(layout.stage_blocks(shape.blocks)), tuple(many for many, _ in shape.kinds))
 
 
 class Notes(Sequence[str]):

@@ -160,10 +160,9 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
     if low:
         choose_formats(low, "", machine)  # raises where the machine has no such arithmetic
     sizes = choose_sizes(model, options.sizes)
-    shape = replace(model.transformer, seq=sizes.get("seq", model.transformer.seq))
-    return TransformerStep(
-        replace(model, transformer=shape), machine, layout, network, _FORMATS[options.precision], low
-    )
+    if (seq := sizes.get("seq", model.transformer.seq)) != model.transformer.seq:
+        model = replace(model, transformer=replace(model.transformer, seq=seq))
+    return TransformerStep(model, machine, layout, network, _FORMATS[options.precision], low)
 
 
 MOST_DEVICES = 4096
