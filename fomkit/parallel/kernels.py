@@ -296,7 +296,8 @@ def _block(
     for place in range(block.norms * (not joined)):
         step.norm(f"norm {place + 1}", whole, hidden)
     _own_attention(step, block.attention, stream, hidden, seen)
-    step.exchange(REPLAYED, "all_reduce", whole)
+    if not block.beside:  # else both halves are summed at once
+        step.exchange(REPLAYED, "all_reduce", whole)
     if block.cross is not None and source is not None:
         _cross(step, block.cross, stream, source, hidden)
         step.both("source added to the stream", "pointwise", whole, (2, 1), (2, 1), inputs=2)

@@ -192,7 +192,7 @@ class StageBlocks(NamedTuple):
 
 
 @lru_cache(256)
-def _alike(stages: tuple[int, ...], kinds: tuple[int, ...]) -> list[StageBlocks]:
+def _alike(stages: tuple[int, ...], kinds: tuple[int, ...]) -> tuple[StageBlocks, ...]:
     """Join equal neighbours among stages; ``stages``: blocks of each, ``kinds``: blocks of each kind, in order."""
     found, start = list[StageBlocks](), 0
     for at, many in enumerate(stages):
@@ -206,10 +206,10 @@ def _alike(stages: tuple[int, ...], kinds: tuple[int, ...]) -> list[StageBlocks]
         else:
             found.append(stage)
         start += many
-    return found
+    return tuple(found)
 
 
-def stages_of(shape: Transformer, layout: Layout) -> list[StageBlocks]:
+def stages_of(shape: Transformer, layout: Layout) -> tuple[StageBlocks, ...]:
     """Return the stages that differ, in order.
 
     >>> gpt = Transformer(hidden=512, heads=8, blocks=10, seq=256, vocabulary=1000)

