@@ -33,9 +33,9 @@ from fomkit.parallel.traffic import (
 )
 from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
 from fomkit.plan.job import daly_s, useful_share, young_s
+from fomkit.plan.memory import activation_byte, split_standing
 from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate
-from fomkit.plan.transformer_step import activation_byte, state_byte
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
 from fomkit.prediction.links import (
     BRIDGED,
@@ -176,7 +176,7 @@ def test_golden_stack_overheads():
 
 def test_golden_zero():
     """Of 7.5 billion parameters on 64 replicas, with sums of gradients in 4 bytes (SC 2020, figure 1 has 2)."""
-    shares = [state_byte(7.5e9, Layout(zero=stage), 64) / 7.5e9 for stage in range(4)]
+    shares = [split_standing(7.5e9, Layout(zero=stage), 64).byte / 7.5e9 for stage in range(4)]
     assert shares == pytest.approx([18, 6 + 12 / 64, 2 + 16 / 64, 18 / 64])
 
 

@@ -219,6 +219,11 @@ def stages_of(shape: Transformer, layout: Layout) -> tuple[StageBlocks, ...]:
     return _alike(tuple(layout.stage_blocks(shape.blocks)), tuple(many for many, _ in shape.kinds))
 
 
+def words_of_one(shape: Transformer, tensor: int) -> int:
+    """Count a device's words, padded to a multiple of 128 (Megatron-LM's default)."""
+    return 128 * -(-shape.vocabulary // (128 * tensor))
+
+
 class Notes(Sequence[str]):
     """Notes that are made at their first access: a sweep of a thousand points reads none of them."""
 

@@ -26,6 +26,7 @@ from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
 from fomkit.ops.tables import column_names
+from fomkit.parallel.step import words_of_one
 
 Row = dict[str, Any]
 
@@ -370,8 +371,7 @@ HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
 def head_rows(shape: Transformer, split: Split) -> list[Row]:
     """List the ops of the last norm, the output and the loss (cross entropy in fp32, split by words)."""
     rows, tokens = Rows(split.dtype), shape.seq * split.samples
-    # Words are padded so that each device's share is a multiple of 128 (Megatron-LM's default).
-    words, hidden = 128 * -(-shape.vocabulary // (128 * split.tensor)), shape.hidden
+    words, hidden = words_of_one(shape, split.tensor), shape.hidden
     whole, logits = split.whole(shape), tokens * words
     rows.stream("last norm", "forward", "norm", whole, 2, 2, hidden, HEAD)
     rows.product("output", "forward", (tokens, words, hidden), HEAD)

@@ -25,7 +25,8 @@ from fomkit.ops.tables import table_of_rows
 from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, Sharing, step_rows
 from fomkit.parallel.step import Notes, ParallelStep, microbatches_of
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.memory_of import in_formats, step_memory
+from fomkit.plan.memory import Held
+from fomkit.plan.memory_of import held_of_step
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import OneDevice, on_one_device
 from fomkit.prediction.exchange import Network
@@ -224,20 +225,18 @@ class InferenceStep:
         one = self.estimate(self._samples(devices, samples))
         return OneDevice(one.ops, one.formats, one.fitted, one.fit)
 
-    def held_byte(self, devices: int, samples: int) -> float | None:
-        """Return a device's memory [byte]; None where it is unknown."""
+    def held(self, devices: int, samples: int) -> Held | None:
+        """Return a device's memory by role; None where it is unknown."""
         wanted = replace(self.options, batch=self._samples(devices, samples)).wanted_sizes
         sizes, framework = choose_sizes(self.model, wanted), self.model.traced_with.get("framework", "")
         formats = choose_formats(self.options.precision, framework, self.machine, self.model.ops)
-        model = in_formats(self.model, sizes, formats)
-        use = None if model is None else step_memory(model, sizes)
-        return None if use is None else float(use.peak_byte)
+        return held_of_step(self.model, sizes, formats, {})
 
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Return a step of `samples` samples on `devices` devices."""
         layout, samples_of_one = self.layout, self._samples(devices, samples)
         self.network.check_inside(layout.tensor)
-        one = self.estimate(samples_of_one)
+        one, held = self.estimate(samples_of_one), self.held(devices, samples)
         ops = one.ops
         sums = ops["kind"].eq("collective").to_numpy()
         # Sums leave out ops without a time: their step is a lower bound.
@@ -254,6 +253,6 @@ class InferenceStep:
             compute_s=one.step.scaled(1 - value / one.step.value), busy_s=exchanged,
             exposed_s=exchanged, bubble_s=zero, replicas_s=zero, wall_s=one.step,
             sent_byte={"tensor": sum(sent)} if sent else {},
-            memory_byte=self.held_byte(devices, samples), coverage=one.coverage, excludes=one.excludes,
+            memory_byte=None if held is None else sum(held.values()), coverage=one.coverage, excludes=one.excludes,
             notes=Notes(lambda: tuple(one.deviations)), precision=one.precision,
         )  # fmt: skip

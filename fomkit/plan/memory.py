@@ -1,10 +1,15 @@
-"""The memory in use at each moment of a step, and the memory that a step needs at any batch."""
+"""The memory in use at each moment of a step, and the memory of a device's part of a split transformer.
+
+The first follows the order of a trace, the second the sizes and the layout.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan, nan
+from functools import cached_property
+from math import inf, isnan, nan
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +17,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.model import STATE_TENSORS
+from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import ROLES
+from fomkit.parallel.step import stages_of, words_of_one
 
 BLOCK_BYTE = 512
 """Memory is allocated in blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
@@ -22,6 +30,8 @@ _MOST_GAPS = 1000
 """Largest number of executed ops per line of an order table; the usual number is about one."""
 
 WORKSPACE = "workspace"
+Held = Mapping[str, float]
+"""A device's memory at the peak of a step, by role [byte]."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +79,9 @@ class Use:
         sums = self.standing(moment).groupby("role")["byte"].sum()
         return {role: float(sums.get(role, 0.0)) for role in (*ROLES, WORKSPACE)}
 
+    @cached_property
     def over_time(self) -> pd.DataFrame:
-        """Return the memory in use while each op runs [byte]; one column for each role that uses any."""
+        """The memory in use while each op runs [byte]; one column for each role that uses any."""
         count, found = len(self.live_byte), {}
         for role in ROLES:
             own = self.pieces[self.pieces["role"] == role]
@@ -80,6 +91,19 @@ class Use:
             found[role] = (made - freed).cumsum()[:-1]
         found[WORKSPACE] = self.workspace_byte
         return pd.DataFrame({role: byte for role, byte in found.items() if byte.any()})
+
+    def held(self, of_role: Mapping[str, float], *, accumulates: bool = False) -> Held:
+        """Return the memory by role at the peak of a device that holds some roles only in part.
+
+        `of_role`: the shares of those roles; `accumulates`: whether all gradients are there from the beginning, as
+        from the second microbatch on.
+        """
+        roles, used = self.over_time.columns.tolist(), self.over_time.to_numpy()
+        if accumulates and "gradient" in roles:
+            used = np.where(np.array(roles) == "gradient", self.total("gradient"), used)
+        used = used * [of_role.get(role, 1.0) for role in roles]
+        at_peak = used[used.sum(axis=1).argmax()].tolist()
+        return {role: byte for role, byte in zip(roles, at_peak, strict=True) if byte}
 
     def total(self, role: str) -> float:
         """Add up all memory of one role over the step [byte]; temporary memory is never all in use at once."""
@@ -185,3 +209,109 @@ def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standin
     # An unknown rule makes the sum unknown.
     state = (byte * updates["rule"].map(STATE_TENSORS).astype(float)).sum(skipna=False)
     return Standing(float(byte.sum()), float(byte.sum()), float(state))
+
+
+PARAMETER_BYTE = 2
+GRADIENT_BYTE = 4
+STATE_BYTE = 12
+"""Bytes per parameter, mixed precision with Adam: weight 2, sum of gradients 4, fp32 copy and two moments 12."""
+
+_SPLIT, _WIDE = 24, 16
+"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
+wide activations before and after GELU 16."""
+_WHOLE = 10
+"""Bytes that tensor parallelism leaves whole: inputs of two norms 4, two products 4, masks of two dropouts 2."""
+_GATED_WHOLE, _NORMED = 8, 2
+"""The same for a block of Llama's style: inputs of two norms 4, of two products 4; the input of a further norm."""
+_PLACE = 4
+"""Bytes of each element of an expert's slots: its tokens, and its outputs."""
+_SHARE = 4
+"""Bytes of each token's share in each expert."""
+_SCORES = 5
+"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
+_HEAD, _LOGIT = 4, 4
+"""Bytes that the head keeps of each element of the stream, inputs of the last norm and the output 4; of each score
+of a word, in fp32 (arXiv 2205.05198, section 4.3)."""
+
+
+def _experts_byte(shape: Transformer, tensor: int) -> float:
+    """Return the bytes that experts keep instead of the feed-forward layer's wide activations, per stream element.
+
+    This is not in the paper: these are the tensors that the backward ops of `fomkit.parallel.transformer` read. A
+    tensor group splits the wide activations only.
+    """
+    places = shape.experts * shape.expert_slots / shape.seq
+    wide = (6 if shape.gated else 4) * shape.feed_forward / shape.hidden
+    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
+
+
+def block_activation_byte(shape: Transformer, samples: float, layout: Layout) -> float:
+    """Return the bytes that one block keeps for its backward pass, per device.
+
+    For the style of GPT they follow the equations of arXiv 2205.05198, which hold for a feed-forward width of four
+    times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
+    `fomkit.parallel.transformer` read.
+
+    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
+    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
+    59.25
+    """
+    if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
+        raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
+    stream = shape.seq * samples * shape.hidden
+    if layout.recompute == "full":
+        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
+    saves_scores = layout.recompute == "none" and shape.attention == "unfused"
+    scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
+    whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
+    attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
+    if shape.gated:  # queries, keys, values, context; gate, up and their product: 2 bytes each
+        kept = shape.attention_width + shape.context_width
+        kept += (shape.heads + shape.kv_heads) * shape.head_dim * (shape.head_norm > 0)  # before their norms
+        attention = 2 * kept / shape.hidden
+        wide = 6 * shape.feed_forward / shape.hidden
+        whole += _NORMED * (shape.norms - 2) / (layout.tensor if layout.sequence else 1)
+        if shape.latent is not None:  # what is compressed, before and after its norm, and its part with positions
+            ranks = 2 * (shape.latent.query_rank + shape.latent.rank) + shape.latent.rotary
+            whole += 2 * ranks / shape.hidden / (layout.tensor if layout.sequence else 1)
+    if not shape.experts:
+        return stream * (whole + (attention + wide + scores) / layout.tensor)
+    split = (attention + scores + 6 * shape.shared / shape.hidden) / layout.tensor
+    of_experts = _experts_byte(shape, layout.expert_tensor)
+    return stream * (whole + split + (of_experts / layout.tensor if layout.whole_experts else of_experts))
+
+
+def activation_byte(
+    shape: Transformer, samples: float, layout: Layout, microbatches: int, *, head: bool = True
+) -> float:
+    """Return the largest activation memory of a stage, per device [byte].
+
+    The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;
+    with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer. With `head` the last
+    also holds the scores of words of one microbatch.
+    """
+    scores = shape.seq * samples * (_HEAD * shape.hidden / (layout.tensor if layout.sequence else 1)
+                                  + _LOGIT * words_of_one(shape, layout.tensor))  # fmt: skip
+    each = [block_activation_byte(of, samples, layout) for _, of in shape.kinds]
+    count, chunks, most, at = layout.pipeline, layout.interleave, 0.0, 0
+    more = 1 + (count - 1) / (count * chunks) if chunks > 1 else 1.0
+    for stage in stages_of(shape, layout):
+        in_flight = min((count - at) * more, microbatches if microbatches < count else inf)
+        held = sum(map(mul, stage.blocks, each)) * in_flight + scores * (head and stage.last)
+        most, at = max(most, held), at + stage.many
+    return most
+
+
+def split_standing(parameters: float, layout: Layout, replicas: int) -> Standing:
+    """Return a device's memory of parameters, gradients and optimizer state, sharded by the level of zero.
+
+    Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
+
+    >>> split_standing(7.5e9, Layout(zero=1), 64).byte / 1e9
+    46.40625
+    """
+    shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
+    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
+    return Standing(
+        *(parameters / layout.model_devices * byte / by for byte, by in zip(each, shared, strict=True))
+    )

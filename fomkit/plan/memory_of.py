@@ -27,7 +27,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
 from fomkit.ops.precision import Formats, narrows, stored_byte
 from fomkit.ops.resize import resize_ops, sizes_used
-from fomkit.plan.memory import Use, memory_use, standing_memory
+from fomkit.plan.memory import Held, Use, memory_use, standing_memory
 from fomkit.prediction.estimates import cached
 
 DeviceKind = Literal["gpu", "cpu", ""]
@@ -186,6 +186,19 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
     whole = byte[weights].astype(float).sum()
     left = byte[weights].astype(float) * (1 - stored / whole)
     return replace(model, order=model.order.assign(output_byte=byte.astype(object).where(~weights, left)))
+
+
+def held_of_step(
+    model: ModelProfile, sizes: Mapping[str, int], formats: Formats, of_role: Mapping[str, float],
+    *, accumulates: bool = False,
+) -> Held | None:  # fmt: skip
+    """Return the memory by role at the peak of a step in some formats; None where it is unknown.
+
+    `of_role`, `accumulates`: as of `Use.held`.
+    """
+    stored = in_formats(model, sizes, formats)
+    use = step_memory(stored, sizes) if stored is not None and can_follow(stored, sizes) else None
+    return None if use is None else use.held(of_role, accumulates=accumulates)
 
 
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:

@@ -240,7 +240,7 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
             estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it again."
         )
     moments = _shown_moments(use.live_byte)
-    roles = use.over_time().iloc[moments]
+    roles = use.over_time.iloc[moments]
     places = use.moments.iloc[moments]
     place = {"id": moments, "all_byte": use.live_byte[moments], "op": places["op"].to_numpy(),
              "pass_name": places["pass_name"].to_numpy()}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -30,8 +30,8 @@ from fomkit.parallel.step import (
 )
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.memory import standing_memory
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, in_formats, step_memory
+from fomkit.plan.memory import Held, standing_memory
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, held_of_step
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
@@ -243,6 +243,7 @@ class ReplicaStep:
             traffic = traffic.scaled(count)
         norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
         compute, done = add_common([work, clip]), self._work(micro, count, update_share)
+        held = self.held(devices, samples)
         links = add_waits([of_traffic(traffic), norms])
         return ParallelStep(
             layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=count,
@@ -251,7 +252,7 @@ class ReplicaStep:
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
             passes={} if layout.zero == 3 or "forward" not in passes else {"forward": forward.scaled(count)},
             sent_byte={"replicas": traffic.sent_byte},
-            memory_byte=self._memory(one.sizes, devices, one.formats),
+            memory_byte=None if held is None else sum(held.values()),
             coverage=step_coverage(done.coverage, compute.value, links.sources),
             excludes=done.excludes, notes=done.notes, precision=done.precision,
         )  # fmt: skip
@@ -286,20 +287,15 @@ class ReplicaStep:
         runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
         return timed.coverage(runs)
 
-    def _memory(self, sizes: Mapping[str, int], replicas: int, formats: Formats) -> float | None:
-        """Return the peak memory of a replica, less the bytes that zero keeps on others; None where unknown."""
-        model = in_formats(self.model, sizes, formats)
-        if self.layout.recompute != "none" or model is None:
+    def held(self, devices: int, samples: int) -> Held | None:
+        """Return a device's memory by role, without what zero keeps on other devices; None where it is unknown."""
+        micro, count = microbatches_of(samples, devices, self.layout.microbatch)
+        one = self.estimate(micro)
+        if self.layout.recompute != "none":
             return None
-        try:
-            use = step_memory(model, sizes)
-        except FomkitError:
-            return None
-        if use is None:
-            return None
-        shared = {1: ("state",), 2: ("state", "gradient"), 3: ("state", "gradient", "parameter")}
-        away = sum(use.total(role) for role in shared.get(self.layout.zero, ()))
-        return use.peak_byte - away * (1 - 1 / replicas)
+        away = ("state", "gradient", "parameter")[: self.layout.zero]
+        shares = dict.fromkeys(away, 1 / devices)
+        return held_of_step(self.model, one.sizes, one.formats, shares, accumulates=count > 1)
 
     def pieces(self, samples: int) -> pd.DataFrame:
         """Return each layer's gradients [byte], and time of both passes with low, high [s], in backward order."""

@@ -191,8 +191,8 @@ def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: i
     """Return the memory of a device [byte]; infinite where it does not divide, NaN where no layout can be."""
     try:
         stepper, batch = stepper_of(model, machine, layout, options), options.batch or model.batch
-        held = None if isinstance(stepper, ReplicaStep) or not batch else stepper.held_byte(devices, batch)
-        return inf if held is None else held
+        held = stepper.held(devices, batch) if batch else None
+        return inf if held is None else sum(held.values())
     except FomkitError as error:
         return inf if error.where in (LAYOUT, "batch") else nan
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from math import inf
 from operator import mul
 
 import numpy as np
@@ -21,10 +20,17 @@ from fomkit.core.units import format_quantity
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
-from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
+from fomkit.parallel.step import (
+    check_experts,  # fmt: skip
+    check_schedule,
+    check_split,
+    microbatches_of,
+    stages_of,
+)
 from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
+from fomkit.plan.memory import Held, activation_byte, split_standing
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_beside
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
@@ -277,7 +283,7 @@ class TransformerStep:
             replicas_s=sent.exposed_s,
             wall_s=wall,
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
-            memory_byte=self.memory_byte(micro, count, sharing),
+            memory_byte=sum(self._held(micro, count, sharing).values()),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if beside.input_s is None else (),
             precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(busiest)),
@@ -321,20 +327,21 @@ class TransformerStep:
             sent["experts"] = to_experts * share * self.plan.places_byte(layout, samples)
         return sent
 
-    def held_byte(self, devices: int, samples: int) -> float:
-        """Return a device's memory in a step of `samples` samples on `devices` devices [byte]; no op is timed."""
+    def held(self, devices: int, samples: int) -> Held:
+        """Return a device's memory by role in a step of `samples` samples on `devices` devices; no op is timed."""
         replicas = self.layout.replicas(devices)
-        return self.memory_byte(*self._schedule(samples, replicas), replicas * self.layout.context)
+        return self._held(*self._schedule(samples, replicas), replicas * self.layout.context)
 
-    def memory_byte(self, samples: float, count: int, replicas: int) -> float:
-        """Return the largest memory of a stage per device: parameters, gradients, state and activations [byte]."""
+    def _held(self, samples: float, count: int, replicas: int) -> Held:
+        """Return the memory of the device with most parameters, with the activations of the stage with most."""
         layout, (held, shared) = self.layout, self._device_parameters
         copies = layout.model_devices
-        standing = state_byte((held - shared) * copies, layout, replicas)
-        standing += state_byte(shared * copies, layout, replicas // layout.expert_replicas)
+        rest = split_standing((held - shared) * copies, layout, replicas)
+        of_experts = split_standing(shared * copies, layout, replicas // layout.expert_replicas)
+        found = {name: of + getattr(of_experts, name) for name, of in rest._asdict().items()}
         if layout.zero > 1 and replicas > 1:
-            standing += max(one.held_byte(layout, count) for one in self._shards(replicas))
-        return standing + activation_byte(self.shape, samples, layout, count)
+            found["temporary"] = max(one.held_byte(layout, count) for one in self._shards(replicas))
+        return {**found, "activation": activation_byte(self.shape, samples, layout, count)}
 
 
 def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:
@@ -344,98 +351,3 @@ def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: 
     spent["measured" if host == "measured" else "assumed"] += stage.late_s.value * microbatches
     total = sum(spent.values())
     return {**{name: seconds / total for name, seconds in spent.items()}, UNPRICED: 0.0}
-
-
-PARAMETER_BYTE = 2
-GRADIENT_BYTE = 4
-STATE_BYTE = 12
-"""Bytes per parameter, mixed precision with Adam: weight 2, sum of gradients 4, fp32 copy and two moments 12."""
-
-_SPLIT, _WIDE = 24, 16
-"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
-wide activations before and after GELU 16."""
-_WHOLE = 10
-"""Bytes that tensor parallelism leaves whole: inputs of two norms 4, two products 4, masks of two dropouts 2."""
-_GATED_WHOLE, _NORMED = 8, 2
-"""The same for a block of Llama's style: inputs of two norms 4, of two products 4; the input of a further norm."""
-_PLACE = 4
-"""Bytes of each element of an expert's slots: its tokens, and its outputs."""
-_SHARE = 4
-"""Bytes of each token's share in each expert."""
-_SCORES = 5
-"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
-
-
-def _experts_byte(shape: Transformer, tensor: int) -> float:
-    """Return the bytes that experts keep instead of the feed-forward layer's wide activations, per stream element.
-
-    This is not in the paper: these are the tensors that the backward ops of `fomkit.parallel.transformer` read. A
-    tensor group splits the wide activations only.
-    """
-    places = shape.experts * shape.expert_slots / shape.seq
-    wide = (6 if shape.gated else 4) * shape.feed_forward / shape.hidden
-    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
-
-
-def block_activation_byte(shape: Transformer, samples: float, layout: Layout) -> float:
-    """Return the bytes that one block keeps for its backward pass, per device.
-
-    For the style of GPT they follow the equations of arXiv 2205.05198, which hold for a feed-forward width of four
-    times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
-    `fomkit.parallel.transformer` read.
-
-    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
-    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
-    59.25
-    """
-    if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
-        raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
-    stream = shape.seq * samples * shape.hidden
-    if layout.recompute == "full":
-        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
-    saves_scores = layout.recompute == "none" and shape.attention == "unfused"
-    scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
-    whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
-    attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
-    if shape.gated:  # queries, keys, values, context; gate, up and their product: 2 bytes each
-        kept = shape.attention_width + shape.context_width
-        kept += (shape.heads + shape.kv_heads) * shape.head_dim * (shape.head_norm > 0)  # before their norms
-        attention = 2 * kept / shape.hidden
-        wide = 6 * shape.feed_forward / shape.hidden
-        whole += _NORMED * (shape.norms - 2) / (layout.tensor if layout.sequence else 1)
-        if shape.latent is not None:  # what is compressed, before and after its norm, and its part with positions
-            ranks = 2 * (shape.latent.query_rank + shape.latent.rank) + shape.latent.rotary
-            whole += 2 * ranks / shape.hidden / (layout.tensor if layout.sequence else 1)
-    if not shape.experts:
-        return stream * (whole + (attention + wide + scores) / layout.tensor)
-    split = (attention + scores + 6 * shape.shared / shape.hidden) / layout.tensor
-    of_experts = _experts_byte(shape, layout.expert_tensor)
-    return stream * (whole + split + (of_experts / layout.tensor if layout.whole_experts else of_experts))
-
-
-def activation_byte(shape: Transformer, samples: float, layout: Layout, microbatches: int) -> float:
-    """Return the largest activation memory of a stage, per device [byte].
-
-    The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;
-    with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer.
-    """
-    each = [block_activation_byte(of, samples, layout) for _, of in shape.kinds]
-    count, chunks, most, at = layout.pipeline, layout.interleave, 0.0, 0
-    more = 1 + (count - 1) / (count * chunks) if chunks > 1 else 1.0
-    for stage in stages_of(shape, layout):
-        in_flight = min((count - at) * more, microbatches if microbatches < count else inf)
-        most, at = max(most, sum(map(mul, stage.blocks, each)) * in_flight), at + stage.many
-    return most
-
-
-def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
-    """Return the bytes of parameters, gradients and optimizer state per device, sharded by the level of zero.
-
-    Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
-
-    >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
-    46.40625
-    """
-    shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
-    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
-    return parameters / layout.model_devices * sum(byte / by for byte, by in zip(each, shared, strict=True))

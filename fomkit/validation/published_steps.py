@@ -31,11 +31,12 @@ from fomkit.core.units import BINARY
 from fomkit.files.csv import read_rows
 from fomkit.ops.tables import column_names
 from fomkit.plan.content import Ends
+from fomkit.plan.memory import activation_byte
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.step import HOST_OP_S, roll_up_step
-from fomkit.plan.transformer_step import TransformerStep, activation_byte
+from fomkit.plan.transformer_step import TransformerStep
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
@@ -286,7 +287,7 @@ def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> 
         return float("nan")
     layout = _table_layout(Layout(), {**sizes, "technique": technique})
     micro = int(sizes["microbatch"])
-    return activation_byte(model.transformer, micro, layout, int(sizes["batch"]) // micro)
+    return activation_byte(model.transformer, micro, layout, int(sizes["batch"]) // micro, head=False)
 
 
 def megatron_activations(folder: Path) -> list[Compared]:

@@ -68,7 +68,7 @@ def test_memory_over_the_step_is_that_of_the_command(resnet50) -> None:
     assert use is not None
     assert live["all_byte"].max() == use.peak_byte
     assert live.groupby("id")["byte"].sum().to_numpy() == pytest.approx(use.live_byte)
-    over, moment = use.over_time(), use.peak_id
+    over, moment = use.over_time, use.peak_id
     for role, byte in use.by_role(moment).items():
         assert (over[role].iloc[moment] if role in over else 0.0) == byte
 
