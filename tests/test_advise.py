@@ -276,6 +276,9 @@ def test_memory_near_full_is_told_and_room_is_not() -> None:
     large = advice_for(with_order(1.2e9 / 8), machine())
     assert large.findings[0]["rule"] == "memory full"
     assert "First make the step fit" in large.summary()
+    assert "accumulate gradients" in only(large, "memory full")["do"]
+    infers = replace(with_order(1.2e9 / 8), traced_with={"mode": "infer"})
+    assert "--layout tensor=N" in only(advice_for(infers, machine()), "memory full")["do"]
     room = advice_for(with_order(1e6), machine())
     assert only(room, "memory full")["state"] == "not_applicable"
     assert full.content["memory"]["structures"][0]["structure"] == "net.*"

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from terminal import in_this_process
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.ops.groups import identities
@@ -39,7 +40,7 @@ def explained(root: Path, model: str, machine: str, top: int = 10) -> tuple[dict
         load_model(model),
         load_machine(root / "machine_profiles" / f"{machine}.yaml"),
     )
-    return explain_ops(known, target, OPTIONS, top), estimate(known, target, OPTIONS)
+    return explain_ops(estimate(known, target, OPTIONS), top), estimate(known, target, OPTIONS)
 
 
 @pytest.mark.parametrize(("model", "machine"), PAIRS)
@@ -220,7 +221,7 @@ def test_a_step_that_waits_for_its_input_gains_nothing_from_timed_ops(root: Path
         load_machine(root / "machine_profiles" / "v100.yaml"),
     )
     reading = Overhead("input", "step", Fact(10.0, 9.0, 12.0, "assumed", "a test"), None)
-    content = explain_ops(model, replace(machine, overheads=(reading,)), Options(batch=1))
+    content = explain_ops(estimate(model, replace(machine, overheads=(reading,)), Options(batch=1)))
     assert content["bound"] == "input"
     assert content["device_s"]["high"] < content["step_s"]["low"]
     assert {entry["shrinks"] for entry in content["measurements"]} == {0.0}
@@ -232,7 +233,7 @@ def test_a_machine_of_which_nothing_is_known_is_refused(root: Path) -> None:
     machine = load_machine(root / "machine_profiles" / "titan.yaml")
     unknown = replace(machine, device=replace(machine.device, peaks=(), byte_per_s=None))
     with pytest.raises(FomkitError, match="no op has a time"):
-        explain_ops(model, unknown, OPTIONS)
+        explain_ops(estimate(model, unknown, OPTIONS))
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -287,3 +288,26 @@ def test_ops_of_a_table_that_names_no_modules_stand_nowhere() -> None:
         estimate(replace(known, ops=known.ops.drop(columns="module")), load_machine("titan"), OPTIONS)
     )
     assert set(frame["module"]) == {""}
+
+
+def test_a_part_of_a_job_is_explained_as_one_microbatch_on_one_device() -> None:
+    alone = fomkit.explain("llama3-70b-decode", "h100-sxm", layout="tensor=8", top=100).content
+    step = fomkit.estimate("llama3-70b-decode", "h100-sxm", layout="tensor=8").step
+    assert alone["step_s"] == {"value": step.value, "low": step.low, "high": step.high}
+    assert {op["op"] for op in alone["ops"]} >= {"all_reduce_replayed", "feed-forward in"}
+    layout = {"nodes": 1, "layout": "tensor=2,sequence,zero=1,microbatch=1"}
+    found = fomkit.explain("llama3-8b", "h100-sxm", top=5, **layout)
+    content = found.content
+    assert content["part"]["microbatches"] == 2
+    assert content["part"]["microbatch"] == 1
+    assert sum(op["share"] for op in content["ops"]) + content["rest"]["share"] == pytest.approx(1)
+    into = next(op for op in content["ops"] if op["op"] == "feed-forward in" and op["pass_name"] == "forward")
+    assert (into["count"], into["dimensions"]["m"], into["dimensions"]["n"]) == (32, 8192, 14_336)  # gate and up
+    # Two microbatches of this, the update and what its links wait for are the step.
+    job = fomkit.estimate("llama3-8b", "h100-sxm", **layout).job
+    assert job is not None
+    assert 2 * content["device_s"]["value"] == pytest.approx(job.compute_s.value, rel=0.1)
+    assert 2 * content["device_s"]["value"] < job.compute_s.value
+    head = " ".join(found.summary().split())
+    assert "a microbatch of 1 sample takes a device" in head
+    assert "part of 8 devices (1 node), tensor 2, sequence, microbatch 1, zero 1; replicas: 4" in head

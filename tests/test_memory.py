@@ -324,3 +324,51 @@ def test_what_fits_follows_the_format_of_the_weights() -> None:
         for precision in ("bf16", "fp8")
     }
     assert fits == {"bf16": False, "fp8": True}
+
+
+def test_the_memory_of_a_job_is_that_of_its_device_by_role() -> None:
+    """Weights and cache as computed by hand ; half the cache at half the batch."""
+    asked = ["memory", "llama3-70b-decode", "-t", "h100-sxm", "--layout", "tensor=8"]
+    held = {batch: json.loads(CliRunner().invoke(app, [*asked, "--batch", str(batch), "--json"]).output)
+            for batch in (16, 32)}  # fmt: skip
+    assert {one["totals"]["parameter"] for one in held.values()} == {17_640_734_720.0}  # 16,823.5 MiB
+    assert held[32]["totals"]["buffer"] == 2 * held[16]["totals"]["buffer"] == pytest.approx(5121.25 * 2**20)
+    assert held[16]["part"] == {"devices": 8, "nodes": 1, "layout": "tensor 8", "replicas": 1, "batch": 16,
+                                "microbatch": 16, "microbatches": 1}  # fmt: skip
+    most = held[16]["target"]["largest_microbatch"]
+    fits = [json.loads(CliRunner().invoke(app, [*asked, "--batch", str(batch), "--json"]).output)["target"]["fits"]
+            for batch in (most, most + 1)]  # fmt: skip
+    assert fits == [True, False]
+    text = CliRunner().invoke(app, asked).output
+    assert "memory of a device in one step" in text
+    assert "8 devices (1 node), tensor 8; replicas: 1, microbatches of each: 1" in text
+    with pytest.raises(
+        FomkitError, match=r"layout: needs a machine, whose devices it describes. Add, for example"
+    ):
+        memory("llama3-70b-decode", layout="tensor=8")
+
+
+def test_the_memory_of_a_training_job_is_by_its_sizes(tmp_path: Path) -> None:
+    """8.03 billion parameters over two devices: 2, 4 and 12 bytes of each, 12 over the four replicas."""
+    layout = ["--layout", "tensor=2,sequence,zero=1,microbatch=1", "-o", str(tmp_path / "held.csv")]
+    done = CliRunner().invoke(app, ["memory", "llama3-8b", "-t", "h100-sxm", "--nodes", "1", *layout])
+    held = pd.read_csv(tmp_path / "held.csv").set_index("role")["byte"]
+    parameters = 8_030_261_248 / 2
+    assert (held.drop("activation") / parameters).to_dict() == pytest.approx(
+        {"parameter": 2, "gradient": 4, "state": 3}, rel=1e-4
+    )
+    stream, words = 8192 * 4096, 8192 * 128_256 / 2
+    # Norms 4 + 4, queries to context 2 × (4,096 × 2 + 1,024 × 2), gate, up and their product 6 × 14,336, over two.
+    of_block = stream * 8 / 2 + 8192 * (2 * (4096 * 2 + 2 * 1024) + 6 * 14_336) / 2
+    assert held["activation"] == pytest.approx(32 * of_block + 4 * stream / 2 + 4 * words)
+    assert "largest microbatch that fits: 2 samples" in done.output
+
+
+def test_gradients_of_earlier_microbatches_are_kept() -> None:
+    """AlexNet's peak is in forward, before any gradient; with a second microbatch all are there."""
+    job = {"batch": 8 * 64, "nodes": 1}
+    one, two = (memory("alexnet", "v100", layout=layout, **job).content for layout in ("overlap", "microbatch=32"))
+    whole = memory("alexnet", "v100", batch=64).content
+    assert sum(one["totals"].values()) == whole["peak"]["byte"]
+    gradients = whole["totals"]["gradient"]
+    assert two["totals"]["gradient"] == gradients > one["totals"].get("gradient", 0.0)

@@ -208,7 +208,7 @@ def test_a_point_that_cannot_be_says_why() -> None:
 
 def test_what_an_op_would_shrink_is_what_explain_says() -> None:
     model, machine = load_model("resnet50"), load_machine("v100")
-    told = explain_ops(model, machine, Options(), 5)["measurements"]
+    told = explain_ops(estimate(model, machine, Options()), 5)["measurements"]
     found = [one for one in fomkit.sensitivity(model, machine).to_measure["measurements"] if one["kind"] == "op"]
     for ours, theirs in zip(found, told, strict=False):
         assert (ours["what"], ours["shrinks"], ours["step_s"]) == (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.suites import merit_caveats, merit_interval
-from fomkit.output.values import format_coverage, format_interval, interval_words, seconds
+from fomkit.output.values import format_coverage, format_interval, interval_words, job_words, seconds
 
 if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest
@@ -228,7 +228,12 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
     interval = interval_words(content["interval"], step, "time_s")
     took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
     title = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
-    yield f"{title}: a step takes {took}"
+    part = content["part"]
+    if part is None:
+        yield f"{title}: a step takes {took}"
+    else:
+        yield f"{title}: a microbatch of {count_text(part['microbatch'], 'sample')} takes a device {took}"
+        yield f"part of {job_words(part)}, without waits for other devices that are not among its ops"
     if device["value"] != step["value"]:
         busy = f"the device works {seconds(device['value'])} of it, to which the shares refer"
         bound = content["bound"].replace("measured", "an unknown limit: its time is measured")

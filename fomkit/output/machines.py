@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
-from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity, memory_text
+from fomkit.core.units import (
+    count_text,
+    exact_quantity,
+    format_mebibyte,
+    format_number,
+    format_quantity,
+    memory_text,
+)
 from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
-from fomkit.output.values import format_interval
+from fomkit.output.values import format_interval, job_words
 from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:
@@ -259,6 +266,9 @@ def _role_table(page: Page, content: view.Memory) -> None:
     if passes:
         table.add_section()
         table.add_row("together", "", *(_mebibyte_cell(one["byte"]) for one in passes.values()), style="bold")
+    elif content["part"] is not None:
+        table.add_section()
+        table.add_row("together", _mebibyte_cell(sum(byte or 0.0 for byte in totals.values())), style="bold")
     page.table(table)
 
 
@@ -283,6 +293,10 @@ def _room_line(room: view.Room, samples: int | None) -> str:
         layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
         return f"{line}; memory independent of the batch {stands}, the peak is unknown{layout}"
     line = f"{line} ({room['share']:.0%})"
+    if room["largest_microbatch"] is not None:
+        most = f"largest microbatch that fits: {count_text(room['largest_microbatch'], 'sample')}"
+        layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
+        return f"{line}; {most}, without what is not counted{layout}"
     if room["largest_batch"] is not None:
         return f"{line}; largest batch that fits: {room['largest_batch']:,}, without what is not counted"
     return f"{line}; the largest batch is unknown, because the order does not name the batch"
@@ -300,9 +314,12 @@ def _layers_line(layers: view.Layers) -> str:
 def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/memory/1`` as text."""
     page = Page(screen)
-    page.line(f"{content['name']}: {content['title']}; memory of one step at {named_sizes(content, '')}", "bold")
+    part, of = content["part"], "one step" if content["part"] is None else "a device in one step"
+    page.line(f"{content['name']}: {content['title']}; memory of {of} at {named_sizes(content, '')}", "bold")
     _role_table(page, content)
-    if content["peak"] is None:
+    if part is not None:
+        page.line(job_words(part))
+    elif content["peak"] is None:
         page.line(
             "unknown: activations and the peak. The profile has no op order, as in any profile of a running "
             "program; 'fomkit profile FILE.py' writes it, for a file with the model, its inputs and its loss"

@@ -10,7 +10,7 @@ from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.output.screen import Entry
 
 if TYPE_CHECKING:
-    from fomkit.plan.content import AnyEnds, Range
+    from fomkit.plan.content import AnyEnds, OfJob, Part, Range
 
 NO_SPREAD = "no spread stated"
 NARROW = "under 1 % wide"
@@ -88,19 +88,28 @@ LONG_WAIT = 0.2
 """Share of a step that stages wait for each other, above which smaller microbatches are recommended."""
 
 
+def job_words(job: OfJob | Part) -> str:
+    """Write the devices and the layout of a job.
+
+    >>> job_words({"devices": 16, "nodes": 2, "layout": "tensor 8", "replicas": 2, "microbatches": 1})
+    '16 devices (2 nodes), tensor 8; replicas: 2, microbatches of each: 1'
+    """
+    nodes = f" ({count_text(job['nodes'], 'node')})" if job["nodes"] else ""
+    return (f"{count_text(job['devices'], 'device')}{nodes}, {job['layout']}; "
+            f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}")  # fmt: skip
+
+
 def job_lines(one: Entry) -> list[str]:
     """Format a run on several devices: its devices, and how much of a step waits; nothing for one device."""
     job = one.get("job")
     if job is None:
         return []
-    nodes = f" ({count_text(job['nodes'], 'node')})" if job["nodes"] else ""
     exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
     samples, advice = job["batch"] // job["replicas"], ""
     if bubble / step > LONG_WAIT and samples > job["microbatches"]:
         advice = f"; microbatch=1 in the layout makes {samples:,} microbatches, so that stages wait less"
     return [
-        f"{one['model']} on {one['target']}: {count_text(job['devices'], 'device')}{nodes}, {job['layout']}; "
-        f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
+        f"{one['model']} on {one['target']}: {job_words(job)}",
         f"  {exposed / step:.1%} of a step is exposed communication ({seconds(exposed)} of the "
         f"{seconds(busy)} that links are busy), {bubble / step:.1%} waiting for other stages{advice}",
     ]

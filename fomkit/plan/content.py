@@ -53,6 +53,9 @@ OfJob = TypedDict("OfJob", {
     "runs_at_once": int, "step_s": Ends, "compute_s": Ends, "busy_s": Ends, "exposed_s": Ends, "bubble_s": Ends,
     "run_s": Ends | None, "coverage": dict[str, float], "notes": list[str],
 })  # fmt: skip
+Part = TypedDict("Part", {"devices": int, "nodes": int | None, "layout": str, "replicas": int, "batch": int,
+                          "microbatch": int, "microbatches": int})  # fmt: skip
+"""The part of a job of which a device's memory or time is shown."""
 Condition = TypedDict("Condition", {"is": Literal["modelled", "stated", "not considered"], "what": str})
 Compared = TypedDict("Compared", {"baseline": str, "of": str, "value": float, "low": float, "high": float,
                                   "excludes_alone": dict[str, list[str]],

@@ -17,15 +17,13 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
-from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.groups import identities, is_known, row_dicts, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
 from fomkit.ops.tables import COSTS
-from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, as_content, conditions_content
-from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options
+from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, Part, as_content, conditions_content
+from fomkit.plan.estimate import Estimate
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.estimates import Record, records
@@ -143,7 +141,7 @@ Explanation = TypedDict("Explanation", {
     "precision_means": str, "interval": float, "interval_covers": str, "step_s": Ends, "device_s": Ends,
     "bound": str, "coverage": dict[str, float], "excludes": list[str], "deviations": list[str],
     "conditions": dict[str, Condition], "ops": list[ExplainedOp], "rest": Rest, "unpriced": list[Untimed],
-    "measurements": list[IfTimed], "all_measured": Ends | None,
+    "measurements": list[IfTimed], "all_measured": Ends | None, "part": Part | None,
 })  # fmt: skip
 
 
@@ -214,13 +212,14 @@ def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, li
     return entries, rest, missing
 
 
-def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: int = 10) -> Explanation:
+def explain_ops(one: Estimate, top: int = 10, part: Part | None = None) -> Explanation:
     """Explain what the times of the longest ops of a step rest on, and which ops to time first.
 
-    `top`: ops, and measurements, to list. Returns a dict: ``fomkit/explain/1``. Shares are of the device time, and
-    those of ``ops`` and ``rest`` add up to 1. ``unpriced`` lists work without a time, which is in no share.
+    `top`: ops, and measurements, to list; `part`: the job of which the estimate is one microbatch on one device.
+    Returns a dict: ``fomkit/explain/1``. Shares are of the device time; those of ``ops`` and ``rest`` add up to 1.
+    ``unpriced`` lists work without a time, which is in no share.
     """
-    one = estimate(model, machine, options)
+    model, machine = one.model, one.machine
     if one.ops["time_s"].isna().all():
         raise FomkitError(
             f"{model.name} on {machine.name}",
@@ -229,7 +228,7 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
     ops, rest, missing = _longest(one, top)
     return as_content(
         Explanation, ops_to_time(one, top), one, schema=SCHEMA, fomkit=__version__, model=model.name,
-        target=machine.name, precision_means=one.formats.message, interval=options.interval,
+        target=machine.name, precision_means=one.formats.message, interval=one.step.level, part=part,
         interval_covers=INTERVAL_MEANING, step_s=one.step, device_s=one.step_time.device_s,
         bound=one.step_time.bound, conditions=conditions_content(one), ops=ops, rest=rest, unpriced=missing,
     )  # fmt: skip

@@ -19,7 +19,6 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import BATCH, CACHE, ModelProfile
 from fomkit.core.transformer import Architecture, Attention, Block, Stack, Transformer
-from fomkit.ops.precision import choose_formats
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import table_of_rows
 from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, Sharing, step_rows
@@ -27,7 +26,7 @@ from fomkit.parallel.step import Notes, ParallelStep, microbatches_of
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held
 from fomkit.plan.memory_of import held_of_step
-from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.options import Options
 from fomkit.plan.replica_step import OneDevice, on_one_device
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.links import bus_factor
@@ -227,10 +226,8 @@ class InferenceStep:
 
     def held(self, devices: int, samples: int) -> Held | None:
         """Return a device's memory by role; None where it is unknown."""
-        wanted = replace(self.options, batch=self._samples(devices, samples)).wanted_sizes
-        sizes, framework = choose_sizes(self.model, wanted), self.model.traced_with.get("framework", "")
-        formats = choose_formats(self.options.precision, framework, self.machine, self.model.ops)
-        return held_of_step(self.model, sizes, formats, {})
+        options = replace(self.options, batch=self._samples(devices, samples))
+        return held_of_step(self.model, self.machine, options, {})
 
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Return a step of `samples` samples on `devices` devices."""

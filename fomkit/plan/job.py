@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, expm1, sqrt
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -13,13 +15,17 @@ from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
-from fomkit.parallel.step import ParallelStep
-from fomkit.plan.content import Condition, Ends, as_content, conditions_content
+from fomkit.parallel.step import ParallelStep, describe_layout, microbatches_of
+from fomkit.plan.content import Condition, Ends, Part, as_content, conditions_content
+from fomkit.plan.coverage import coverage
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
+from fomkit.plan.memory_of import UNKNOWN_FIT, largest_that_fits
 from fomkit.plan.options import Options, choose_scope, choose_sizes
+from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
 from fomkit.plan.scaling import Stepper, step_fit, stepper_of
-from fomkit.plan.step import StepTime, step_rows
+from fomkit.plan.step import StepTime, roll_up_step, step_rows
+from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
 
 
@@ -255,12 +261,64 @@ def _runs_at_once(machine: Machine, devices: int, scope: Scope, where: str) -> i
 OF_ONE_RUN = "the number of nodes of {} is not stated: units/day are those of the nodes of one run"
 
 
-def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Estimate:
-    """Price a run on several devices, and count how many runs the scope of the options completes a day.
+class Placed(NamedTuple):
+    """A job on the devices of a machine.
 
-    `job`: without one, a run uses the number of devices that its profile states; `options`: its batch is that of a
-    whole step, which the replicas share; without a scope, a job on whole nodes is rated at the scope system, any
-    other at the narrowest scope that holds the run.
+    `machine`: with the nodes of one run, where the profile states no number of nodes; `wanted`: sizes that were
+    asked for, without the batch; `batch`: samples of a whole step, which the replicas share.
+    """
+
+    model: ModelProfile
+    machine: Machine
+    layout: Layout
+    stepper: Stepper
+    devices: int
+    batch: int
+    wanted: Mapping[str, int]
+    scope: Scope
+    runs_at_once: int
+    notes: tuple[str, ...]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The named sizes of a whole step."""
+        return {**choose_sizes(self.model, self.wanted), "batch": self.batch}
+
+    @property
+    def schedule(self) -> tuple[int, int]:
+        """Samples of a microbatch, and microbatches of a step."""
+        return microbatches_of(self.batch, self.layout.replicas(self.devices), self.layout.microbatch)
+
+    @property
+    def content(self) -> Part:
+        """The job in the form of the JSON output."""
+        micro, count = self.schedule
+        return as_content(
+            Part, self, nodes=self.machine.nodes_of(self.devices) or None, layout=describe_layout(self.layout),
+            replicas=self.layout.replicas(self.devices), microbatch=micro, microbatches=count,
+        )  # fmt: skip
+
+    def largest_microbatch(self) -> int | None:
+        """Return the most samples of a microbatch that fit in a device's memory; None where unknown."""
+        (_, count), capacity = self.schedule, self.machine.device.capacity_byte
+        if capacity is None or self.stepper.held(self.devices, self.batch) is None:
+            return None
+
+        def fits(micro: int) -> bool:
+            stepper = copy(self.stepper)
+            if count > 1 or self.layout.microbatch:
+                stepper.layout = replace(self.layout, microbatch=micro)
+            held = stepper.held(self.devices, micro * count * self.layout.replicas(self.devices))
+            return held is not None and sum(held.values()) <= capacity.value
+
+        return largest_that_fits(fits)
+
+
+def place_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Placed:
+    """Place a job on the devices of a machine: as many as it, else the model's profile, states.
+
+    `options`: its batch is that of a whole step; without a scope, a job on whole nodes is rated at the scope
+    system, any other at the narrowest scope that holds the run.
     """
     where, wanted, notes = f"{model.name} on {machine.name}", dict(options.wanted_sizes), list[str]()
     job = job or Job()
@@ -270,7 +328,7 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     batch = wanted.pop("batch", model.batch)
     if batch is None:
         raise FomkitError(where, "its batch is not stated. Give --batch.")
-    sizes = {**choose_sizes(model, wanted), "batch": batch}
+    choose_sizes(model, wanted)  # raises for a size that the model does not have
     devices, scope = _devices_of(model, machine, job, where), options.scope
     if scope is None and job.nodes is not None:
         scope = "system"
@@ -280,15 +338,35 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     scope = choose_scope([machine], scope, devices)
     at_once = _runs_at_once(machine, devices, scope, where)
     stepper = _stepper(model, machine, job.layout, options)
-    step = stepper.at(devices, batch)
-    alone = stepper.one_device(devices, batch)
+    return Placed(model, machine, job.layout, stepper, devices, batch, wanted, scope, at_once, tuple(notes))
+
+
+def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Estimate:
+    """Price a run on several devices, and count how many runs the scope of the options completes a day."""
+    placed = place_job(model, machine, job, options)
+    machine, batch, stepper = placed.machine, placed.batch, placed.stepper
+    step, alone = stepper.at(placed.devices, batch), stepper.one_device(placed.devices, batch)
     time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
-    fit, messages = step_fit(machine, step), [*step.notes, *run_notes(model, run, wanted), *notes]
+    fit, messages = step_fit(machine, step), [*step.notes, *run_notes(model, run, placed.wanted), *placed.notes]
     fit = alone.fit if fit.fits is None else fit  # the memory that every step needs may already be too much
     deviations = tuple(dict.fromkeys([fit.message, *messages] if fit.message else messages))
     return Estimate(
-        model, machine, sizes, scope, at_once, time, run,
-        estimated_per_day(model, machine, run, scope, at_once), alone.formats,
+        model, machine, placed.sizes, placed.scope, placed.runs_at_once, time, run,
+        estimated_per_day(model, machine, run, placed.scope, placed.runs_at_once), alone.formats,
         Detail(fitted=alone.machine, ops=alone.ops, coverage=step.coverage, deviations=deviations, fit=fit), step,
     )  # fmt: skip
+
+
+def time_microbatch(placed: Placed, options: Options) -> Estimate:
+    """Estimate what one device of a job executes for a microbatch, without waits that are not among its ops."""
+    stepper, (micro, _) = placed.stepper, placed.schedule
+    if not isinstance(stepper, TransformerStep):
+        return stepper.estimate(micro)
+    alone, model = stepper.one_device(placed.devices, placed.batch), on_one_device(placed.model)
+    time = roll_up_step(alone.ops, alone.machine, options.interval)
+    run = roll_up_run(model, placed.machine, time, micro, model.data.last_batch)
+    detail = Detail(fitted=alone.machine, ops=alone.ops, coverage=coverage(alone.ops), deviations=stepper.notes,
+                    fit=UNKNOWN_FIT)  # fmt: skip
+    sizes = {**placed.sizes, "batch": micro}
+    return Estimate(model, placed.machine, sizes, "device", 1, time, run, None, alone.formats, detail)

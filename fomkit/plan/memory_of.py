@@ -25,9 +25,10 @@ from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, ModelProfile
 from fomkit.core.units import memory_text
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
-from fomkit.ops.precision import Formats, narrows, stored_byte
+from fomkit.ops.precision import Formats, choose_formats, narrows, stored_byte
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.plan.memory import Held, Use, memory_use, standing_memory
+from fomkit.plan.options import Options, choose_sizes
 from fomkit.prediction.estimates import cached
 
 DeviceKind = Literal["gpu", "cpu", ""]
@@ -189,14 +190,15 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
 
 
 def held_of_step(
-    model: ModelProfile, sizes: Mapping[str, int], formats: Formats, of_role: Mapping[str, float],
+    model: ModelProfile, machine: Machine, options: Options, of_role: Mapping[str, float],
     *, accumulates: bool = False,
 ) -> Held | None:  # fmt: skip
-    """Return the memory by role at the peak of a step in some formats; None where it is unknown.
+    """Return the memory by role at the peak of a step; None where it is unknown.
 
     `of_role`, `accumulates`: as of `Use.held`.
     """
-    stored = in_formats(model, sizes, formats)
+    sizes, framework = choose_sizes(model, options.wanted_sizes), model.traced_with.get("framework", "")
+    stored = in_formats(model, sizes, choose_formats(options.precision, framework, machine, model.ops))
     use = step_memory(stored, sizes) if stored is not None and can_follow(stored, sizes) else None
     return None if use is None else use.held(of_role, accumulates=accumulates)
 

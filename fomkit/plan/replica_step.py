@@ -290,12 +290,12 @@ class ReplicaStep:
     def held(self, devices: int, samples: int) -> Held | None:
         """Return a device's memory by role, without what zero keeps on other devices; None where it is unknown."""
         micro, count = microbatches_of(samples, devices, self.layout.microbatch)
-        one = self.estimate(micro)
         if self.layout.recompute != "none":
             return None
         away = ("state", "gradient", "parameter")[: self.layout.zero]
         shares = dict.fromkeys(away, 1 / devices)
-        return held_of_step(self.model, one.sizes, one.formats, shares, accumulates=count > 1)
+        options = replace(self.options, batch=micro)
+        return held_of_step(self.model, self.machine, options, shares, accumulates=count > 1)
 
     def pieces(self, samples: int) -> pd.DataFrame:
         """Return each layer's gradients [byte], and time of both passes with low, high [s], in backward order."""

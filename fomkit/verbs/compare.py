@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fomkit.core.job import Job
     from fomkit.core.measurement import Measurement
     from fomkit.merit.measured_steps import Explained, MeasuredRuns, Merit
+    from fomkit.plan.job import Placed
     from fomkit.verbs.from_measurements import MeasuredWays
 
 
@@ -49,6 +50,12 @@ class Spread:
         of_layout = 1 if self.job is None else self.job.layout.fewest_devices
         devices = max((model.run.devices_per_run for model in models), default=1)
         return choose_scope(machines, wanted, max(devices, of_layout))
+
+    def place(self, model: ModelProfile, machine: Machine, options: Options) -> Placed | None:
+        """Place a run on a machine that `on` returned; None where it runs on one device."""
+        from fomkit.plan.job import place_job
+
+        return None if self.job is None else place_job(model, machine, self.job, options)
 
     def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
         """Estimate a run on a machine that `on` returned."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Link, Machine
 from fomkit.core.model import ModelProfile, by_network
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import write_whole
@@ -26,15 +26,11 @@ if TYPE_CHECKING:
 
 @command("explaining", judges_fit=True)
 def explain(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine,
-    *,
-    top: int = 10,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
+    model: str | Path | ModelProfile, machine: str | Path | Machine, *, top: int = 10, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, nodes: int | None = None,
+    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Explain the predicted time of a step: the longest ops, the evidence for each, and what to measure first.
 
     For each op it prints the time with its interval, the nearest timings and where they come from, the formulas of
@@ -47,7 +43,9 @@ def explain(
     model, machine : name, path or profile
     top : int
         Number of ops, and of proposed measurements, to list.
-    batch, sizes, precision, interval
+    nodes : int, optional
+        Explain a device's part in a run on this many whole nodes: a microbatch, on the first of several stages.
+    batch, sizes, precision, layout, links, node_devices, interval
         As of `fomkit.estimate`.
 
     Returns
@@ -66,12 +64,18 @@ def explain(
     ['measured']
     """
     from fomkit.output.estimates import format_evidence, measurement_rows
+    from fomkit.plan.estimate import estimate
     from fomkit.plan.evidence import explain_ops
+    from fomkit.plan.job import time_microbatch
     from fomkit.plan.memory_of import NO_FIT
+    from fomkit.verbs.compare import spread_as
 
     check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
-    content = explain_ops(as_model(model, batch=options.batch), as_machine(machine), options, top)
+    known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
+    placed = spread.place(known, target := spread.on(as_machine(machine)), options)
+    one = estimate(known, target, options) if placed is None else time_microbatch(placed, options)
+    content = explain_ops(one, top, None if placed is None else placed.content)
     name = f"{content['model']} on {content['target']}"
     unfit = [f"{name} {one}" for one in content["deviations"] if one.startswith(NO_FIT)]
     return Answer(content, measurement_rows(content), format_evidence, unfit)
@@ -79,18 +83,15 @@ def explain(
 
 @command("computing the memory")
 def memory(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine | None = None,
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-) -> Answer:
+    model: str | Path | ModelProfile, machine: str | Path | Machine | None = None, *, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, nodes: int | None = None,
+    layout: str | Path | Sequence[str] = "", node_devices: int | None = None,
+) -> Answer:  # fmt: skip
     """Compute the memory that one step needs (parameters, gradients, optimizer state, activations) at each moment.
 
     The peak is also listed by module. With --target the largest batch that fits the device's memory is computed
     too. Where the profile lacks the order of the ops, only the memory that is allocated all the time is known, and
-    a message says so.
+    a message says so. With --nodes or --layout it is the memory of a device of the job, by what it is for.
 
     Parameters
     ----------
@@ -99,13 +100,15 @@ def memory(
         Machine whose device memory the step should fit.
     precision : str, optional
         For inference: number format of the weights of linear layers; the rest stays as traced.
-    batch, sizes
+    nodes : int, optional
+        The memory of a device in a run on this many whole nodes, which share the batch.
+    batch, sizes, layout, node_devices
         As of `fomkit.estimate`.
 
     Returns
     -------
     Answer
-        ``fomkit/memory/1``; its table has a row for each moment.
+        ``fomkit/memory/1``; its table has a row for each moment, for a job one for each role.
 
     Raises
     ------
@@ -118,12 +121,21 @@ def memory(
     1170
     """
     from fomkit.output.machines import format_memory
-    from fomkit.verbs.machine_view import memory_content
+    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.machine_view import memory_content, memory_of_job
 
     options = options_of(batch, sizes=sizes, precision=precision)
     device = None if machine is None else as_machine(machine)
-    content = memory_content(as_model(model, batch=options.batch), options, device)
-    return Answer(content, content["live"], format_memory)
+    known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, (), node_devices)
+    if spread.job is not None and device is None:
+        raise FomkitError("layout", "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
+    placed = None if device is None else spread.place(known, spread.on(device), options)
+    if placed is None:
+        content = memory_content(known, options, device)
+        return Answer(content, content["live"], format_memory)
+    content = memory_of_job(placed, options)
+    rows = [{"role": role, "byte": byte} for role, byte in content["totals"].items()]
+    return Answer(content, rows, format_memory)
 
 
 _OF_GROUPS = ("by", "top", "measure", "depth", "timeline")

@@ -18,8 +18,9 @@ from fomkit.ops.precision import BLOCKS, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
-from fomkit.plan.content import Priced, Stated, as_content, evidence_of, price_content
-from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
+from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
+from fomkit.plan.job import Placed
+from fomkit.plan.memory import BLOCK_BYTE, WORKSPACE, Use, standing_memory
 from fomkit.plan.memory_of import in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
@@ -199,6 +200,8 @@ ASSUMED = (
 AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
 
+BY_SIZES = "with --layout, for example microbatch=1, activations are counted by the transformer's sizes"
+
 
 def _memory_assumed(use: Use) -> list[str]:
     """Return the assumptions; the order of the ops decides whether gradients wait for one update of all."""
@@ -221,12 +224,14 @@ Layers = TypedDict("Layers", {
     "largest_im2col_byte": float,
 })  # fmt: skip
 Room = TypedDict("Room", {"name": str, "capacity_byte": float, "source": str | None, "fits": bool | None,
-                          "share": float | None, "largest_batch": int | None, "smallest_layout": str})  # fmt: skip
+                          "share": float | None, "largest_batch": int | None, "smallest_layout": str,
+                          "largest_microbatch": int | None})  # fmt: skip
 Memory = TypedDict("Memory", {
     "schema": str, "fomkit": str, "name": str, "title": str, "mode": str | None, "sizes": dict[str, int],
     "totals": Mapping[str, float | None], "peak": Moment | None, "passes": dict[str, Moment],
     "modules": list[OfModule], "live": list[Live], "layers": Layers | None, "target": Room | None,
     "batch_is_fixed": bool, "assumed": list[str], "excludes": list[str], "deviations": list[str],
+    "part": Part | None,
 })  # fmt: skip
 
 
@@ -281,17 +286,19 @@ def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | N
 
 
 def _room_content(
-    model: ModelProfile, machine: Machine, options: Options, sizes: Mapping[str, int], needed: float, whole: bool
-) -> Room:
+    model: ModelProfile, machine: Machine, options: Options, needed: float, *, whole: bool = True,
+    largest_batch: int | None = None, largest_microbatch: int | None = None,
+) -> Room:  # fmt: skip
+    """Say whether a step fits a device, and the largest batch, or microbatch of a job, that does."""
     fact = machine.device.capacity_byte
     if fact is None:
         raise FomkitError(machine.name, "states no capacity. Add device.memory.capacity to its profile.")
     # A lower bound can only show that a step does not fit.
     fits = False if needed > fact.value else True if whole else None
-    largest = largest_batch(model, sizes, fact.value)
     return as_content(
-        Room, machine, fact, capacity_byte=fact.value, fits=fits, share=needed / fact.value if whole else None,
-        largest_batch=largest, smallest_layout=smallest_layout(model, machine, options) if fits is False else "",
+        Room, machine, fact, capacity_byte=fact.value, largest_batch=largest_batch,
+        largest_microbatch=largest_microbatch, fits=fits, share=needed / fact.value if whole else None,
+        smallest_layout=smallest_layout(model, machine, options) if fits is False else "",
     )  # fmt: skip
 
 
@@ -314,10 +321,36 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
     of_weights = [f"except the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
-    room = None if machine is None else _room_content(model, machine, options, sizes, needed, whole)
+    by_sizes = [BY_SIZES] * (use is None and model.trains_by_sizes)
+    room = None
+    if machine is not None:
+        fact = machine.device.capacity_byte
+        most = None if fact is None else largest_batch(model, sizes, fact.value)
+        room = _room_content(model, machine, options, needed, whole=whole, largest_batch=most)
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
         layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
-        assumed=[*_memory_assumed(use), *of_weights] if use is not None else [], deviations=model.caveats,
+        assumed=[*_memory_assumed(use), *of_weights] if use is not None else [],
+        deviations=[*model.caveats, *by_sizes],
         excludes=EXCLUDED if use is not None else ["activations and everything else that needs the order"],
+        part=None,
+    )  # fmt: skip
+
+
+def memory_of_job(placed: Placed, options: Options) -> Memory:
+    """Return the memory of the fullest device of a job by role (``fomkit/memory/1``)."""
+    model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
+    if held is None:
+        raise FomkitError(
+            model.name,
+            "the memory of a device's part is unknown: the profile has no order of its ops in these formats, or "
+            "all activations are recomputed. Leave precision or recompute out, or profile the model again.",
+        )
+    totals = {role: held[role] for role in (*ROLES, WORKSPACE) if role in held}
+    room = _room_content(model, placed.machine, options, sum(held.values()),
+                         largest_microbatch=placed.largest_microbatch())  # fmt: skip
+    return as_content(
+        Memory, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=placed.sizes,
+        totals=totals, peak=None, passes={}, modules=[], live=[], layers=None, target=room, batch_is_fixed=False,
+        assumed=[], deviations=model.caveats, excludes=EXCLUDED, part=placed.content,
     )  # fmt: skip

@@ -210,6 +210,7 @@ def scaling_content(
     capacity = scaling.machine.device.capacity_byte
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
     steps = [point.step for curve in scaling.curves for point in curve.points]
+    trains = scaling.model.traced_with.get("mode") != "infer" and any(point["system"] for point in points)
     refused: list[Refused] = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                               for nodes, why in curve.refused]  # fmt: skip
     return as_content(
@@ -222,7 +223,7 @@ def scaling_content(
         to_target=epochs, stack=stack_content(once), no_run=no_run(scaling.model),
         excludes=dict.fromkeys(name for step in steps for name in step.excludes),
         notes=_scaling_notes(scaling, steps), conditions=_scaling_conditions(scaling),
-        assumed=[*_scaling_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
+        assumed=[*_scaling_assumed(scaling), *((OF_RUNS,) if trains else ())],
     )  # fmt: skip
 
 

@@ -140,12 +140,16 @@ def memory_full(case: Case) -> list[Finding]:
     fits = "does not fit" if share > 1 else "leaves little room"
     most = largest_batch(case.followed, case.before.sizes, ROOM * capacity.value)
     room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
+    do = "Use a smaller batch and accumulate gradients over several, recompute activations in the backward pass " \
+         "(torch.utils.checkpoint, about one forward pass more), or use a 16-bit format."  # fmt: skip
+    if case.model.traced_with.get("mode") == "infer":
+        do = "Use a smaller batch, store the weights in fewer bytes (--precision fp8 or int8), or split the " \
+             "model over devices (fomkit memory --layout tensor=N)."  # fmt: skip
     return [
         Finding(
             says=f"The step {fits}: {memory_text(case.memory.peak_byte)} at its peak, {share:.0%} of "
             f"the device's memory, without the framework's own.{room}",
-            do="Use a smaller batch and accumulate gradients over several, recompute activations in the backward "
-            "pass (torch.utils.checkpoint, about one forward pass more), or use a 16-bit format.",
+            do=do,
             sure=f"The memory was followed op by op in {case.of_formats}; gaps between allocations are not "
             "counted. Without enough memory the run fails.",
             urgent=True,

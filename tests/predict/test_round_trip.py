@@ -16,6 +16,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import column_names
+from fomkit.plan.estimate import estimate
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
@@ -176,7 +177,7 @@ def test_estimate_explain_and_advise_turn_products_too(turned) -> None:
     one, other = (fomkit.estimate(model, "titan-x-pascal") for model in turned)
     assert one.step == other.step
     machine = load_machine("titan-x-pascal")
-    told = [explain_ops(model, machine, Options())["ops"] for model in turned]
+    told = [explain_ops(estimate(model, machine, Options()))["ops"] for model in turned]
     assert [op["sizes"] for op in told[0]] == [op["sizes"] for op in told[1]]
     assert [op["nearest"] for op in told[0]] == [op["nearest"] for op in told[1]]
     assert any(op["nearest"] for op in told[0])
