@@ -78,9 +78,7 @@ def test_a_device_of_a_group_does_its_part(tmp_path: Path, h100: Machine) -> Non
         costed = add_costs(resize_ops(stepper.model.ops, {**stepper.model.sizes, "batch": 32}, "x"))
         flop.append(costed[costed["kind"].isin(["gemm", "attention"])].eval("flop * count").sum())
     assert flop[0] == pytest.approx(8 * flop[1], rel=1e-12)
-    held = [
-        stepper.held_byte(1, 32) if stepper is whole else stepper.held_byte(8, 32) for stepper in (whole, part)
-    ]
+    held = [sum((stepper.held(devices, 32) or {}).values()) for devices, stepper in ((1, whole), (8, part))]
     assert held[0] == pytest.approx(8 * held[1], rel=2e-3)  # norms, and what ops write for the next
     sums = part.model.ops.query("kind == 'collective'")
     assert sums.groupby("collective")["count"].sum().to_dict() == {"all_gather": 1, "all_reduce": 2 * 80 + 1}
@@ -192,7 +190,7 @@ def test_weights_stored_in_fewer_bytes_are_so_on_each_device(tmp_path: Path, h10
     for tensor in (1, 4):
         stepper = stepper_of(model, h100, Layout(tensor=tensor), Options(sizes=SIZES))
         assert isinstance(stepper, InferenceStep)
-        held.append(stepper.held_byte(tensor, 8))
+        held.append(sum((stepper.held(tensor, 8) or {}).values()))
         shares = stepper.model.ops.set_index("op")["weight_share"].dropna()
         assert (shares < 0.3).all()
         assert len(shares) == 4
@@ -285,3 +283,11 @@ def test_groups_do_not_cross_nodes(h100: Machine) -> None:
             FomkitError, match="tensor 4 does not divide the 6 devices of a node: groups would cross"
         ):
             fomkit.estimate(model, wide, batch=12, layout="tensor=4", nodes=2)
+
+
+def test_samples_of_a_unit_are_no_parameter_of_serving() -> None:
+    """A million tokens that are fewer are another unit, not a quicker machine."""
+    found = fomkit.solve("llama3-8b-decode", "h100-sxm", unit_per_day=4000.0)
+    names = {one.parameter.name for one in found.changes}
+    assert names.isdisjoint({"train_samples", "epochs"})
+    assert {"batch", "byte_per_s"} <= names

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text
-from fomkit.core.units import format_quantity
+from fomkit.core.units import count_text, format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
@@ -47,7 +47,7 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
     if "suite" in content:
         subject = f"{content['suite']}: {content['target']} over {content['baseline']}"
     else:
-        nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
+        nodes = f", {count_text(content['nodes'], 'node')}" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
         samples = content.get("samples_per_step")
         shared = "" if samples is None else f" of a replica, {samples:,} samples a step"

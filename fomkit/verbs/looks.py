@@ -85,7 +85,7 @@ def explain(
 def memory(
     model: str | Path | ModelProfile, machine: str | Path | Machine | None = None, *, batch: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None, nodes: int | None = None,
-    layout: str | Path | Sequence[str] = "", node_devices: int | None = None,
+    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
 ) -> Answer:  # fmt: skip
     """Compute the memory that one step needs (parameters, gradients, optimizer state, activations) at each moment.
 
@@ -102,7 +102,7 @@ def memory(
         For inference: number format of the weights of linear layers; the rest stays as traced.
     nodes : int, optional
         The memory of a device in a run on this many whole nodes, which share the batch.
-    batch, sizes, layout, node_devices
+    batch, sizes, layout, links, node_devices
         As of `fomkit.estimate`.
 
     Returns
@@ -126,7 +126,7 @@ def memory(
 
     options = options_of(batch, sizes=sizes, precision=precision)
     device = None if machine is None else as_machine(machine)
-    known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, (), node_devices)
+    known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
     if spread.job is not None and device is None:
         raise FomkitError("layout", "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
     placed = None if device is None else spread.place(known, spread.on(device), options)

@@ -182,7 +182,8 @@ def model_parameters(model: ModelProfile, options: Options, replicas: int = 1) -
     for name in sorted(sizes_used(model.ops) & set(sizes)):
         yield whole(name, sizes[name])
     batch = sizes.get("batch")
-    if batch is None or model.data.train_samples is None:
+    # Without gradients, samples and epochs only define the unit of work, such as a million tokens.
+    if batch is None or model.data.train_samples is None or model.traced_with.get("mode") == "infer":
         return
     for name, samples in (
         ("train_samples", model.data.train_samples),
