@@ -291,3 +291,15 @@ def test_samples_of_a_unit_are_no_parameter_of_serving() -> None:
     names = {one.parameter.name for one in found.changes}
     assert names.isdisjoint({"train_samples", "epochs"})
     assert {"batch", "byte_per_s"} <= names
+
+
+def test_a_layout_that_fills_whole_nodes_needs_no_nodes() -> None:
+    job = {"layout": "tensor=8"}
+    step = fomkit.estimate("llama3-70b-decode", "h100-sxm", **job).step
+    assert fomkit.sensitivity("llama3-70b-decode", "h100-sxm", **job).content["figures"]["step_s"]["value"] == (
+        pytest.approx(step.value)
+    )
+    swept = fomkit.sweep("llama3-70b-decode", "h100-sxm", {"batch": [16, 32]}, **job)
+    assert swept.table["step_s"].iloc[0] == pytest.approx(step.value)
+    with pytest.raises(FomkitError, match="layout: is for runs on nodes"):
+        fomkit.solve("llama3-70b-decode", "h100-sxm", unit_per_day=200.0, layout="tensor=4")

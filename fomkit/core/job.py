@@ -128,6 +128,15 @@ class Layout:
         """Devices that hold the whole model once: its experts are shared by as many copies of the rest."""
         return self.model_devices * self.expert_replicas
 
+    def whole_nodes(self, node_devices: int | None) -> int | None:
+        """Return the nodes that the devices of one copy fill; None where they do not fill whole nodes.
+
+        >>> Layout(tensor=8, pipeline=2).whole_nodes(8), Layout(tensor=4).whole_nodes(8)
+        (2, None)
+        """
+        nodes, rest = divmod(self.fewest_devices, node_devices or 1)
+        return nodes if node_devices and nodes and not rest else None
+
     def stage_blocks(self, blocks: int) -> list[int]:
         """Return the blocks of each stage.
 

@@ -51,11 +51,12 @@ def _subject(
         )
     if suite is None and baseline is not None:
         raise FomkitError("baseline", "is the baseline of a suite's FOM. Add `suite`, or leave it out.")
-    if nodes is None and spread:
-        raise FomkitError(spread[0], "is for runs on nodes. Add `nodes`.")
     target = as_machine(machine)
     if model is not None:
         stated, linked = _linked(target, layout, links, node_devices)
+        nodes = stated.whole_nodes(linked.node_devices) if nodes is None and layout else nodes
+        if nodes is None and spread:
+            raise FomkitError(spread[0], "is for runs on nodes. Add `nodes`.")
         return subject_of_model(as_model(model, batch=options.batch), linked, options, nodes, stated)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")

@@ -347,6 +347,9 @@ def make_sweep(
         raise FomkitError(
             "vary", f"is of type {type(given).__name__}. Give a mapping, for example {{'batch': [16, 32]}}."
         )
+    nodes = layout and layout.whole_nodes(machine.node_devices)
+    if layout not in (None, Layout()) and nodes and NODES not in vary:
+        vary = {**vary, NODES: [nodes]}
     kinds = axes.kinds_of(model, machine)
     axes.check_names(vary, kinds, f"{model.name} on {machine.name}")
     vary, currency = figures.with_prices(vary, machine.price)
