@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, alone_text
 from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import Unit
-from fomkit.core.units import DAY_S
+from fomkit.core.units import DAY_S, count_text
 from fomkit.merit.measured_steps import worst_basis
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult, deviations_of
@@ -133,8 +134,12 @@ def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
     made_with = [(key, str(value)) for key, value in model.traced_with.items()]
     if model.parameters_total is not None:
         made_with.append(("parameters", f"{model.parameters_total:,}"))
+    job = estimate.job
+    run = model.run if job is None else replace(model.run, devices_per_run=job.devices)
+    if job is not None:
+        made_with.append(("of", f"one of {count_text(job.devices, 'device')}, {describe_layout(job.layout)}"))
     return WorkloadFacts(
-        name=name, title=model.title, batch=batch, data=data, run=model.run, unit=model.unit,
+        name=name, title=model.title, batch=batch, data=data, run=run, unit=model.unit,
         made_with=tuple(made_with),
     )  # fmt: skip
 
@@ -190,7 +195,12 @@ def caveats_of(
 def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     """Return the sheet model of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
-    check_one_device(every, "a workbook")
+    # Without gradients, the ops of one device are its whole step, with the collectives among them.
+    check_one_device((one for one in every if one.model.traced_with.get("mode") != "infer"), "a workbook")
+    for one in every:
+        if one.job is not None and one.runs_at_once != one.machine.devices(one.scope) // one.job.devices:
+            raise FomkitError(one.model.name, f"groups of {one.job.devices} devices leave devices of a node idle, "
+                              "which a workbook cannot compute. Choose a size that divides a node.")  # fmt: skip
     distinct = {one.machine.name: one.machine for one in every}
     machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}

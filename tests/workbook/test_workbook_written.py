@@ -305,3 +305,21 @@ def test_a_forward_pass_without_times_from_a_table_is_not_widened_by_use_in_a_st
         assert none.tolist() == [0.0, 0.0]
         assert row[8].text.startswith("IF(")
         assert row[8].text.endswith(",0)*(B2-1)")
+
+
+def test_a_group_that_serves_a_model_is_in_a_workbook(tmp_path: Path) -> None:
+    """The ops of one device, with its collectives, are the whole step; a node of 8 devices runs one group of 8."""
+    path, job = tmp_path / "group.xlsx", {"layout": "tensor=8", "scope": "node"}
+    found = fomkit.estimate_all(["llama3-70b-decode"], ["h200-sxm"], "h100-sxm", **job)
+    made = sheet_model_of_comparison(found)
+    values = evaluate(made)
+    for one in (*found.estimates, *found.baseline):
+        place = (one.model.name, one.machine.name)
+        assert values.unit_per_day[place].ends == pytest.approx(one.unit_per_day.ends)
+        assert values.cases[place].step.wall_s.ends == pytest.approx(one.step.ends)
+    assert values.ratios["llama3-70b-decode", "h200-sxm"].value == pytest.approx(found.merits[0].value.value)
+    write_workbook(made, path)
+    book = openpyxl.load_workbook(path)
+    assert find(book, WORKLOADS, "devices", workload="llama3-70b-decode").value == 8
+    with pytest.raises(FomkitError, match="its run uses 8 devices, but a workbook is for a step on one device"):
+        sheet_model_of_comparison(fomkit.estimate_all(["llama3-8b"], ["h100-sxm"], nodes=1, allow_uncovered=True))
