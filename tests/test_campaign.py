@@ -12,10 +12,12 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import Phase, Workflow
+from fomkit.frontends.config import profile_config
 from fomkit.merit.campaign import FEW, CampaignCost, PhaseCost
 from fomkit.merit.measured_steps import Explained
 from fomkit.merit.one_off_costs import inference_of
@@ -23,7 +25,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import CampaignFileRecord, find_profile, list_profiles, load_campaign
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
+from fomkit.profiles.models import load_model, save_model
 
 MACHINE = """schema: fomkit/machine/1
 name: mine
@@ -319,3 +321,22 @@ def test_what_is_typed_is_assumed() -> None:
     price = parse_price("3 USD/h per node, 2018-04-01").per_s
     assert (price.basis, price.source) == ("assumed", "stated by the user")
     assert parse_intensity("0.4 kg/kWh, me").basis == "assumed"
+
+
+def test_serving_on_a_group_of_devices_is_two_phases(folder: Path, root: Path) -> None:
+    """A phase lasts as many steps as its samples fill batches."""
+    config = root / "model_profiles" / "today" / "llama3-8b.config.json"
+    save_model(profile_config(config, mode="prefill", batch=4, sizes={"seq": 512}), folder / "prompt.yaml")
+    common = "mode: infer, runs: 1, nodes: 1, layout: {tensor: 8}, basis: assumed, source: made up"
+    (folder / "serve.campaign.yaml").write_text(
+        "schema: fomkit/campaign/1\nname: serve\nphases:\n"
+        f"  - {{name: prompts, model: prompt.yaml, samples: 4000, batch: 4, {common}}}\n"
+        f"  - {{name: answers, model: llama3-8b-decode, samples: 64000, batch: 64, sizes: {{cache: 600}},"
+        f" {common}}}\n"
+    )
+    found = content(str(folder / "serve.campaign.yaml"), "-t", "h100-sxm", "--scope", "node")
+    job = {"nodes": 1, "layout": "tensor=8"}
+    prompt = fomkit.estimate(folder / "prompt.yaml", "h100-sxm", batch=4, **job)
+    answer = fomkit.estimate("llama3-8b-decode", "h100-sxm", batch=64, sizes={"cache": 600}, **job)
+    days = [phase["days"]["value"] for phase in found["machines"][0]["phases"]]
+    assert days == pytest.approx([one.step.value * 1000 / 86_400 for one in (prompt, answer)])

@@ -68,8 +68,6 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
     job = read_job(record.nodes, record.layout, where)
     if of_line and (conditions.stated() or infers or job is not None):
         wrong = "uses a line of a suite, which fixes its conditions. Leave the conditions out."
-    elif infers and job is not None:
-        wrong = "is inference, which is predicted on one device. Leave nodes and layout out."
     elif infers and (conditions.samples is None or conditions.epochs is not None):
         wrong = "is inference: give 'samples' (of one run), and no epochs."
     if wrong:
