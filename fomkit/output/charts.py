@@ -40,7 +40,7 @@ KINDS: Mapping[str, Mark] = {
     "reduction": Mark("#8C7A00", "triangle-down"),
     "pool": Mark("#8C7A00", "square"), "optimizer": Mark("#CC79A7", "cross"),
     "embedding": Mark("#767676", "circle"), "copy": Mark("#767676", "square"),
-    "collective": Mark("#767676", "triangle-up"), "input": Mark("#767676", "triangle-down"),
+    "collective": Mark("#CC79A7", "triangle-up"), "input": Mark("#767676", "triangle-down"),
     "other": Mark("#767676", "cross"),
 }  # fmt: skip
 """Marks of the kinds of ops: kinds that usually take long have their own colour; shapes separate the others."""
@@ -348,6 +348,12 @@ def doubled(most: float) -> list[int]:
     return [2**power for power in range(int(most).bit_length())]
 
 
+def reference_of(points: pd.DataFrame) -> str:
+    """Return the devices to which speed-ups are relative, in words."""
+    devices = round(float((points["devices"] / points["ideal"]).iloc[0]))
+    return "one device" if devices == 1 else f"{devices:,} devices"
+
+
 def scaling(points: pd.DataFrame) -> alt.LayerChart:
     """Draw the speed-up over devices, with the ideal speed-up.
 
@@ -366,7 +372,7 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
     )  # fmt: skip
     x = alt.X("devices:Q", title="devices", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~s", values=doubled(points["devices"].max())))  # fmt: skip
-    y = alt.Y("speedup:Q", title="times as fast as one device", scale=alt.Scale(type="log", base=2),
+    y = alt.Y("speedup:Q", title=f"times as fast as {reference_of(points)}", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~g", values=doubled(points["ideal"].max())))  # fmt: skip
     colours, shapes = drawn(modes)
     colour = alt.Color("mode:N", title=None, scale=colours)

@@ -247,3 +247,23 @@ def test_an_ending_that_cannot_be_is_refused(tmp_path) -> None:
     done = CliRunner().invoke(app, ["estimate", "p1b3", "--target", "v100", "-q", "-o", str(tmp_path / "r.pdf")])
     assert isinstance(done.exception, fomkit.FomkitError)
     assert ".html" in str(done.exception)
+
+
+def test_a_run_on_several_devices_shows_one_of_them(tmp_path: Path) -> None:
+    layout = {"nodes": 1, "layout": "tensor=2,sequence,zero=1,microbatch=1"}
+    one = fomkit.estimate("llama3-8b", "h100-sxm", **layout)
+    fomkit.write_report(one, tmp_path / "job.html")
+    text = " ".join(Outline((tmp_path / "job.html").read_text(encoding="utf-8")).text)
+    assert "8 devices (1 node), tensor 2, sequence, microbatch 1, zero 1; replicas: 4" in text
+    assert "those of one device for a microbatch of 1 sample" in text
+    assert one.job is not None
+    assert one.job.memory_byte is not None
+    assert f"At most {one.job.memory_byte / 2**20:,.0f} MiB at once, which fits into the 81,920 MiB" in text
+    assert f"{one.job.exposed_s.value / one.step.value:.1%}" in text
+    assert "8 devices are 3.88 times as fast as 2 devices" in text
+    assert "Projected against measured" not in text
+    serving = fomkit.estimate("llama3-70b-decode", "h100-sxm", layout="tensor=8")
+    fomkit.write_report(serving, tmp_path / "serve.html")
+    text = " ".join(Outline((tmp_path / "serve.html").read_text(encoding="utf-8")).text)
+    assert "h100-sxm has 8 devices, and no link to more" in text
+    assert "262 kB over 8" in text

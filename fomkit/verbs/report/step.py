@@ -1,29 +1,36 @@
-"""Sections of the report about a step: composition, roofline, all ops, measurements of the model, and memory."""
+"""Sections of the report about a step: its ops, measurements, memory, the devices of a job, and more devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from shlex import quote
 from typing import Any
 
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, level_text
+from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import count_text, format_quantity, memory_text
-from fomkit.output.charts import compared as draw_compared
+from fomkit.output import charts
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
+from fomkit.output.values import job_words
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
-from fomkit.plan.op_tables import composition_table, memory_table, pareto_table
+from fomkit.plan.job import Placed
+from fomkit.plan.op_tables import ROLE_WORDS, composition_table, memory_table, pareto_table
 from fomkit.plan.options import Options
+from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_user_links
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.cells import Cell as Measured
 from fomkit.validation.cells import make_cells
 from fomkit.validation.verdicts import CellVerdict, cell_verdicts
 from fomkit.verbs.machine_view import ASSUMED, EXCLUDED
-from fomkit.verbs.report.words import figure, frame_table, number, share
+from fomkit.verbs.report.words import ends, figure, frame_table, number, share
+from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.verbs.views import Plots
 
 MEASURED_TITLE = "Projected against measured"
@@ -127,7 +134,7 @@ def measured(
     if drawn.empty:
         return Section(f"{key}-measured", MEASURED_TITLE, says, absent=absent, tables=tables_shown)
     caption = ("Circles are projected, diamonds measured; lines are the intervals, where one is stated.",)
-    shown = figure(f"{key}-compared", "Projected and measured times", draw_compared(drawn), says[0], caption)
+    shown = figure(f"{key}-compared", "Projected and measured times", charts.compared(drawn), says[0], caption)
     return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,), tables_shown, absent=absent)
 
 
@@ -144,6 +151,35 @@ def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
     return (
         f"At most {peak} at once, which {message} the {has} of {estimate.machine.name} "
         f"({peak_byte / holds.value:.0%}), before what is excluded below."
+    )
+
+
+def devices(estimate: Estimate, placed: Placed, key: str) -> Section:
+    """Make the section about the devices of a job: how long one calculates and waits, and what it holds."""
+    job, step, whole_s = placed.content, placed.stepper.at(placed.devices, placed.batch), estimate.step
+    parts = {"calculation, and waits for the host": step.compute_s, "waits for other stages": step.bubble_s,
+             "communication that no work hides": step.exposed_s}  # fmt: skip
+    rows = tuple((Cell(name), number(span.value, "time_s"), Cell(ends(span)), share(span.value / whole_s.value))
+                 for name, span in parts.items() if span.value)  # fmt: skip
+    head = (Head("part of a step"), Head("time", True), Head("interval", True), Head("share", True))
+    tables = [Table(f"One step, with {level_text(whole_s.level)} intervals", head, rows)]
+    held = placed.stepper.held(placed.devices, placed.batch)
+    if held is not None:
+        pieces = pd.DataFrame([{"for": ROLE_WORDS.get(role, role), "byte": byte} for role, byte in held.items()])
+        tables.append(frame_table("Memory of the fullest device", pieces, {"for": "", "byte": "memory"}))
+    says = (
+        f"{job_words(job)}.",
+        "The memory of a device is unknown." if held is None else _memory_verdict(estimate, sum(held.values())),
+        f"The times of ops on this page are those of one device for a microbatch of "
+        f"{count_text(job['microbatch'], 'sample')}; of several stages it is the first.",
+    )
+    return Section(
+        f"{key}-devices",
+        "The devices of a run",
+        says,
+        (),
+        tuple(tables),
+        (Listing("Memory not counted", EXCLUDED),),
     )
 
 
@@ -229,8 +265,9 @@ def roofline(estimate: Estimate, key: str) -> Section:
         )
     if len(above):
         caption.append(
-            f"{len(above)} ops are above the flat line: FLOP are counted for direct products and convolutions, "
-            "and libraries have cheaper algorithms (Winograd, FFT)."
+            f"Above the flat line: {count_text(len(above), 'op')}. FLOP are counted for direct products and "
+            "convolutions, and for all pairs of an attention; libraries have cheaper algorithms (Winograd, FFT), "
+            "and leave out the pairs that a causal attention masks."
         )
     shown = figure(f"{key}-roof", "Rate of every op over its arithmetic intensity", chart,
                    f"Roofline of {len(ops) - len(without)} ops under {'; '.join(roofs['roof'])}.",
@@ -270,3 +307,96 @@ def _op_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
         number(row["count"]), Cell(row["time_source"] or "unpriced"), Cell(row["bound"]),
         number(row["flop_per_s"] or None, "flop_per_s"), Cell(row["module"]), Cell(row["evidence"]),
     )  # fmt: skip
+
+
+SCALING_TITLE = "More devices"
+LINK = "--link system,5us,25GB/s,each"
+FEWEST = 3
+"""Smallest number of device counts for which a curve is drawn; fewer are only in the table."""
+LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
+          "memory": "a memory too small to hold it"}  # fmt: skip
+MOST_NODES = 64
+"""Largest number of nodes by default; the machine's own number where it is smaller."""
+
+COLUMNS = {"mode": "", "devices": "count", "speedup": "count", "low": "count", "high": "count",
+           "efficiency": "share", "step_s": "time_s", "limit": ""}  # fmt: skip
+
+
+def _points(contents: Sequence[ScalingContent]) -> pd.DataFrame:
+    rows = []
+    for content in contents:
+        reference = {reference["mode"]: reference["devices"] for reference in content["references"]}
+        for point in content["points"]:
+            speedup = point["speedup"]
+            rows.append(
+                {"mode": f"{point['mode']} scaling", "devices": point["devices"], "speedup": speedup["value"],
+                 "low": speedup["low"], "high": speedup["high"], "efficiency": point["efficiency"]["value"],
+                 "step_s": point["step_s"]["value"], "ideal": point["devices"] / reference[point["mode"]],
+                 "limit": point["limit"]}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _groups(machine: Machine, nodes: Sequence[int] | None, layout: Layout) -> list[tuple[Machine, list[int]]]:
+    """Return the machines and node counts to scale to: parts of a node first, then nodes."""
+    if nodes is not None:
+        return [(machine, list(nodes))]
+    between = any(link.tier == "system" for link in machine.links)
+    most = min(machine.system_nodes or MOST_NODES, MOST_NODES) if between else 1
+    parts = [part for part in charts.doubled(machine.node_devices or 1)
+             if part < (machine.node_devices or 1) and part % layout.fewest_devices == 0]  # fmt: skip
+    return [*((with_user_links(machine, (), part), [1]) for part in parts), (machine, charts.doubled(most))]
+
+
+def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:
+    """Scale over each group of devices; all points of strong scaling share one batch."""
+    batch, job, layout = estimate.sizes.get("batch"), estimate.job, Layout()
+    whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
+    if job is not None:
+        layout, whole = replace(job.layout, data=None), batch
+        options = replace(options, batch=job.samples // job.replicas)
+    return [
+        scaling_content(scale(estimate.model, machine, ScalingSpec(counts, layout, MODES, whole, options)))
+        for machine, counts in _groups(estimate.machine, nodes, layout)
+    ]
+
+
+def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
+    last, over = points[points["devices"] == points["devices"].max()], charts.reference_of(points)
+    return tuple(
+        f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as {over} "
+        f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
+        for row in last.to_dict("records")
+    )
+
+
+def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
+    """Make the section about more devices; where links or nodes are unknown, it says so.
+
+    `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
+    machine has, 64 at most.
+    """
+    machine, model = estimate.machine, estimate.model
+    hint = f"See: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
+    if (machine.node_devices or 1) > 1 and not any(link.tier == "node" for link in machine.links):
+        hint += f" {LINK.replace('system', 'node')}"
+    if nodes is None and not machine.links:
+        return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
+                       f"between devices or nodes, so runs on several are not estimated. {hint}")  # fmt: skip
+    try:
+        contents = _contents(estimate, options, nodes)
+    except FomkitError as error:
+        return Section(f"{key}-scaling", SCALING_TITLE, absent=f"Not estimated: {error}. {hint}")
+    points = _points(contents)
+    if points["ideal"].max() == 1:
+        lone = f"{machine.name} has {charts.reference_of(points)}, and no link to more. {hint}"
+        return Section(f"{key}-scaling", SCALING_TITLE, absent=lone)
+    says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
+    caption = ("Strong scaling divides one batch among replicas, weak scaling gives each its own. The dashed line "
+               "is ideal scaling.",)  # fmt: skip
+    shown = figure(f"{key}-curve", "Speed-up over devices", charts.scaling(points), " ".join(says), caption, table)
+    refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
+    lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
+             *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
+    few = points["devices"].nunique() < FEWEST
+    return Section(f"{key}-scaling", SCALING_TITLE, says, () if few else (shown,), (table,) if few else (), lists)

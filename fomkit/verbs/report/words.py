@@ -82,7 +82,10 @@ def share(value: float | None) -> Cell:
 
 
 _PARAMETERS: Mapping[str, str] = {
-    "byte_per_s": "memory bandwidth", "launch_s": "host cost of a launch", "alpha_s": "start-up time",
+    "byte_per_s": "memory bandwidth", "launch_s": "host cost of a launch",
+    "link_byte_per_s": "bandwidth between nodes", "link_alpha_s": "start-up time between nodes",
+    "node_link_byte_per_s": "bandwidth of the link in a node",
+    "node_link_alpha_s": "start-up time of the link in a node",
     "train_samples": "samples of an epoch", "validation_samples": "samples validated", "nodes": "nodes",
     "node_devices": "devices in a node", "availability": "availability of the system, as a share of time",
 }  # fmt: skip
@@ -95,18 +98,14 @@ def parameter(name: str) -> str:
     --------
     >>> parameter("flop_per_s/fp32/vector"), parameter("byte_per_s"), parameter("overhead/run/start-up")
     ('peak, fp32 vector', 'memory bandwidth', 'start-up, per run')
-    >>> parameter("link/node/byte_per_s"), parameter("batch")
-    ('bandwidth of the node link', 'batch')
+    >>> parameter("node_link_byte_per_s"), parameter("batch")
+    ('bandwidth of the link in a node', 'batch')
     """
     match name.split("/"):
         case ["flop_per_s", dtype, engine]:
             return f"peak, {dtype} {engine}"
         case ["overhead", per, term]:
             return f"{term}, per {per}"
-        case ["link", tier, "byte_per_s"]:
-            return f"bandwidth of the {tier} link"
-        case ["link", tier, figure]:
-            return f"{_PARAMETERS.get(figure, figure)} of the {tier} link"
     return _PARAMETERS.get(name, name)
 
 

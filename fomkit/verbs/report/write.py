@@ -1,16 +1,16 @@
 """The report of an estimate: all results gathered and written as one HTML file.
 
-This module makes the sections about scaling to more devices (where links and nodes are known), sensitivity, what
-to measure next, and provenance; `step` and `words` make the others.
+This module makes the sections about sensitivity, what to measure next, and provenance; `step` and `words` make the
+others.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 from typing import get_args
 
 import pandas as pd
@@ -18,6 +18,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import level_text
+from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import Precision, exact_quantity, format_quantity
@@ -30,118 +31,28 @@ from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Tab
 from fomkit.output.suites import format_merit, merit_caveats
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
-from fomkit.plan.estimate import Estimate, check_one_device
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.job import place_job, time_microbatch
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import ScalingSpec, scale, with_user_links
 from fomkit.readers.measurements import every_table
 from fomkit.verbs.answer import checked
 from fomkit.verbs.compare import Comparison, merit_blocks
-from fomkit.verbs.report.step import all_ops, composition, measured, memory, roofline
+from fomkit.verbs.report.step import all_ops, composition, devices, measured, memory, roofline, scaling
 from fomkit.verbs.report.words import (
     amount,
     claim_of,
     ends,
     evidence_of_time,
     figure,
-    frame_table,
     limits,
     number,
     parameter,
     share,
     tiles_of,
 )
-from fomkit.verbs.scaling import ScalingContent, scaling_content
-from fomkit.whatif.cases import OneModel
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
-
-SCALING_TITLE = "More devices"
-LINK = "--link system,5us,25GB/s,each"
-FEWEST = 3
-"""Smallest number of device counts for which a curve is drawn; fewer are only in the table."""
-LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
-          "memory": "a memory too small to hold it"}  # fmt: skip
-MOST_NODES = 64
-"""Largest number of nodes by default; the machine's own number where it is smaller."""
-
-COLUMNS = {"mode": "", "devices": "count", "speedup": "count", "low": "count", "high": "count",
-           "efficiency": "share", "step_s": "time_s", "limit": ""}  # fmt: skip
-
-
-def _points(contents: Sequence[ScalingContent]) -> pd.DataFrame:
-    rows = []
-    for content in contents:
-        reference = {reference["mode"]: reference["devices"] for reference in content["references"]}
-        for point in content["points"]:
-            speedup = point["speedup"]
-            rows.append(
-                {"mode": f"{point['mode']} scaling", "devices": point["devices"], "speedup": speedup["value"],
-                 "low": speedup["low"], "high": speedup["high"], "efficiency": point["efficiency"]["value"],
-                 "step_s": point["step_s"]["value"], "ideal": point["devices"] / reference[point["mode"]],
-                 "limit": point["limit"]}
-            )  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine, list[int]]]:
-    """Return the machines and node counts to scale to: parts of a node first, then nodes."""
-    if nodes is not None:
-        return [(machine, list(nodes))]
-    between = any(link.tier == "system" for link in machine.links)
-    most = min(machine.system_nodes or MOST_NODES, MOST_NODES) if between else 1
-    parts = [part for part in charts.doubled(machine.node_devices or 1) if part < (machine.node_devices or 1)]
-    return [*((with_user_links(machine, (), part), [1]) for part in parts), (machine, charts.doubled(most))]
-
-
-def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:
-    """Scale over each group of devices; all points of strong scaling share one batch."""
-    batch = estimate.sizes.get("batch")
-    whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
-    return [
-        scaling_content(scale(estimate.model, machine, ScalingSpec(counts, whole_batch=whole, options=options)))
-        for machine, counts in _groups(estimate.machine, nodes)
-    ]
-
-
-def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
-    last = points[points["devices"] == points["devices"].max()]
-    return tuple(
-        f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as one "
-        f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
-        for row in last.to_dict("records")
-    )
-
-
-def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
-    """Make the section about more devices; where links or nodes are unknown, it says so.
-
-    `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
-    machine has, 64 at most.
-    """
-    machine, model = estimate.machine, estimate.model
-    hint = f"See: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
-    if (machine.node_devices or 1) > 1 and not any(link.tier == "node" for link in machine.links):
-        hint += f" {LINK.replace('system', 'node')}"
-    if nodes is None and not machine.links:
-        return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
-                       f"between devices or nodes, so runs on several are not estimated. {hint}")  # fmt: skip
-    try:
-        contents = _contents(estimate, options, nodes)
-    except FomkitError as error:
-        return Section(f"{key}-scaling", SCALING_TITLE, absent=f"Not estimated: {error}. {hint}")
-    points = _points(contents)
-    if points["devices"].max() < 2:
-        return Section(f"{key}-scaling", SCALING_TITLE, absent=f"{machine.name} has one device. {hint}")
-    says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
-    caption = ("Strong scaling divides one batch among replicas, weak scaling gives each its own. The dashed line "
-               "is ideal scaling.",)  # fmt: skip
-    shown = figure(f"{key}-curve", "Speed-up over devices", charts.scaling(points), " ".join(says), caption, table)
-    refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
-    lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
-             *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
-    few = points["devices"].nunique() < FEWEST
-    return Section(f"{key}-scaling", SCALING_TITLE, says, () if few else (shown,), (table,) if few else (), lists)
-
+from fomkit.whatif.subjects import subject_of_model
 
 SENSITIVITY_TITLE = "What the result depends on"
 FIGURES = {"unit_per_day": "units a day", "sample_per_s": "samples a second", "step_s": "time of a step"}
@@ -182,9 +93,15 @@ def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
 
 def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     """Make the section about the parameters that change the answer most."""
-    subject = OneModel(estimate.model, estimate.machine, options)
+    job, machine, model = estimate.job, estimate.machine, estimate.model
+    whole = None if job is None else machine.nodes_of(job.devices)
+    if whole == 0:
+        return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent="Not computed for a part of a node.")
+    if job is not None:
+        options = replace(options, scope=None, batch=job.samples // job.replicas)
+    layout = Layout() if job is None else replace(job.layout, data=None)
     try:
-        found = work_out(subject)
+        found = work_out(subject_of_model(model, machine, options, whole, layout))
     except FomkitError as error:
         return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent=f"Not computed: {error}")
     middle, name = found.figures[found.figure].value, FIGURES.get(found.figure, found.figure)
@@ -205,7 +122,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
         (Cell(str(entry["what"])), Cell(str(entry["kind"])), share(entry["shrinks"]), Cell(str(entry["command"])))
         for entry in found.to_measure["measurements"][:MEASURED]
     )
-    table = Table("What to measure to know the step better", head, rows)
+    tables = (Table("What to measure to know the step better", head, rows),) if rows else ()
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
     lists = (
         Listing(
@@ -213,7 +130,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
         ),
         *((Listing("Not varied", left),) if left else ()),
     )
-    return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, says, (shown,), (table,), lists)
+    return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, says, (shown,), tables, lists)
 
 
 def content_hash(table: pd.DataFrame, columns: str) -> str:
@@ -321,14 +238,21 @@ def _chapter(
     estimate: Estimate, reference: Estimate | None, key: str, known: Known, nodes: Sequence[int] | None
 ) -> Chapter:
     rows, names, messages = known
-    options = options_used(estimate)
-    sections: tuple[Section, ...] = (
-        roofline(estimate, key),
-        composition(estimate, key),
-        all_ops(estimate, key),
-        measured(estimate, key, rows, names, messages),
+    options, one = options_used(estimate), estimate
+    of_job: tuple[Section, ...] = ()
+    if estimate.job is not None:
+        machine = estimate.machine
+        whole = machine.nodes_of(estimate.job.devices) or None
+        placed = place_job(estimate.model, machine, Job(whole, estimate.job.layout), options)
+        one, of_job = time_microbatch(placed, options), (devices(estimate, placed, key),)
+    sections = (
+        *of_job,
+        roofline(one, key),
+        composition(one, key),
+        all_ops(one, key),
+        *(() if of_job else (measured(estimate, key, rows, names, messages),)),
         scaling(estimate, key, options, nodes),
-        memory(estimate, key),
+        *(() if of_job else (memory(estimate, key),)),
         sensitivity(estimate, key, options),
         provenance(estimate, key),
         limits(estimate, key),
@@ -376,7 +300,6 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
 
     estimates = (*result.estimates, *result.baseline)
     check_few(len(estimates))
-    check_one_device(estimates, "a report")
     shipped, files, errors = every_table()
     left_out = tuple(f"a table of measurements was skipped: {error}" for error in errors)
     known = ((*shipped, *result.rows), (*files, *(["yours"] if result.rows else [])), left_out)
