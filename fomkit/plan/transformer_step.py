@@ -40,7 +40,8 @@ EXCLUDES = ("input",)
 NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
 UNSPLIT = "layouts leave out {:.2%} of its parameters: small biases and the sinks of attention"
 EVEN = (
-    "each expert gets {:g} × an even share of the tokens, and a token is sent once for each expert that it chose"
+    "tokens spread over experts by the capacity factor {:g}, which is declared and not predicted: every slot is "
+    "sent and computed, and tokens without a slot are dropped; a token is sent once for each expert that it chose"
 )
 HOST_WAITED = "the device waits for its host, which needs {host} per op ({source})"
 
