@@ -102,11 +102,13 @@ def test_experts_apart_by_hand(tmp_path: Path, h100: Machine, layout: dict[str, 
     assert isinstance(stepper, InferenceStep)
     ops = resize_ops(stepper.model.ops, {**stepper.model.sizes, "batch": 8 * step.layout.tensor}, "x")
     experts = ops[ops["kind"].eq("experts")].iloc[0]
-    assert experts[["b", "m", "n", "k", "experts", "top_k", "count"]].tolist() == [16, 64, 768, 2048, 128, 8, 48]
+    assert experts[["b", "m", "n", "k", "experts", "top_k", "count"]].tolist() == [16, 64, 768, 2048, 16, 1, 48]
     place, stream = 8 * 8 * 2048 * 2, 16 * 2048 * 2
     sent = ops[ops["collective"].eq("all_to_all")]
     assert sent[["ranks", "message_byte", "count"]].to_numpy().tolist() == [[8, place, 48]] * 2
     assert step.sent_byte["experts"] == pytest.approx(2 * 48 * 7 / 8 * place)
+    moved = ops.set_index("op").loc[["tokens copied for experts", "sum of experts"], ["read_byte", "write_byte"]]
+    assert moved.to_numpy().tolist() == [[place, place], [place, place / 8]]
     halves = ops[ops["collective"].isin(["reduce_scatter", "all_gather"]) & ops["count"].eq(48)]
     assert halves[["ranks", "message_byte"]].to_numpy().tolist() == [[2, stream]] * (2 * (step.layout.tensor == 2))
     attention = 2 * 2048 * (32 + 4) * 128 // step.layout.tensor + 256

@@ -100,10 +100,7 @@ class Step:
         self.rows.append({"op": op, "kind": kind, "pass_name": pass_name, **fixed, **cells})
 
     def exchange(self, op: str, collective: str, numel: Many, among: Sharing | None = None) -> None:
-        """Add a collective of the group, or ``among`` others; ``numel``: of the whole message.
-
-        Serving runs in replayed graphs.
-        """
+        """Add a collective of the group, or ``among`` others, in a replayed graph; ``numel``: the whole message."""
         ranks, link = among or self.group
         if ranks > 1:
             self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=ranks, link=link,
@@ -286,22 +283,27 @@ def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "
 def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
     """Add the router, the experts as one op, and the shared expert; ``tokens``: that the device routes.
 
-    Where other devices hold some of the experts, all of them route as many tokens, and as many places arrive here
-    as leave: a token is sent once for each expert that it chose (uniform routing).
+    Where other devices hold some of the experts, as many places arrive here as leave (uniform routing): a token is
+    sent once for each expert that it chose, so that each place that arrives is a token of one expert.
     """
-    scores, places = tokens.times(one.count), tokens.times(one.top_k * hidden)
+    scores, places, own = tokens.times(one.count), tokens.times(one.top_k), tokens.times(hidden)
     step.product("router", tokens, one.count, hidden)
     step.both("router softmax", "softmax", scores, (1, 1), (2, 1), row=one.count)
-    cells = {"b": one.held or one.count, "m": tokens.times(step.apart.ranks).cell, "n": one.each.width,
-             "k": hidden, "experts": one.count, "top_k": one.top_k}  # fmt: skip
-    step.exchange("tokens to experts", "all_to_all", places, step.apart)
+    experts, routed, chosen = (one.held, places, 1) if one.held else (one.count, tokens, one.top_k)
+    cells = {"b": experts, "m": routed.cell, "n": one.each.width, "k": hidden, "experts": experts,
+             "top_k": chosen}  # fmt: skip
+    if one.held:
+        step.stream("tokens copied for experts", "copy", "forward", places.times(hidden), (1, 1), row=hidden)
+        step.exchange("tokens to experts", "all_to_all", places.times(hidden), step.apart)
     step.add("experts", "experts", "forward", **cells)
-    step.exchange("tokens from experts", "all_to_all", places, step.apart)
+    if one.held:
+        step.exchange("tokens from experts", "all_to_all", places.times(hidden), step.apart)
+        step.stream("sum of experts", "pointwise", "forward", own, (one.top_k, 1), inputs=one.top_k)
     for by in ("input", "weight")[: 2 * step.trains]:
         step.add(f"experts, by {by}", "experts", "backward", **cells)
     if one.shared is not None:
         _feed(step, one.shared, tokens, hidden, "shared expert")
-        step.both("shared expert added", "pointwise", tokens.times(hidden), (2, 1), (1, 1), inputs=2)
+        step.both("shared expert added", "pointwise", own, (2, 1), (1, 1), inputs=2)
 
 
 def _block(

@@ -41,8 +41,6 @@ def _output(row: dict[str, Any], item_byte: int) -> int | str:
         wide, tokens = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
     elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
-    elif row["kind"] == "experts" and row["b"] < row["experts"]:  # every place that arrives, to be sent back
-        return f"{item_byte * row['k'] * row['top_k'] * row['b']}*{row['m']}//{row['experts']}"
     elif row.get("collective") == "all_to_all":
         received: int | str = row["message_byte"]
         return received
@@ -168,8 +166,9 @@ def _shared(model: ModelProfile, layout: Layout, network: Network) -> ModelProfi
         Sharing(ranks, "node" if ranks <= network.node_devices else "system") for ranks in (tensor, expert)
     )
     rows = step_rows(part, mode, model.sizes, group=group, apart=apart)
-    own = [row for row in rows if "ranks" not in row]
-    places = _places(model, step_rows(whole, mode, model.sizes))
+    of_whole = step_rows(whole, mode, model.sizes)
+    names, places = {row["op"] for row in of_whole}, _places(model, of_whole)
+    own = [row for row in rows if row["op"] in names]
     kept = model.ops[[name for name in _FORMATS if name in model.ops]].iloc[places]
     for row, cells in zip(own, kept.to_dict("records"), strict=True):
         row |= {str(name): cell for name, cell in cells.items()}
