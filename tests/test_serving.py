@@ -331,6 +331,20 @@ def test_the_smallest_group_needs_no_links() -> None:
     assert found.startswith("the smallest layout that fits: 8 devices, tensor 8, 19,385 MiB")
 
 
+def test_the_smallest_layout_may_have_experts_apart() -> None:
+    """Copies of latent attention and an expert's share fit where tensor groups inside a node need 512 devices."""
+    model, h100 = load_model("today/deepseek-v3-decode"), load_machine("h100-sxm")
+    found = smallest_layout(model, h100, Options(batch=128, precision="fp8"))
+    assert found.startswith("the smallest layout that fits: 16 devices, expert 16,")
+    assert found.endswith("on each (--nodes 2 --layout expert=16)")
+    step = stepper_of(model, h100, Layout(expert=16), Options(precision="fp8"))
+    assert isinstance(step, InferenceStep)
+    held = step.held_byte(16, 128)
+    assert held is not None
+    assert h100.device.capacity_byte is not None
+    assert held < h100.device.capacity_byte.value
+
+
 def test_a_layout_alone_says_how_many_devices_it_needs(h100: Machine) -> None:
     found = fomkit.estimate("llama3-70b-decode", h100, batch=32, sizes=SIZES, layout="tensor=8")
     assert found.job is not None

@@ -100,7 +100,7 @@ class Step:
         self.rows.append({"op": op, "kind": kind, "pass_name": pass_name, **fixed, **cells})
 
     def exchange(self, op: str, collective: str, numel: Many, among: Sharing | None = None) -> None:
-        """Add a collective of the group, or ``among`` others, in a replayed graph; ``numel``: the whole message."""
+        """Add a collective of the group, or ``among`` others, in a replayed graph; ``numel``: of the message."""
         ranks, link = among or self.group
         if ranks > 1:
             self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=ranks, link=link,
