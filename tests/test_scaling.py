@@ -316,6 +316,28 @@ def test_golden_bytes_of_experts(machine, mixed, expert):
     assert more.sent_byte["experts"] == pytest.approx(1.25 * step.sent_byte["experts"])
 
 
+def test_how_tokens_are_spread_is_said(machine, mixed):
+    """Routing is declared, not predicted: a step with experts says so."""
+    roomier = transformer_profile(replace(MIXED, capacity_factor=1.25), "roomier", batch=4)
+    for model, factor in ((mixed, "1"), (roomier, "1.25")):
+        notes = stepper_of(model, machine, Layout(), Options()).at(8, 32).notes
+        assert sum(f"capacity factor {factor}, which is declared" in note for note in notes) == 1
+    dense = stepper_of(transformer_profile(SMALL, "small", batch=4), machine, Layout(), Options()).at(8, 32)
+    assert not any("experts" in note for note in dense.notes)
+
+
+def test_attention_with_a_window_in_half_the_blocks_counts_by_halves(machine):
+    """Each sort of attention runs in half of the blocks; it was counted by a quarter: the share twice."""
+    sizes = {"style": "llama", "attention": "fused", "window": 64, "window_share": 0.5}
+    model = transformer_profile(replace(SMALL, **sizes), "windows", batch=4)
+    stepper = stepper_of(model, machine, Layout(), Options())
+    block = stepper.plan.pieces(Layout(), 4).blocks[0]
+    assert sorted(block.table.query("kind == 'attention'")["count"]) == [0.5] * 4
+    spent = (block.table["time_s"] * block.table["count"]).sum()
+    assert sum(block.passes("none", 0.0)) == pytest.approx(spent, rel=1e-12)
+    assert sum(block.by_source(block.runs("none")).values()) == pytest.approx(spent, rel=1e-12)
+
+
 def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
     """Shared among all 8, no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all devices hold."""
     step = stepper_of(mixed, machine, Layout(expert=8), Options()).at(8, 32)
@@ -351,7 +373,7 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
     content = scaling_content(found)
     assert content["least_bandwidth"] is None
     assert any("because their gradients differ" in note for note in content["notes"])
-    assert any("declared and not predicted" in one for one in content["assumed"])
+    assert any("declared and not predicted" in note for note in content["notes"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def made(tmp_path: Path, name: str, mode: str = "decode") -> ModelProfile:
     return profile_config(path, mode=mode, batch=8, sizes=sizes)  # type: ignore[arg-type]
 
 
-def serve(model: ModelProfile, machine: Machine, devices: int, samples: int, **layout: int) -> ParallelStep:
+def serve(model: ModelProfile, machine: Machine, devices: int, samples: int, **layout: Any) -> ParallelStep:
     stepper = stepper_of(model, machine, Layout(**layout), Options(sizes=SIZES if "cache" in model.sizes else {}))
     assert isinstance(stepper, InferenceStep)
     return stepper.at(devices, samples)
@@ -83,6 +83,79 @@ def test_a_device_of_a_group_does_its_part(tmp_path: Path, h100: Machine) -> Non
     sums = part.model.ops.query("kind == 'collective'")
     assert sums.groupby("collective")["count"].sum().to_dict() == {"all_gather": 1, "all_reduce": 2 * 80 + 1}
     assert set(sums["ranks"]) == {8}
+
+
+APART: dict[str, object] = {"expert": 8}
+WITHIN = {**APART, "tensor": 2, "sequence": True, "whole_experts": True}
+
+
+@pytest.mark.parametrize("layout", [APART, WITHIN])
+def test_experts_apart_by_hand(tmp_path: Path, h100: Machine, layout: dict[str, Any]) -> None:
+    """Qwen3-30B-A3B: 48 blocks, 128 experts of 768 × 2,048, 8 for a token; 64 requests, 8 tokens a device."""
+    model = made(tmp_path, "qwen3-30b-a3b")
+    step, stepper = (
+        serve(model, h100, 8, 64, **layout),
+        stepper_of(model, h100, Layout(**layout), Options(sizes=SIZES)),
+    )
+    assert isinstance(stepper, InferenceStep)
+    ops = resize_ops(stepper.model.ops, {**stepper.model.sizes, "batch": 8 * step.layout.tensor}, "x")
+    experts = ops[ops["kind"].eq("experts")].iloc[0]
+    assert experts[["b", "m", "n", "k", "experts", "top_k", "count"]].tolist() == [16, 64, 768, 2048, 16, 1, 48]
+    place, stream = 8 * 8 * 2048 * 2, 16 * 2048 * 2
+    sent = ops[ops["collective"].eq("all_to_all")]
+    assert sent[["ranks", "message_byte", "count"]].to_numpy().tolist() == [[8, place, 48]] * 2
+    assert step.sent_byte["experts"] == pytest.approx(2 * 48 * 7 / 8 * place)
+    moved = ops.set_index("op").loc[["tokens copied for experts", "sum of experts"], ["read_byte", "write_byte"]]
+    assert moved.to_numpy().tolist() == [[place, place], [place, place / 8]]
+    halves = ops[ops["collective"].isin(["reduce_scatter", "all_gather"]) & ops["count"].eq(48)]
+    assert halves[["ranks", "message_byte"]].to_numpy().tolist() == [[2, stream]] * (2 * (step.layout.tensor == 2))
+    attention = 2 * 2048 * (32 + 4) * 128 // step.layout.tensor + 256
+    block = attention + 16 * 3 * 768 * 2048 + 128 * 2048 + 2 * 2048
+    assert stepper.model.order is not None
+    weights = stepper.model.order.query("role == 'parameter'")["output_byte"].astype(float).sum()
+    assert weights == 2 * (48 * block + 2 * 151936 // step.layout.tensor * 2048 + 2048)
+    assert step.replicas == 8 // step.layout.tensor
+    assert sum("spread evenly over experts" in note for note in step.notes) == 1
+
+
+@pytest.mark.parametrize("mode", ["decode", "infer"])
+@pytest.mark.parametrize("layout", [APART, WITHIN])
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "gpt-oss-20b", "mixtral-8x7b"])
+def test_devices_with_experts_share_the_work(
+    tmp_path: Path, h100: Machine, name: str, layout: dict[str, Any], mode: str
+) -> None:
+    """Eight devices do together what one would: the flop of products, attention and experts."""
+    model, flop = made(tmp_path, name, mode), []
+    for of in ({}, layout):
+        stepper = stepper_of(model, h100, Layout(**of), Options(sizes=SIZES if mode == "decode" else {}))
+        assert isinstance(stepper, InferenceStep)
+        batch = 64 // (8 // of.get("tensor", 1)) if of else 64
+        costed = add_costs(resize_ops(stepper.model.ops, {**stepper.model.sizes, "batch": batch}, "x"))
+        flop.append(costed[costed["kind"].isin(["gemm", "attention", "experts"])].eval("flop * count").sum())
+    assert flop[0] == pytest.approx(8 * flop[1], rel=1e-9)
+
+
+def test_a_part_of_the_tokens_is_whole_tokens(tmp_path: Path, h100: Machine) -> None:
+    """Of three tokens of a group of two devices, the busier one has two: as many as its block's last sum adds."""
+    stepper = stepper_of(made(tmp_path, "qwen3-30b-a3b"), h100, Layout(**WITHIN), Options(sizes=SIZES))  # type: ignore[arg-type]
+    assert isinstance(stepper, InferenceStep)
+    ops = resize_ops(stepper.model.ops, {**stepper.model.sizes, "batch": 3}, "x").set_index("op")
+    assert ops["numel"]["feed-forward added to the stream"] == 2 * 2048
+    assert ops["numel"]["norm 1"] == 3 * 2048
+    assert ops["m"]["experts"] == 2 * 8
+
+
+def test_experts_apart_that_do_not_divide_are_refused(tmp_path: Path, h100: Machine) -> None:
+    model = made(tmp_path, "qwen3-30b-a3b")
+    for layout, said in (
+        ({"expert": 3}, "experts 128 do not divide by expert 3"),
+        ({"expert": 4, "tensor": 2}, "Add sequence and whole_experts"),
+        ({"tensor": 2, "sequence": True}, "for which sequence is not modelled"),
+    ):
+        with pytest.raises(FomkitError, match=said):
+            serve(model, h100, 24, 48, **layout)
+    with pytest.raises(FomkitError, match="has no experts, which expert 2 would share"):
+        serve(load_model("today/llama3-8b-decode"), h100, 2, 8, expert=2)
 
 
 def test_few_heads_of_keys_are_on_several_devices(tmp_path: Path) -> None:
@@ -254,6 +327,20 @@ def test_the_smallest_group_needs_no_links() -> None:
     assert (a10.node_devices, a10.links) == (None, ())
     found = smallest_layout(model, a10, Options(batch=16, sizes={"cache": 4096}))
     assert found.startswith("the smallest layout that fits: 8 devices, tensor 8, 19,385 MiB")
+
+
+def test_the_smallest_layout_may_have_experts_apart() -> None:
+    """Copies of latent attention and an expert's share fit where tensor groups inside a node need 512 devices."""
+    model, h100 = load_model("today/deepseek-v3-decode"), load_machine("h100-sxm")
+    found = smallest_layout(model, h100, Options(batch=128, precision="fp8"))
+    assert found.startswith("the smallest layout that fits: 16 devices, expert 16,")
+    assert found.endswith("on each (--nodes 2 --layout expert=16)")
+    step = stepper_of(model, h100, Layout(expert=16), Options(precision="fp8"))
+    assert isinstance(step, InferenceStep)
+    held = sum((step.held(16, 128) or {}).values())
+    assert held is not None
+    assert h100.device.capacity_byte is not None
+    assert held < h100.device.capacity_byte.value
 
 
 def test_a_layout_alone_says_how_many_devices_it_needs(h100: Machine) -> None:

@@ -85,7 +85,7 @@ class FeedForward:
 class Experts:
     """Feed-forward experts, of which each token uses ``top_k``, and a shared one that all tokens use.
 
-    `router_bias`: parameters of the router besides its product.
+    `router_bias`: parameters of the router besides its product. `held`: experts on one device; 0: all.
     """
 
     count: int
@@ -93,10 +93,11 @@ class Experts:
     each: FeedForward
     shared: FeedForward | None = None
     router_bias: int = 0
+    held: int = 0
 
     def parameters(self, hidden: int, count: int | None = None) -> int:
         """Count the parameters; with ``count``, those of this number of experts only."""
-        of_experts = (self.count if count is None else count) * self.each.parameters(hidden)
+        of_experts = (self.held or self.count if count is None else count) * self.each.parameters(hidden)
         shared = self.shared.parameters(hidden) if self.shared else 0
         return of_experts + shared + hidden * self.count + self.router_bias
 

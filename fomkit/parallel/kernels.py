@@ -41,6 +41,10 @@ class Many(NamedTuple):
         """Multiply by a whole number."""
         return Many(self.factor * factor, self.of)
 
+    def share(self, devices: int) -> Many:
+        """Return the largest part of one of some devices; in whole numbers."""
+        return self if devices == 1 else Many(1, f"(({self.cell} + {devices - 1})//{devices})")
+
     @property
     def cell(self) -> int | str:
         """The text or number of the table's cell."""
@@ -70,8 +74,9 @@ ALONE = Sharing()
 class Step:
     """A step's ops under construction.
 
-    `norms`: of the stream, ``rms`` or another. `group`: the devices that share it. `count`, `module`: of the ops
-    added next.
+    `norms`: of the stream, ``rms`` or another. `group`: the devices that share it. `apart`: those that share whole
+    experts, and exchange their tokens; among them are the group's, each with a part of the group's tokens.
+    `count`, `module`: of the ops added next.
     """
 
     dtype: str
@@ -79,6 +84,7 @@ class Step:
     fusion: Fusion = "vendor"
     norms: str = ""
     group: Sharing = ALONE
+    apart: Sharing = ALONE
     rows: list[dict[str, Any]] = field(default_factory=list)
     count: int = 1
     module: str = ""
@@ -93,11 +99,12 @@ class Step:
         fixed = {"dtype": self.dtype, "engine": "matrix", "count": self.count, "module": self.module}
         self.rows.append({"op": op, "kind": kind, "pass_name": pass_name, **fixed, **cells})
 
-    def exchange(self, op: str, collective: str, numel: Many) -> None:
-        """Add a collective of the group; ``numel``: of the whole message. Serving runs in replayed graphs."""
-        if self.group.ranks > 1:
-            self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=self.group.ranks,
-                     link=self.group.link, message_byte=numel.times(ITEM_BYTE[self.dtype]).cell)  # fmt: skip
+    def exchange(self, op: str, collective: str, numel: Many, among: Sharing | None = None) -> None:
+        """Add a collective of the group, or ``among`` others, in a replayed graph; ``numel``: of the message."""
+        ranks, link = among or self.group
+        if ranks > 1:
+            self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=ranks, link=link,
+                     message_byte=numel.times(ITEM_BYTE[self.dtype]).cell)  # fmt: skip
 
     def product(self, op: str, tokens: Many, wide: int, reduced: int, *, batches: int = 1,
                 bias: bool = False, first: bool = False) -> None:  # fmt: skip
@@ -274,44 +281,64 @@ def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "
 
 
 def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
-    """Add the router, the experts as one op, and the shared expert."""
-    scores = tokens.times(one.count)
+    """Add the router, the experts as one op, and the shared expert; ``tokens``: that the device routes.
+
+    Where other devices hold some of the experts, as many places arrive here as leave (uniform routing): a token is
+    sent once for each expert that it chose, so that each place that arrives is a token of one expert.
+    """
+    scores, places, own = tokens.times(one.count), tokens.times(one.top_k), tokens.times(hidden)
     step.product("router", tokens, one.count, hidden)
     step.both("router softmax", "softmax", scores, (1, 1), (2, 1), row=one.count)
-    cells = {"b": one.count, "m": tokens.cell, "n": one.each.width, "k": hidden, "experts": one.count,
-             "top_k": one.top_k}  # fmt: skip
+    experts, routed, chosen = (one.held, places, 1) if one.held else (one.count, tokens, one.top_k)
+    cells = {"b": experts, "m": routed.cell, "n": one.each.width, "k": hidden, "experts": experts,
+             "top_k": chosen}  # fmt: skip
+    if one.held:
+        step.stream("tokens copied for experts", "copy", "forward", places.times(hidden), (1, 1), row=hidden)
+        step.exchange("tokens to experts", "all_to_all", places.times(hidden), step.apart)
     step.add("experts", "experts", "forward", **cells)
+    if one.held:
+        step.exchange("tokens from experts", "all_to_all", places.times(hidden), step.apart)
+        step.stream("sum of experts", "pointwise", "forward", own, (one.top_k, 1), inputs=one.top_k)
     for by in ("input", "weight")[: 2 * step.trains]:
         step.add(f"experts, by {by}", "experts", "backward", **cells)
     if one.shared is not None:
         _feed(step, one.shared, tokens, hidden, "shared expert")
-        step.both("shared expert added", "pointwise", tokens.times(hidden), (2, 1), (1, 1), inputs=2)
+        step.both("shared expert added", "pointwise", own, (2, 1), (1, 1), inputs=2)
 
 
 def _block(
     step: Step, block: Block, stream: Stream, source: Stream | None, hidden: int, seen: Mapping[str, int]
 ) -> None:
     whole = stream.tokens.times(hidden)
+    # Where experts are apart, a group's devices have a part of its tokens each, from attention to the block's end.
+    parts = step.group.ranks if isinstance(block.feed, Experts) and step.apart.ranks > 1 else 1
+    tokens = stream.tokens.share(parts)
+    own = tokens.times(hidden)
     joined = step.fusion == "compiled" and block.norms == 2 and not block.beside and block.cross is None
     for place in range(block.norms * (not joined)):
-        step.norm(f"norm {place + 1}", whole, hidden)
+        step.norm(f"norm {place + 1}", own if place else whole, hidden)
     _own_attention(step, block.attention, stream, hidden, seen)
-    if not block.beside:  # else both halves are summed at once
+    if parts > 1:
+        step.exchange("stream scattered", "reduce_scatter", whole)
+    elif not block.beside:  # else both halves are summed at once
         step.exchange(REPLAYED, "all_reduce", whole)
     if block.cross is not None and source is not None:
         _cross(step, block.cross, stream, source, hidden)
         step.both("source added to the stream", "pointwise", whole, (2, 1), (2, 1), inputs=2)
     if isinstance(block.feed, Experts):
-        _mixture(step, block.feed, stream.tokens, hidden)
+        _mixture(step, block.feed, tokens, hidden)
     else:
-        _feed(step, block.feed, stream.tokens, hidden)
-    step.exchange(REPLAYED, "all_reduce", whole)
+        _feed(step, block.feed, tokens, hidden)
+    if parts == 1:
+        step.exchange(REPLAYED, "all_reduce", whole)
     for what in ("both",) if block.beside else ("attention", "feed-forward"):
         read = 3 if block.beside else 2
         if joined:
-            step.fused(f"{what} added and normalised", "added and normalised", "norm", whole, row=hidden, inputs=3)
+            step.fused(f"{what} added and normalised", "added and normalised", "norm", own, row=hidden, inputs=3)
             continue
-        step.both(f"{what} added to the stream", "pointwise", whole, (read, 1), (2, 1), inputs=read)
+        step.both(f"{what} added to the stream", "pointwise", own, (read, 1), (2, 1), inputs=read)
+    if parts > 1:
+        step.exchange("stream gathered", "all_gather", whole)
 
 
 def _stack(step: Step, name: str, stack: Stack, stream: Stream, source: Stream | None, shape: Architecture,
@@ -383,14 +410,15 @@ def _update(step: Step, shape: Architecture) -> None:
 
 def step_rows(
     shape: Architecture, mode: Mode, sizes: Mapping[str, int], fusion: Fusion = "vendor",
-    group: Sharing = ALONE,
+    group: Sharing = ALONE, apart: Sharing = ALONE,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the ops of a step with their counts; cells are numbers or expressions in named sizes.
 
     `sizes`: values of the named sizes; they only decide whether a window is shorter than the sequence. `group`:
-    the devices that share a step without gradients; then ``shape`` is one device's.
+    the devices that share a step without gradients, `apart`: those that share its experts (`Step`); then ``shape``
+    is one device's.
     """
-    step = Step(shape.dtype, mode, fusion, shape.norm, group)
+    step = Step(shape.dtype, mode, fusion, shape.norm, group, apart)
 
     def stream(stack: Stack) -> Stream:
         tokens = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH

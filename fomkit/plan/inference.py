@@ -2,8 +2,10 @@
 
 Copies exchange nothing. In a tensor group (Shoeybi et al., arXiv 1909.08053, section 3) each device has some
 heads, a part of each feed-forward layer or expert, and of the words; all have norms and routers. What attention
-and the feed-forward layer return is summed over the group, the words' scores are gathered. Collectives are rows of
-the op table of one device, priced like every other op.
+and the feed-forward layer return is summed over the group, the words' scores are gathered. Devices may also share
+whole experts and send each other tokens (DeepSeek-AI, arXiv 2412.19437, section 3.4): copies of all other layers,
+or tensor groups whose devices have a part of the tokens each. Collectives are rows of the op table of one device,
+priced like every other op.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import BATCH, CACHE, ModelProfile
-from fomkit.core.transformer import Architecture, Attention, Block, Stack, Transformer
+from fomkit.core.transformer import Architecture, Attention, Block, Experts, Stack, Transformer
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import table_of_rows
 from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, Sharing, step_rows
-from fomkit.parallel.step import Notes, ParallelStep, microbatches_of
+from fomkit.parallel.step import Notes, ParallelStep, check_experts, microbatches_of
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held
 from fomkit.plan.memory_of import held_of_step
@@ -39,6 +41,9 @@ def _output(row: dict[str, Any], item_byte: int) -> int | str:
         wide, tokens = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
     elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
+    elif row.get("collective") == "all_to_all":
+        received: int | str = row["message_byte"]
+        return received
     elif row["kind"] in ("gemm", "experts"):
         wide, tokens = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
     else:
@@ -78,13 +83,18 @@ def order_rows(
     return found
 
 
-def architecture_of(sizes: Transformer, dtype: str) -> Architecture:
-    """Return the architecture that the sizes of a decoder describe; `dtype`: of its weights."""
+def architecture_of(sizes: Transformer, dtype: str, expert: int = 1) -> Architecture:
+    """Return the architecture that the sizes of a decoder describe; `dtype`: of its weights.
+
+    `expert`: devices that share its experts; the architecture is then that of one of them.
+    """
     blocks: list[tuple[int, Block]] = []
     for many, of in sizes.kinds:
-        narrow = round(many * of.window_share) if of.window else 0
-        seen = replace(of.block, attention=replace(of.block.attention, window=of.window))
-        blocks += [(count, block) for count, block in ((narrow, seen), (many - narrow, of.block)) if count]
+        narrow, plain, feed = round(many * of.window_share) if of.window else 0, of.block, of.block.feed
+        if isinstance(feed, Experts) and expert > 1:
+            plain = replace(plain, feed=replace(feed, held=feed.count // expert))
+        seen = replace(plain, attention=replace(plain.attention, window=of.window))
+        blocks += [(count, block) for count, block in ((narrow, seen), (many - narrow, plain)) if count]
     norm: Literal["rms", "layer"] = "rms" if sizes.gated else "layer"
     return Architecture(
         "decoder", sizes.hidden, sizes.vocabulary, norm, None, Stack(tuple(blocks), "seq"), sizes.tied, dtype,
@@ -92,14 +102,14 @@ def architecture_of(sizes: Transformer, dtype: str) -> Architecture:
     )  # fmt: skip
 
 
-def one_of_group(sizes: Transformer, tensor: int) -> Transformer:
-    """Return the sizes of the part on one of ``tensor`` devices that share each layer.
+def one_of_group(sizes: Transformer, tensor: int, *, whole_experts: bool = False) -> Transformer:
+    """Return the sizes of the part on one of ``tensor`` devices that share each layer, or all but its experts.
 
     A head of keys and values is on several devices where there are fewer of them than devices. The words are
     padded.
     """
-    split = {name: size for name in ("heads", "feed_forward", "shared", "dense_feed_forward")
-             if (size := getattr(sizes, name))}  # fmt: skip
+    layers = ("dense_feed_forward",) if whole_experts else ("feed_forward", "shared", "dense_feed_forward")
+    split = {name: size for name in ("heads", *layers) if (size := getattr(sizes, name))}
     if sizes.kv_heads > tensor:
         split["kv_heads"] = sizes.kv_heads
     elif tensor % sizes.kv_heads:  # a device's heads would read two heads of keys and values, others' one
@@ -137,23 +147,28 @@ def _places(model: ModelProfile, rows: list[dict[str, Any]]) -> list[int]:
     return [found[place] for place in range(len(rows))]
 
 
-def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
-    """Return the profile of one device of a tensor group, from a profile of the whole.
+def _shared(model: ModelProfile, layout: Layout, network: Network) -> ModelProfile:
+    """Return the profile of one device of those that share a model, from a profile of the whole.
 
     Rows keep the number formats, and shares of weights, of the same rows of the whole.
     """
-    if tensor == 1:
+    tensor, expert = layout.tensor, layout.expert
+    if tensor == expert == 1:
         return model
     if model.transformer is None:
         raise FomkitError(model.name, NOT_SPLIT)
     mode: Mode = "decode" if CACHE in model.sizes else "infer"
     dtype = str(model.ops["dtype"].iloc[0])
     whole = architecture_of(model.transformer, dtype)
-    part = architecture_of(one_of_group(model.transformer, tensor), dtype)
-    group = Sharing(tensor, "node" if tensor <= network.node_devices else "system")
-    rows = step_rows(part, mode, model.sizes, group=group)
-    own = [row for row in rows if "ranks" not in row]
-    places = _places(model, step_rows(whole, mode, model.sizes))
+    check_experts(model.name, model.transformer, expert)
+    part = architecture_of(one_of_group(model.transformer, tensor, whole_experts=expert > 1), dtype, expert)
+    group, apart = (
+        Sharing(ranks, "node" if ranks <= network.node_devices else "system") for ranks in (tensor, expert)
+    )
+    rows = step_rows(part, mode, model.sizes, group=group, apart=apart)
+    of_whole = step_rows(whole, mode, model.sizes)
+    names, places = {row["op"] for row in of_whole}, _places(model, of_whole)
+    own = [row for row in rows if row["op"] in names]
     kept = model.ops[[name for name in _FORMATS if name in model.ops]].iloc[places]
     for row, cells in zip(own, kept.to_dict("records"), strict=True):
         row |= {str(name): cell for name, cell in cells.items()}
@@ -171,15 +186,20 @@ def _shared(model: ModelProfile, tensor: int, network: Network) -> ModelProfile:
 
 
 NOT_SPLIT = (
-    "cannot be split by tensor: only profiles of decoders from a config.json can, with blocks as in Llama, GPT-2, "
-    "Gemma or DeepSeek and without --fusion, made with this version of fomkit (docs/parallel.md). "
+    "cannot be split by tensor or expert: only profiles of decoders from a config.json can, with blocks as in "
+    "Llama, GPT-2, Gemma or DeepSeek and without --fusion, made with this version of fomkit (docs/parallel.md). "
     "Use replicas only."
 )
 NOT_ITS_OPS = (
-    "cannot be split by tensor: its ops are not those of the sizes in its block 'transformer'. Make the profile "
-    "again from its config.json, or use replicas only."
+    "cannot be split by tensor or expert: its ops are not those of the sizes in its block 'transformer'. Make the "
+    "profile again from its config.json, or use replicas only."
 )
-_ALLOWED = ("data", "tensor")
+_ALLOWED = ("data", "tensor", "expert", "whole_experts")
+TOGETHER = (
+    "expert with tensor is modelled for whole experts alone: each device of a tensor group sends its part of the "
+    "tokens. Add sequence and whole_experts, or leave out tensor."
+)
+EVEN = "tokens are assumed to spread evenly over experts; each is sent once for each expert that it chose"
 
 
 class InferenceStep:
@@ -188,11 +208,14 @@ class InferenceStep:
     def __init__(self, model: ModelProfile, machine: Machine, layout: Layout, network: Network,
                  options: Options) -> None:  # fmt: skip
         plain = Layout()
+        allowed = (*_ALLOWED, "sequence") if layout.whole_experts else _ALLOWED
+        if layout.tensor > 1 and layout.expert > 1 and not layout.whole_experts:
+            raise FomkitError(LAYOUT, TOGETHER)
         for name in (one.name for one in fields(Layout)):
-            if name not in _ALLOWED and getattr(layout, name) != getattr(plain, name):
+            if name not in allowed and getattr(layout, name) != getattr(plain, name):
                 raise FomkitError(
                     model.name,
-                    f"is a step without gradients, for which {name} is not modelled. Use data and tensor.",
+                    f"is a step without gradients, for which {name} is not modelled. Use data, tensor and expert.",
                 )
         self.whole, self.layout, self.options = on_one_device(model), layout, options
         self.machine, self.network, self._estimates = machine, network, dict[int, Estimate]()
@@ -200,7 +223,7 @@ class InferenceStep:
     @cached_property
     def model(self) -> ModelProfile:
         """The profile of one device."""
-        return _shared(self.whole, self.layout.tensor, self.network)
+        return _shared(self.whole, self.layout, self.network)
 
     def on(self, machine: Machine) -> InferenceStep:
         """Return the step on a machine that differs in links only; its ops include collectives."""
@@ -210,9 +233,8 @@ class InferenceStep:
     def estimate(self, samples: int) -> Estimate:
         """Return the estimate of a copy's samples on one device."""
         if samples not in self._estimates:
-            self.network.exchange(
-                "all_reduce", 1.0, self.network.group(self.layout.tensor)
-            )  # raises without links
+            for ranks in (self.layout.tensor, self.layout.expert):
+                self.network.exchange("all_reduce", 1.0, self.network.group(ranks))  # raises without links
             self._estimates[samples] = estimate(self.model, self.machine, replace(self.options, batch=samples))
         return self._estimates[samples]
 
@@ -242,14 +264,17 @@ class InferenceStep:
         # Timings without repeats have no width of their own: it is at least the step's.
         exchanged = one.step.scaled(value / one.step.value)
         exchanged = replace(exchanged, low=min(low, exchanged.low), high=max(high, exchanged.high))
-        sent = [bus_factor(row["collective"], layout.tensor) * row["message_byte"] * row["count"]
-                for row in ops[sums].to_dict("records")]  # fmt: skip
+        sent = dict[str, float]()
+        for row in ops[sums].to_dict("records"):
+            to = "experts" if row["collective"] == "all_to_all" else "tensor"
+            byte = bus_factor(row["collective"], row["ranks"]) * row["message_byte"] * row["count"]
+            sent[to] = sent.get(to, 0.0) + byte
         zero = Span.exact(0.0, self.network.level)
         return ParallelStep(
             layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=1,
             compute_s=one.step.scaled(1 - value / one.step.value), busy_s=exchanged,
             exposed_s=exchanged, bubble_s=zero, replicas_s=zero, wall_s=one.step,
-            sent_byte={"tensor": sum(sent)} if sent else {},
+            sent_byte=sent,
             memory_byte=None if held is None else sum(held.values()), coverage=one.coverage, excludes=one.excludes,
-            notes=Notes(lambda: tuple(one.deviations)), precision=one.precision,
+            notes=Notes(lambda: (*one.deviations, *[EVEN] * (layout.expert > 1))), precision=one.precision,
         )  # fmt: skip

@@ -171,14 +171,16 @@ _NODE = 8
 """Largest number of devices in a node where a machine does not state it."""
 
 
-def _layouts(devices: int, inside: int, *, trains: bool) -> Iterator[Layout]:
+def _layouts(devices: int, inside: int, *, trains: bool, experts: bool) -> Iterator[Layout]:
     """Yield the layouts of `devices` devices, the simplest first: copies, tensor groups inside a node, stages.
 
-    `trains`: whether the step has gradients; without them there are neither stages nor shards.
+    `trains`: whether the step has gradients; without them there are neither stages nor shards, but all devices may
+    share the experts if there are some (``experts``).
     """
     powers = [1 << power for power in range(devices.bit_length())]
     if not trains:
         yield from (Layout(tensor=tensor) for tensor in powers if tensor <= inside)
+        yield from [Layout(expert=devices)] * experts
         return
     for stages, tensor in ((one, other) for one in powers for other in powers if other <= inside):
         replicas = devices // (stages * tensor)
@@ -209,7 +211,8 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
     for devices in (1 << power for power in range(1, MOST_DEVICES.bit_length())):
         if devices > node and devices % node:
             continue
-        for layout in _layouts(devices, node, trains=model.trains_by_sizes):
+        of_experts = model.transformer.experts > 0
+        for layout in _layouts(devices, node, trains=model.trains_by_sizes, experts=of_experts):
             held = _held_byte(model, replace(machine, node_devices=node), layout, devices, options)
             if isnan(held):
                 return ""

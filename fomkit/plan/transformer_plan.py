@@ -94,8 +94,8 @@ class Work:
 
     @cached_property
     def ops(self) -> Ops:
-        """Their times as one variant of a step; all attention ops timed by a stated fraction share one error."""
-        found = ops_of(self.table)
+        """Times of one execution as one variant; all attention ops timed by a stated fraction share one error."""
+        found = ops_of(self.table.assign(count=1.0))  # `runs` counts them
         stated = (self.table["kind"].eq("attention") & self.table["time_source"].eq("assumed")).to_numpy()
         return found._replace(same=np.where(stated, found.same[stated].min(initial=len(stated)), found.same))
 

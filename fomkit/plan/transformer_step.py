@@ -45,6 +45,10 @@ EXCLUDES = ("input",)
 """Terms that a step by sizes excludes where the machine states no time for its input."""
 NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
 UNSPLIT = "layouts leave out {:.2%} of its parameters: small biases and the sinks of attention"
+EVEN = (
+    "tokens spread over experts by the capacity factor {:g}, which is declared and not predicted: every slot is "
+    "sent and computed, and tokens without a slot are dropped; a token is sent once for each expert that it chose"
+)
 HOST_WAITED = "the device waits for its host, which needs {host} per op ({source})"
 
 
@@ -60,6 +64,8 @@ class TransformerStep:
         self.machine, self.layout, self.level, self.notes = machine, layout, network.level, model.caveats
         if self.shape.gated and (left := (model.parameters_total or 0) - self.shape.parameters) > 0:
             self.notes = (*self.notes, UNSPLIT.format(left / (left + self.shape.parameters)))
+        if self.shape.experts:
+            self.notes = (*self.notes, EVEN.format(self.shape.capacity_factor))
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
         # Different machines may share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)

@@ -60,10 +60,6 @@ OF_MEASURED_LINKS = (
     "the interval of a measured link is that of its messages, without the error of a collective's formula: with "
     "gloo on one CPU all-reduces took 2.7 to 3.2 times the formula's time"
 )
-OF_EXPERTS = (
-    "tokens spread over experts by the capacity factor, which is declared and not predicted: every slot is sent "
-    "and computed, and tokens without a slot are dropped"
-)
 OF_RUNS = "a run has the same epochs at any batch; whether it still reaches the same accuracy is unknown"
 OF_TRANSFORMERS = (
     "replicas sum fp32 gradients, a block at a time, during the last microbatch's backward pass",
@@ -167,7 +163,7 @@ def _scaling_assumed(scaling: Scaling) -> list[str]:
     if any(link.range_byte_per_s for link in scaling.machine.links):
         found.append(OF_MEASURED_LINKS)
     if shape is not None:
-        found += [*OF_TRANSFORMERS, *((OF_EXPERTS,) if shape.experts else ())]
+        found += OF_TRANSFORMERS
     return found
 
 
