@@ -200,6 +200,10 @@ ASSUMED = (
 AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
 
+NO_ORDER = (
+    "the profile has no order of its ops, and no sizes by which layouts are priced. Profile its code with 'fomkit "
+    "profile FILE.py'."
+)
 BY_SIZES = "with --layout, for example microbatch=1, activations are counted by the transformer's sizes"
 
 
@@ -341,11 +345,10 @@ def memory_of_job(placed: Placed, options: Options) -> Memory:
     """Return the memory of the fullest device of a job by role (``fomkit/memory/1``)."""
     model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
     if held is None:
-        raise FomkitError(
-            model.name,
-            "the memory of a device's part is unknown: the profile has no order of its ops in these formats, or "
-            "all activations are recomputed. Leave precision or recompute out, or profile the model again.",
-        )
+        again = placed.layout.recompute != "none"
+        why = "its activations are recomputed. Leave recompute out." if again else NO_ORDER if model.order is None \
+            else "it was traced in wider formats, or at other sizes. Leave precision and sizes out."  # fmt: skip
+        raise FomkitError(model.name, f"the memory of a device's part is unknown: {why}")
     totals = {role: held[role] for role in (*ROLES, WORKSPACE) if role in held}
     room = _room_content(model, placed.machine, options, sum(held.values()),
                          largest_microbatch=placed.largest_microbatch())  # fmt: skip
