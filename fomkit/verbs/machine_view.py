@@ -345,9 +345,9 @@ def memory_of_job(placed: Placed, options: Options) -> Memory:
     """Return the memory of the fullest device of a job by role (``fomkit/memory/1``)."""
     model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
     if held is None:
-        again = placed.layout.recompute != "none"
-        why = "its activations are recomputed. Leave recompute out." if again else NO_ORDER if model.order is None \
-            else "it was traced in wider formats, or at other sizes. Leave precision and sizes out."  # fmt: skip
+        why = "it was traced in wider formats, or at other sizes. Leave precision and sizes out."
+        why = why if model.order is not None else NO_ORDER
+        why = why if placed.layout.recompute == "none" else "its activations are recomputed. Leave recompute out."
         raise FomkitError(model.name, f"the memory of a device's part is unknown: {why}")
     totals = {role: held[role] for role in (*ROLES, WORKSPACE) if role in held}
     room = _room_content(model, placed.machine, options, sum(held.values()),
