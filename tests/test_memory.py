@@ -314,8 +314,8 @@ def test_weights_of_linear_layers_are_kept_in_the_low_format_that_is_asked_for()
     assert parameter == [2 * 70_553_706_496, 2 * 70_553_706_496 - layers]
     assert as_traced["totals"]["buffer"] == low["totals"]["buffer"]
     assert "in fp8" in low["assumed"][-1]
-    with pytest.raises(FomkitError, match="traced in wider formats"):
-        memory_content(load_model("resnet50"), Options(precision="bf16"))
+    with pytest.raises(FomkitError, match="trains, and keeps low copies of activations"):
+        memory_content(load_model("resnet50"), Options(precision="fp8"))
 
 
 def test_what_fits_follows_the_format_of_the_weights() -> None:

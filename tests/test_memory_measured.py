@@ -22,8 +22,10 @@ from fomkit.frontends.layers import COPIES  # noqa: E402
 from fomkit.frontends.profile import profile_workload  # noqa: E402
 from fomkit.frontends.torch.calls import FreedWatch  # noqa: E402
 from fomkit.frontends.torch.order import made_byte  # noqa: E402
+from fomkit.ops.precision import FORMATS  # noqa: E402
 from fomkit.ops.resize import resize_ops  # noqa: E402
 from fomkit.plan.memory import Use, memory_use  # noqa: E402
+from fomkit.plan.memory_of import in_formats, step_memory  # noqa: E402
 
 CPU_BLOCK_BYTE = 64
 
@@ -247,3 +249,55 @@ def test_updates_take_what_they_take_when_they_run(rule: str, weight_decay: floa
         assert round(sum(one.numel() for one in state) / sum(numels), 2) == STATE_TENSORS[rule]
         group = {**switches, "weight_decay": weight_decay}
         assert live.peak == pytest.approx(made_byte(group, rule, impl, sizes), rel=1e-3, abs=1000)
+
+
+class Cast(nn.Module):
+    """A network that computes under autocast, which follows a GPU's rules while it is traced."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, values: Any) -> Any:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.network(values)
+
+
+def peaks_in_16_bits(*given: Any, wrap: Callable[[nn.Module], nn.Module], mode: Any = "train") -> list[float]:
+    """Return the peak derived from the trace in fp32, and that of a trace in 16 bits."""
+    make, inputs, loss, optimizer, batch = given
+
+    def cast_loss(output: Any, data: Any) -> Any:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return loss(output, data)
+
+    found = []
+    for network, losses in ((make(), loss), (wrap(make()), cast_loss)):
+        data = inputs if mode == "train" else lambda size, network=network: data_like(inputs(size), network)
+        trains = (losses, optimizer) if mode == "train" else (None, None)
+        model = profile_workload(Workload(network, data, *trains, batch), mode=mode)
+        narrow = in_formats(model, model.sizes, FORMATS["bf16"])
+        assert narrow is not None
+        assert (narrow is model) == (
+            network.__class__ is Cast or next(network.parameters()).dtype == torch.bfloat16
+        )
+        use = step_memory(narrow, model.sizes, np.zeros(len(model.ops)))
+        assert use is not None
+        found.append(use.peak_byte)
+    return found
+
+
+def data_like(values: Any, network: nn.Module) -> Any:
+    return values.to(next(network.parameters()).dtype) if values.is_floating_point() else values
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_memory_in_16_bits_is_that_of_a_trace_under_autocast(name: str) -> None:
+    derived, traced = peaks_in_16_bits(*NETWORKS[name], wrap=Cast)
+    assert derived == pytest.approx(traced, rel=0.002)
+
+
+@pytest.mark.parametrize("name", ["convolutions", "encoder"])
+def test_inference_in_16_bits_holds_half(name: str) -> None:
+    derived, traced = peaks_in_16_bits(*NETWORKS[name], wrap=lambda network: network.bfloat16(), mode="infer")
+    assert derived == traced

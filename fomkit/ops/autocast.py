@@ -13,12 +13,14 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.conv_methods import BACK_INPUT, BACK_WEIGHT, FORWARD, PASSES
 from fomkit.ops.families.products import GATES, MATRICES
-from fomkit.ops.kinds import of_role
+from fomkit.ops.kinds import PRODUCT_KINDS, of_role
 
 Row = Mapping[str, Any]
 """A row of an OPS table, whose cells are numbers or expressions of named sizes."""
@@ -30,6 +32,8 @@ WIDE = (*_NORMS, *(f"{norm}_backward" for norm in _NORMS), *_LOSSES)
 CROSS_ENTROPY = ("aten::_log_softmax", "aten::_log_softmax_backward_data")
 """Softmax ops in the format of the activations: cross_entropy calls log_softmax in that of its input (ATen,
 LossNLL.cpp), and the loss after it reads fp32."""
+_POWERS = ("pow", "exp", "expm1", "log", "log1p", "log2", "rsqrt", "reciprocal", "softplus", "cumsum", "prod")
+"""Element-wise ops that autocast runs in fp32, too; their times are not restated so."""
 _COMPARED = (CROSS_ENTROPY[0], "aten::mse_loss")
 """Tensors that a loss in fp32 compares with the target: the result of the first op, the input of the second."""
 
@@ -269,3 +273,126 @@ def with_casts(
                      "pass_name": "update", **moved, **same})  # fmt: skip
     without = [] if "module" in ops.columns else ["module"]
     return pd.concat([ops, pd.DataFrame(made).drop(columns=without)], ignore_index=True) if made else ops
+
+
+class _Formats:
+    """The formats of a step's results, followed in the order of its ops: products narrow, few others widen.
+
+    An element-wise op keeps the format of what it reads; a sum of two tensors of which one is wide is wide, as in
+    a stream that begins with a look-up. Which tensor an op reads is inferred from bytes.
+    """
+
+    def __init__(self, ops: pd.DataFrame) -> None:
+        names, kinds = ops["op"].astype("str"), ops["kind"]
+        self.narrows = (kinds.isin(PRODUCT_KINDS) | names.isin(CROSS_ENTROPY)).to_numpy()
+        wide = names.isin((*WIDE, *(f"aten::{power}" for power in _POWERS)))
+        self.widens = (wide | kinds.isin((*_SOFT, *_LOOKUPS, _SUM[0]))).to_numpy() & ~self.narrows
+        self.adds = ops["inputs"].to_numpy(np.float64) > 1 if "inputs" in ops.columns else self.widens & False
+        self.of_bytes, self.wide, self.last = dict[float, bool](), set[float](), True
+
+    def is_wide(self, row: int, byte: float) -> bool:
+        """Return whether the next op's result, of `byte` in fp32, is wide."""
+        if self.narrows[row] or self.widens[row]:
+            found = bool(self.widens[row])
+        else:
+            found = (self.adds[row] and byte in self.wide) or self.of_bytes.get(byte, self.last)
+        self.of_bytes[byte] = self.last = found
+        self.wide |= {byte} if found else set()
+        return found
+
+
+def _results(sized: pd.DataFrame, numbers: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which lines of an order are what an op in fp32 computes, not its mask, indices or statistics.
+
+    Of an op without a row nothing is known but the bytes.
+    """
+    rows, byte = sized["row"].to_numpy(np.float64), sized["output_byte"]
+    known = ~np.isnan(rows) & sized["role"].isin(_KEPT).to_numpy()
+    at, ids = rows[known].astype(int), sized["id"][known]
+    narrows = (numbers["dtype"].eq("fp32") & numbers["pass_name"].ne("update")).to_numpy()[at]
+    numel = numbers["numel"].to_numpy(np.float64)[at] if "numel" in numbers.columns else np.nan
+    of_op = byte[known].groupby(ids)
+    most, least = of_op.transform("max"), of_op.transform("min")
+    told = byte[known].eq(ITEM_BYTE["fp32"] * numel)
+    # Where no line has the bytes of the op's elements: an index has twice the bytes of its number.
+    result = byte[known].eq(least.where(most.eq(2 * least), most))
+    found: NDArray[np.bool_] = np.isnan(rows) & (sized["role"].isin(_KEPT) & sized["id"].gt(0)).to_numpy()
+    found[known] = narrows & told.where(told.groupby(ids).transform("any"), result).to_numpy()
+    return found
+
+
+_KEPT = ("activation", "temporary")
+
+
+class _Order:
+    """The memory of a step as traced, from which that in a narrow format is derived; see `narrow_order`."""
+
+    def __init__(self, numbers: pd.DataFrame, sized: pd.DataFrame) -> None:
+        names = ("op", "kind", "pass_name")
+        self.names, self.kinds, self.passes = (numbers[name].astype("str").to_numpy(object) for name in names)
+        rows, self.ids = (sized[name].to_numpy(np.float64) for name in ("row", "id"))
+        self.freed, self.roles = sized["freed_by"].to_numpy(np.float64), sized["role"].to_numpy(object)
+        self.rows = {
+            one: int(row) for one, row in zip(self.ids.tolist(), rows.tolist(), strict=True) if row == row
+        }
+        self.losses = [at for at, row in self.rows.items() if self.names[row] in _LOSSES]
+
+    def reader(self, place: int) -> int | None:
+        """Return the row of the op in backward that a line is kept for; None if it is not."""
+        freed = float(self.freed[place])
+        # What a product reads is free once its bias has its gradient, too.
+        while (row := self.rows.get(freed)) is not None and (self.kinds[row], self.passes[row]) == _SUM:
+            freed -= 1
+        return row if self.roles[place] == "activation" else None
+
+    def lines(self, place: int, cell: Any, low: float, *, wide: bool) -> tuple[Any, list[dict[str, Any]]]:
+        """Return the bytes of a result in the narrow format, and the lines of its casts."""
+        at, reader, high = float(self.ids[place]), self.reader(place), ITEM_BYTE["fp32"]
+        narrow = _cells_product((cell,), high // low)
+        if reader is not None and self.names[reader] in WIDE:
+            return cell, []
+        if wide and reader is not None and self.kinds[reader] in _INPUTS:
+            return narrow, [{"role": "temporary", "id": at, "freed_by": at + 1, "output_byte": cell}]
+        if not wide and self.losses and self.names[self.rows.get(at, 0)] == CROSS_ENTROPY[0]:
+            return narrow, [{"role": "activation", "id": at, "freed_by": min(self.losses), "output_byte": cell}]
+        return (cell if wide else narrow), []
+
+
+def narrow_order(
+    ops: pd.DataFrame, numbers: pd.DataFrame, order: pd.DataFrame, sized: pd.DataFrame, narrow: str,
+    *, trains: bool,
+) -> pd.DataFrame:  # fmt: skip
+    """Return the memory of a step in fp32 as that of a step in a narrow format of two bytes.
+
+    `trains`: fp32 weights by autocast: what a product makes, and what it keeps, is narrow; a norm in fp32 keeps a
+    wide copy of what it reads; weights have a narrow copy from their first product to their last. Else weights and
+    all results are narrow. `ops`, `order`: as traced, whose cells may be expressions; `numbers`, `sized`: the same
+    at some sizes.
+    """
+    if not trains:
+        words = numbers["kind"].isin(_LOOKUPS).any()  # data are whole numbers then
+        roles = ("parameter", "buffer", *(() if words else ("input",)))
+        stored = _results(sized, numbers) | sized["role"].isin(roles).to_numpy()
+        factor = ITEM_BYTE["fp32"] // ITEM_BYTE[narrow]
+        halved = [_cells_product((cell,), factor if one else 1)
+                  for cell, one in zip(order["output_byte"], stored, strict=True)]  # fmt: skip
+        return order.assign(output_byte=pd.Series(halved, order.index, dtype=object))
+    formats, traced, low = _Formats(numbers), _Order(numbers, sized), ITEM_BYTE[narrow]
+    cells, byte, made = order["output_byte"].tolist(), sized["output_byte"].tolist(), list[dict[str, Any]]()
+    for place in np.flatnonzero(_results(sized, numbers)).tolist():
+        row = traced.rows.get(float(traced.ids[place]))
+        wide = (
+            formats.of_bytes.get(byte[place], formats.last) if row is None else formats.is_wide(row, byte[place])
+        )
+        cells[place], more = traced.lines(place, cells[place], low, wide=wide)
+        made += more
+    modules = numbers["module"].fillna("").tolist() if "module" in numbers.columns else [""] * len(numbers)
+    step = _Step(ops, numbers)
+    for one in (*step.weights(), *step.data()):
+        own = (one.row["kind"], one.row["module"])
+        used = [at for at, row in traced.rows.items() if (traced.kinds[row], modules[row]) == own]
+        copy = _cells_product((low, one.count, *one.factors), one.divisor)
+        if len(one.factors) > 1:  # a bias is not kept
+            made.append({"role": "activation", "id": min(used), "freed_by": max(used), "output_byte": copy})
+    changed = order.assign(output_byte=pd.Series(cells, order.index, dtype=object))
+    return pd.concat([changed, pd.DataFrame(made).assign(module="", pass_name="", row=np.nan)], ignore_index=True)

@@ -292,6 +292,11 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
     return float((_weights_of(restated, formats) * ops["count"] * saved).sum())
 
 
+def computes_in_16(ops: pd.DataFrame) -> bool:
+    """Return whether products were traced in 16 bits, as under autocast."""
+    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(SHORT).any())
+
+
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
     """Return whether formats make the results of ops narrower than they were traced."""
     if formats.stream in ("", "fp32"):
@@ -361,8 +366,7 @@ def add_casts(ops: pd.DataFrame, numbers: pd.DataFrame, formats: Formats) -> pd.
 
     `ops`: an OPS table as traced, whose cells may be expressions; `numbers`: the same at some sizes.
     """
-    products = ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")
-    if not keeps_weights(ops, formats) or ops["dtype"][products].isin(SHORT).any():
+    if not keeps_weights(ops, formats) or computes_in_16(ops):
         return ops
     return with_casts(
         ops, numbers, formats.stream, of_activations=not formats.low, scales_loss=formats.scales_loss

@@ -23,9 +23,10 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, ModelProfile
 from fomkit.core.units import memory_text
+from fomkit.ops.autocast import narrow_order
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
-from fomkit.ops.precision import Formats, choose_formats, narrows, stored_byte
+from fomkit.ops.precision import Formats, choose_formats, computes_in_16, keeps_weights, narrows, stored_byte
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.plan.memory import Held, Use, memory_use, standing_memory
 from fomkit.plan.options import Options, choose_sizes
@@ -172,13 +173,16 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
 
 
 def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
-    """Return a model whose order has the weights of linear layers in the low format that stores them.
+    """Return a model whose order is that of a step in these formats: as autocast keeps tensors, packed weights.
 
-    None where it has no order, or the formats make other tensors of the step narrower than in the order.
+    None where it has no order, or the formats keep low copies of a training's activations.
     """
-    ops = resize_ops(model.ops, sizes, model.name)
-    if model.order is None or narrows(ops, formats):
+    if model.order is None:
         return None
+    ops = resize_ops(model.ops, sizes, model.name)
+    if narrows(ops, formats):
+        as_traced = model if computes_in_16(ops) else _as_autocast(model, model.order, formats)
+        return None if formats.low else as_traced
     stored = stored_byte(ops, formats)
     if not stored:
         return model
@@ -187,6 +191,18 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
     whole = byte[weights].astype(float).sum()
     left = byte[weights].astype(float) * (1 - stored / whole)
     return replace(model, order=model.order.assign(output_byte=byte.astype(object).where(~weights, left)))
+
+
+def _as_autocast(model: ModelProfile, order: pd.DataFrame, formats: Formats) -> ModelProfile:
+    """Return a model traced in fp32 with the order of a step in 16 bits, derived once for all sizes."""
+
+    def derived() -> pd.DataFrame:
+        numbers, sized = (resize_ops(table, model.sizes, model.name) for table in (model.ops, order))
+        trains = keeps_weights(numbers, formats)
+        return narrow_order(model.ops, numbers, order, sized, formats.stream, trains=trains)
+
+    sizes = sorted(model.sizes.items())
+    return replace(model, order=cached(order, model.ops, f"order in {formats.name}, {sizes}", derived))
 
 
 def held_of_step(
@@ -206,19 +222,19 @@ def held_of_step(
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
     """Check whether a step fits in the device's memory.
 
-    Activations in a narrower format than was traced are not counted. Parameters, gradients and the optimizer's
-    state are, because the update stays in fp32; alone they can only show that a step does not fit.
+    Where activations are unknown, parameters, gradients and the optimizer's state, which stay in fp32, can only
+    show that a step does not fit.
     """
     if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
-    ops = resize_ops(model.ops, sizes, model.name)
-    use = step_memory(model, sizes) if can_follow(model, sizes) and not narrows(ops, formats) else None
+    followed = in_formats(model, sizes, formats) if can_follow(model, sizes) else None
+    use = None if followed is None else step_memory(followed, sizes)
     if use is not None:
         needed = use.peak_byte
     else:
+        ops = resize_ops(model.ops, sizes, model.name)
         standing = standing_memory(ops, model.parameters_total)
-        needed = 0.0 if standing is None else standing.byte
-    needed -= stored_byte(ops, formats)
+        needed = (0.0 if standing is None else standing.byte) - stored_byte(ops, formats)
     subject = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
     if message := too_much(machine, needed, subject):
         return Fit(False, f"{message}{IN_MEMORY}")

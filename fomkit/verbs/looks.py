@@ -99,7 +99,8 @@ def memory(
     machine : name, path or profile, optional
         Machine whose device memory the step should fit.
     precision : str, optional
-        For inference: number format of the weights of linear layers; the rest stays as traced.
+        Number formats: fp32, or 16 bits as autocast keeps tensors; fp8 and alike: weights of linear layers, for
+        inference.
     nodes : int, optional
         The memory of a device in a run on this many whole nodes, which share the batch.
     batch, sizes, layout, links, node_devices

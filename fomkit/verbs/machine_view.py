@@ -197,6 +197,11 @@ ASSUMED = (
     "the model's output is kept until the end of the backward pass; gradients are freed after the update",
     "number formats are those of the trace",
 )
+AS_AUTOCAST = (
+    "tensors are in the formats in which autocast keeps them in training, or all in 16 bits in inference, derived "
+    "from the trace; the peaks of 41 trainings were 0.88 to 1.16 times those of traces under autocast, 35 of them "
+    "within 3%"
+)
 AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
 
@@ -312,13 +317,16 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     `model`: without the order of its ops only the memory that does not depend on the batch is known; `options`:
     batch and other sizes; `machine`: device that it should fit. Returns a dict: ``fomkit/memory/1``.
     """
-    sizes = choose_sizes(model, options.wanted_sizes)
+    sizes, in_16 = choose_sizes(model, options.wanted_sizes), list[str]()
     if options.precision is not None:
         followed = in_formats(model, sizes, formats_named(options.precision))
         if followed is None:
-            what = "has no order of its ops" if model.order is None else "was traced in wider formats"
+            what = (
+                "has no order of its ops" if model.order is None else "trains, and keeps low copies of activations"
+            )
             why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
             raise FomkitError(model.name, why)
+        in_16 = [AS_AUTOCAST] * (followed is not model and options.precision not in BLOCKS)
         model = followed
     use = step_memory(model, sizes)
     found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
@@ -334,7 +342,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
         layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
-        assumed=[*_memory_assumed(use), *of_weights] if use is not None else [],
+        assumed=[*_memory_assumed(use)[: -1 if in_16 else None], *in_16, *of_weights] if use is not None else [],
         deviations=[*model.caveats, *by_sizes],
         excludes=EXCLUDED if use is not None else ["activations and everything else that needs the order"],
         part=None,
