@@ -348,17 +348,11 @@ def doubled(most: float) -> list[int]:
     return [2**power for power in range(int(most).bit_length())]
 
 
-def reference_of(points: pd.DataFrame) -> str:
-    """Return the devices to which speed-ups are relative, in words."""
-    devices = round(float((points["devices"] / points["ideal"]).iloc[0]))
-    return "one device" if devices == 1 else f"{devices:,} devices"
-
-
-def scaling(points: pd.DataFrame) -> alt.LayerChart:
+def scaling(points: pd.DataFrame, reference: str = "one device") -> alt.LayerChart:
     """Draw the speed-up over devices, with the ideal speed-up.
 
     `points`: one row for each mode and number of devices: ``mode``, ``devices``, ``speedup``, ``low``, ``high``,
-    ``efficiency``, ``step_s``, ``ideal`` (the speed-up without any loss) and ``limit``.
+    ``efficiency``, ``step_s``, ``ideal`` (the speed-up without any loss) and ``limit``; `reference`: in words.
     """
     check_plotting("figures")
     import altair as alt
@@ -372,7 +366,7 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
     )  # fmt: skip
     x = alt.X("devices:Q", title="devices", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~s", values=doubled(points["devices"].max())))  # fmt: skip
-    y = alt.Y("speedup:Q", title=f"times as fast as {reference_of(points)}", scale=alt.Scale(type="log", base=2),
+    y = alt.Y("speedup:Q", title=f"times as fast as {reference}", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~g", values=doubled(points["ideal"].max())))  # fmt: skip
     colours, shapes = drawn(modes)
     colour = alt.Color("mode:N", title=None, scale=colours)

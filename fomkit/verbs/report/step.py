@@ -361,8 +361,14 @@ def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None)
     ]
 
 
+def _reference_of(points: pd.DataFrame) -> str:
+    """Return the devices to which speed-ups are relative, in words."""
+    devices = round(float((points["devices"] / points["ideal"]).iloc[0]))
+    return "one device" if devices == 1 else f"{devices:,} devices"
+
+
 def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
-    last, over = points[points["devices"] == points["devices"].max()], charts.reference_of(points)
+    last, over = points[points["devices"] == points["devices"].max()], _reference_of(points)
     return tuple(
         f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as {over} "
         f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
@@ -389,12 +395,19 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"Not estimated: {error}. {hint}")
     points = _points(contents)
     if points["ideal"].max() == 1:
-        lone = f"{machine.name} has {charts.reference_of(points)}, and no link to more. {hint}"
+        lone = f"{machine.name} has {_reference_of(points)}, and no link to more. {hint}"
         return Section(f"{key}-scaling", SCALING_TITLE, absent=lone)
     says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
     caption = ("Strong scaling divides one batch among replicas, weak scaling gives each its own. The dashed line "
                "is ideal scaling.",)  # fmt: skip
-    shown = figure(f"{key}-curve", "Speed-up over devices", charts.scaling(points), " ".join(says), caption, table)
+    shown = figure(
+        f"{key}-curve",
+        "Speed-up over devices",
+        charts.scaling(points, _reference_of(points)),
+        " ".join(says),
+        caption,
+        table,
+    )
     refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
     lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
              *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
