@@ -17,6 +17,9 @@ from fomkit.cli.main import app
 from fomkit.core.errors import install_hint
 from fomkit.output import pages
 from fomkit.output.pages import Book, Cell, Chapter, Claim, Head, Section, Table
+from fomkit.plan.evidence import op_frame
+from fomkit.plan.options import Options
+from fomkit.verbs.report.step import scaling
 
 MOST_BYTE = 3_000_000
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -263,7 +266,5 @@ def test_a_run_on_several_devices_shows_one_of_them(tmp_path: Path) -> None:
     assert "8 devices are 3.88 times as fast as 2 devices" in text
     assert "Projected against measured" not in text
     serving = fomkit.estimate("llama3-70b-decode", "h100-sxm", layout="tensor=8")
-    fomkit.write_report(serving, tmp_path / "serve.html")
-    text = " ".join(Outline((tmp_path / "serve.html").read_text(encoding="utf-8")).text)
-    assert "h100-sxm has 8 devices, and no link to more" in text
-    assert "262 kB over 8" in text
+    assert "h100-sxm has 8 devices, and no link to more" in scaling(serving, "e0", Options(batch=16)).absent
+    assert "262 kB over 8" in op_frame(serving)["size"].tolist()
