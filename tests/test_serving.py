@@ -24,7 +24,8 @@ from fomkit.parallel.step import ParallelStep
 from fomkit.plan.inference import InferenceStep, architecture_of, one_of_group
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import smallest_layout, stepper_of
-from fomkit.prediction.exchange import REPLAYED, table_time
+from fomkit.prediction import links
+from fomkit.prediction.exchange import REPLAYED, Network, table_time
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 
@@ -390,3 +391,47 @@ def test_a_layout_that_fills_whole_nodes_needs_no_nodes() -> None:
     assert swept.table["step_s"].iloc[0] == pytest.approx(step.value)
     with pytest.raises(FomkitError, match="layout: is for runs on nodes"):
         fomkit.solve("llama3-70b-decode", "h100-sxm", unit_per_day=200.0, layout="tensor=4")
+
+
+NVLINK = ("a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "gb200")
+
+
+def shares_of(name: str) -> dict[tuple[int, float], float]:
+    """Return the time of serving's own all-reduce over a ring's, by ranks and bytes."""
+    machine = load_machine(name)
+    rows = machine.timings[machine.timings["op"] == REPLAYED]
+    ring = Network(machine.with_timings(machine.timings.iloc[:0]))
+    found = {}
+    for ranks, byte, time_s in rows[["ranks", "message_byte", "time_s"]].to_numpy(float).tolist():
+        around = ring.exchange("all_reduce", byte, ring.group(int(ranks))).time.value
+        found[int(ranks), byte] = time_s / around
+    return found
+
+
+def test_boards_without_the_serving_librarys_sums_have_those_of_others() -> None:
+    """The shares are medians of five boards; each board's own is off by 11 % on average if it is left out."""
+    of_board = {name: shares_of(name) for name in NVLINK}
+    for ranks, shares in links.REPLAYED_SHARES.items():
+        for bits, share in zip(links.REPLAYED_BITS, shares, strict=True):
+            known = [own[ranks, 2.0**bits] for own in of_board.values() if (ranks, 2.0**bits) in own]
+            assert np.median(known) == pytest.approx(share, abs=0.006), (ranks, bits)
+    off = []
+    for name, own in of_board.items():
+        others = [other for board, other in of_board.items() if board != name]
+        for key, share in own.items():
+            off.append(np.log(share / np.median([other[key] for other in others if key in other])))
+    assert len(off) == 322
+    assert np.abs(off).mean() < 0.12
+    assert np.exp(np.quantile(off, [0.1, 0.9])) == pytest.approx(links._OFF, abs=0.02)
+
+
+def test_a_board_without_timings_sums_like_others_over_fast_links(h100: Machine) -> None:
+    """Of 256 KiB over eight B300, which states NVLink and no table, and over eight L4 on a bus."""
+    b300, l4 = load_machine("b300-sxm"), replace(load_machine("l40s"), timings=h100.timings.iloc[:0])
+    for machine, share in ((b300, links.REPLAYED_SHARES[8][2]), (l4, 1.0)):
+        plain, serving = Network(machine), Network(machine, op=REPLAYED)
+        times = [one.exchange("all_reduce", 2.0**18, one.group(8)).time for one in (plain, serving)]
+        assert times[1].value == pytest.approx(share * times[0].value)
+        assert (times[1].high / times[1].value > times[0].high / times[0].value) == (share < 1)
+    gathers = [one.exchange("all_gather", 2.0**18, one.group(8)).time for one in (plain, serving)]
+    assert gathers[0] == gathers[1]

@@ -253,10 +253,17 @@ class Network:
             return NOTHING
         timings, known = self.machine.timings, (collective, message_byte, ranks)
         found = table_time(timings, *known, op=self.op) if self.op else None
-        found = found or table_time(timings, *known, self.channel)
         if found is not None:
             return found._replace(way="from the machine's table")
-        return self._ring("node", collective, message_byte, ranks)
+        found = table_time(timings, *known, self.channel)
+        if found is not None:
+            found = found._replace(way="from the machine's table")
+        else:
+            found = self._ring("node", collective, message_byte, ranks)
+        if self.op != REPLAYED or collective != "all_reduce" or not self.states("node"):
+            return found
+        quick = self._link("node", message_byte).byte_per_s >= links.REPLAYED_FROM
+        return links.replayed(found, message_byte, ranks) if quick else found
 
     def _staged(
         self, collective: Collective, message_byte: float, group: Group, *, by_table: bool = True
