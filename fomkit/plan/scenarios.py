@@ -92,7 +92,7 @@ class _Shapes(NamedTuple):
 
     `seconds` (3, n, u): value, low and high of all executions [s], 0 where unpriced.
     `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where every op was timed.
-    `same` (n,): index of the distinct op of a row.
+    `same` (n, u): index of the distinct op of a row.
     `launched` (n, u): share of launches in a time that lists them separately.
     `compute`, `memory` (n, u): flop and byte for each second of the floor, times the share of the time without
       launches; 0 where the floor is unknown.
@@ -229,8 +229,7 @@ def _roll_up(
 def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
-    columns = (column if column is shapes.same else column.take(shape, -1) for column in shapes)
-    return _Shapes._make(columns)
+    return _Shapes._make(column.take(shape, -1) for column in shapes)
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
