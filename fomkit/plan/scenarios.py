@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 
 FORWARD = "forward"
-CELLS = 75_000
+CELLS = 150_000
 """Number of ops times variants that are computed at once; it bounds the memory."""
 HELD_BYTE = 2**24
 """More than the size of any array of a block [byte]. The largest piece that was ever mapped and freed determines

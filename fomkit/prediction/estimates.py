@@ -64,9 +64,12 @@ class Rows:
             return np.repeat(np.arange(len(self._columns)), self.many)
         return self._at // self.many
 
-    def grid(self) -> Places:
-        """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes)."""
-        if self.many == 1:
+    def grid(self, fixed: Iterable[str] = ()) -> Places:
+        """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes).
+
+        There are none if one of the columns ``fixed`` changes with the sizes.
+        """
+        if self.many == 1 or any(name in self._given or name in self._read for name in fixed):
             return NO_GRID
         of, size = np.divmod(self._places, self.many)
         ops = np.count_nonzero(np.diff(of)) + 1
@@ -144,13 +147,6 @@ class Rows:
         every, number = self._columns.same_texts(columns)
         numbers_of, distinct = numbered(number[self._of_table], len(every))
         return [every[one] for one in distinct], numbers_of
-
-    def of_one_size(self, sizes: Iterable[str], *more: NDArray[Any]) -> tuple[Places, Places]:
-        """Return one row for all of an op with equal sizes and ``more``, and each row's place among these."""
-        if self.many == 1:
-            return (every := np.arange(len(self))), every
-        own = (self.number(name) for name in sizes if name in self._given or name in self._read)
-        return alike([self._places // self.many, *own, *more])
 
     def take(self, which: Places | Flags) -> Rows:
         """Select some of the rows, by position or by a flag for each."""

@@ -279,6 +279,8 @@ def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -
     smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(query)), variance[..., 0].min(1)])
     good = straight & smooth.all(0)[:, None]
     mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
+    if not count:
+        return Part(at[good], mean[good], variance[good], NO_GRID, None)
     near = np.argpartition(distance[:, NODES // 2], count - 1, 1)[:, None, :count]
     distance = distance[:, [0, -1]]
     among = (distance <= FARTHER * np.take_along_axis(distance, near, 2).max(2, keepdims=True)).any(1)
@@ -289,6 +291,19 @@ def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -
     return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
+def line_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
+    """Predict what polynomials can of `posterior_parts`; with a ``count`` of 0, nothing but the mean is wanted."""
+    if grid.shape[1] < OCTAVE or not precomputed.strips:
+        return
+    along = query[grid[0]] - query[grid[0, 0]]
+    along = along[:, np.abs(along[-1]).argmax()]
+    cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
+    for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
+        if end - start >= OCTAVE:
+            at = grid[:, start:end]
+            yield _on_lines(precomputed, query[at], at, count)
+
+
 def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
     """Predict the target at each query (q, p), in parts; see `posterior`.
 
@@ -296,16 +311,9 @@ def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count
     each part must contain.
     """
     rest = np.ones(len(query), bool)
-    if grid.shape[1] >= OCTAVE and precomputed.strips:
-        along = query[grid[0]] - query[grid[0, 0]]
-        along = along[:, np.abs(along[-1]).argmax()]
-        cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
-        for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
-            if end - start >= OCTAVE:
-                at = grid[:, start:end]
-                part = _on_lines(precomputed, query[at], at, count)
-                rest[part.at] = False
-                yield part
+    for part in line_parts(precomputed, query, grid, count):
+        rest[part.at] = False
+        yield part
     places, end = rest.nonzero()[0], 0
     for distance, mean, variance in posterior_blocks(precomputed, query if rest.all() else query[places]):
         start, end = end, end + len(mean)

@@ -28,7 +28,7 @@ from fomkit.prediction.beside_facts import (
     with_repeats,
     with_vectors,
 )
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, places_of
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, numbers, places_of
 from fomkit.prediction.exact import op_flags
 from fomkit.prediction.families import (
     VIEWS,
@@ -224,11 +224,28 @@ def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
 
 
 def predict_log_time(family: Family, rows: Rows, kind: str) -> Matrix:
-    """Predict ln(time) of rows; those of one op and size, which parts of many batches are, are corrected once."""
-    once, of = rows.of_one_size(KINDS[kind].dimensions)
-    query = features_of(family.fit, rows.take(once), kind, len(family.training))
+    """Predict ln(time) of rows."""
+    query = features_of(family.fit, rows, kind, len(family.training))
     mean = log_mean(family.fit, rows, VIEWS[kind].terms(rows))
-    return _straight(family, rows, kind, mean + monotone.correction_of(family.fitted, query)[of])
+    return _straight(family, rows, kind, mean + monotone.correction_of(family.fitted, query))
+
+
+def _in_parts(
+    rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family
+) -> tuple[Matrix, Matrix]:
+    """Do `no_longer_than_parts` for rows of one fit; `mean`: their `log_mean`."""
+    fit, count = family.fit, len(family.training)
+
+    def means() -> tuple[Matrix, Matrix]:
+        half = rows.assign(**{name: numbers(rows, name) / 2 for name in ("batch", "flop", "byte")})
+        whole_s, half_s = np.exp(mean), np.exp(log_mean(fit, half, VIEWS[kind].terms(half)))
+        return 2 * half_s - whole_s, 2 * (whole_s - half_s)
+
+    def correct(parts: Rows, grid: Places) -> Matrix:
+        return monotone.correction_of(family.fitted, features_of(fit, parts, kind, count), grid)
+
+    fixed = [name for name in KINDS[kind].dimensions if name != "batch"]
+    return no_longer_than_parts(rows, log_s, far, fixed, means, correct)
 
 
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
@@ -306,9 +323,10 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
     spread, anywhere = _deviation(found, typical, share_of_own=bool(len(fit.spread))), found.distance
-    log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
+    mean = log_mean(fit, rows, terms)
+    log_s = _straight(family, rows, kind, mean + found.mean)
     unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
-    log_s, as_part = no_longer_than_parts(rows, log_s, unlike, lambda one: predict_log_time(family, one, kind))
+    log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family)
     far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 

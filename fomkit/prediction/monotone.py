@@ -9,7 +9,7 @@ is predicted, a *ladder* the rungs of one octave of a product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -17,7 +17,19 @@ import numpy as np
 
 from fomkit.ops.columns import alike
 from fomkit.prediction.estimates import Answers, Rows, is_in, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places, Precomputed, Texts, correlation, distance_blocks, posterior
+from fomkit.prediction.gp import (
+    NO_GRID,
+    NONE,
+    Flags,
+    Matrix,
+    Places,
+    Precomputed,
+    Texts,
+    correlation,
+    distance_blocks,
+    line_parts,
+    posterior,
+)
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -384,20 +396,26 @@ class Divided(NamedTuple):
         return np.asarray(places[values.argmax(0), np.arange(self.has.shape[1])], np.intp)
 
 
+def _sizes_of_parts(batch: Matrix) -> tuple[Matrix, Flags]:
+    """Return the batch of the parts of ops in each number of `PARTS` (c, n), and which ops have such parts.
+
+    Batches that are powers of two have parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2, could
+    be slower than one of 4 in ones.
+    """
+    counts = PARTS[batch.max(initial=0.0) * 2 >= PARTS][:, None]
+    divided = batch * (1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2)
+    return np.floor(np.maximum(divided / counts, 1.0)), divided >= counts
+
+
 def in_parts(rows: Rows) -> Divided | None:
     """Divide ops with a batch into each number of `PARTS`; None where no op can be divided.
 
-    A part has the share of the batch, and the same share of flop and byte. Batches that are powers of two have
-    parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2, could be slower than one of 4 in ones.
+    A part has the share of the batch, and the same share of flop and byte.
     """
     batch = numbers(rows, "batch", 0.0)
-    counts = PARTS[batch.max(initial=0.0) * 2 >= PARTS]
-    if not len(counts):
-        return None
-    fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
-    has = batch * fewer >= counts[:, None]
-    number, of = has.nonzero()
-    part, one = np.floor(batch[of] * fewer[of] / counts[number]), rows.take(of)
+    sizes, has = _sizes_of_parts(batch)
+    of, part = has.nonzero()[1], sizes[has]
+    one = rows.take(of)
     scaled = {name: numbers(one, name) * (part / batch[of]) for name in ("flop", "byte")}
     return Divided(one.assign(batch=part, **scaled), of, has) if len(of) else None
 
@@ -407,32 +425,72 @@ def as_at(batch: float) -> str:
     return f", as at batch {batch:g}" if batch else ""
 
 
+def _corrections(
+    rows: Rows, fixed: Iterable[str], moving: Flags, correct: Callable[[Rows, Places], Matrix]
+) -> Iterator[tuple[Places, Matrix, Flags, Matrix]]:
+    """Yield ops at some batches, `_sizes_of_parts` of these, and the correction of each part.
+
+    Ops at the same batches are in one array: their parts have few sizes, each of which is corrected once per op.
+    """
+    batch, grid, rest = numbers(rows, "batch", 0.0), rows.grid(fixed), moving.copy()
+    grid = grid[:, moving[grid].any(0)]
+    lines = [line.tobytes() for line in batch[grid] if len(line)]
+    for same in dict.fromkeys(lines):
+        at = grid[[line == same for line in lines]]
+        parts, has = _sizes_of_parts(batch[at[0]])
+        sizes, place = np.unique(parts, return_inverse=True)
+        queries = np.arange(at.shape[0] * len(sizes)).reshape(len(at), -1)
+        found = correct(rows.take(at[:, 0].repeat(len(sizes))).assign(batch=np.tile(sizes, len(at))), queries)
+        yield at, parts, has, np.moveaxis(found[queries][:, place.reshape(parts.shape)], 1, 0)
+    rest[grid] = False
+    if rest.any():
+        at = rest.nonzero()[0]
+        parts, has = _sizes_of_parts(batch[at])
+        found = correct(rows.take(np.tile(at, len(parts))).assign(batch=parts.ravel()), NO_GRID)
+        yield at[None], parts, has, found.reshape(len(parts), 1, -1)
+
+
 def no_longer_than_parts(
-    rows: Rows, log_s: Matrix, far: Matrix, predict: Callable[[Rows], Matrix]
-) -> tuple[Matrix, Matrix]:
+    rows: Rows, log_s: Matrix, far: Matrix, fixed: Iterable[str], means: Callable[[], tuple[Matrix, Matrix]],
+    correct: Callable[[Rows, Places], Matrix],
+) -> tuple[Matrix, Matrix]:  # fmt: skip
     """Predict ops far from every timing to take no longer than their parts, one after the other.
 
-    `used_as_in_parts` for a machine's own table, whose fit returns to its mean far from its timings too.
+    `used_as_in_parts` for a machine's own table, whose fit returns to its mean far from its timings too. A part has
+    its share of the batch, of flop and of byte, and so of all of the mean time but the start.
 
-    `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `predict`:
-    predicts ln(time) of any of them. Returns ln(time), and the batch of the part that gives it, 0 for none.
+    `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `fixed`: the
+    sizes besides the batch; `means`: returns the start, and the rest of the mean time [s] (n); `correct`: returns ln
+    of the correction of rows, of which some are a grid (`Rows.grid`). Returns ln(time), and the batch of the part
+    that gives it, 0 for none.
     """
-    found, batch = log_s.copy(), np.zeros(len(rows))
-    some = np.flatnonzero(far > MOVED)
-    if len(some) and (divided := in_parts(rows.take(some))):
-        place, size = some[divided.of], divided.rows.number("batch")
-        in_turn = predict(divided.rows) + np.log(numbers(rows, "batch")[place] / size)
-        gain = far[place] * (log_s[place] - in_turn)
-        part = divided.best(np.round(gain / MOVED))
-        part = part[(part >= 0) & (gain[part] > MOVED)]
-        found[place[part]] -= gain[part]
-        batch[place[part]] = size[part]
-    return found, batch
+    found, of_part, batch = log_s.copy(), np.zeros(len(rows)), numbers(rows, "batch", 0.0)
+    moving = (far > MOVED) & (batch >= 2)
+    if not moving.any():
+        return found, of_part
+    start_s, rest_s = means()
+    for at, parts, has, corrections in _corrections(rows, fixed, moving, correct):
+        most, gained, part = np.full(at.shape, -np.inf), np.zeros(at.shape), np.zeros(at.shape)
+        for size, divided, correction in zip(parts, has, corrections, strict=True):
+            in_turn = np.log(start_s[at] * (batch[at[0]] / size) + rest_s[at]) + correction
+            gain = far[at] * (log_s[at] - in_turn)
+            steps = np.where(divided, np.round(gain / MOVED), -np.inf)
+            better = steps > most  # of equal ones the largest part, which comes first
+            most, gained = np.where(better, steps, most), np.where(better, gain, gained)
+            part = np.where(better, size, part)
+        gains = moving[at] & (gained > MOVED)
+        found[at[gains]] -= gained[gains]
+        of_part[at[gains]] = part[gains]
+    return found, of_part
 
 
-def correction_of(fitted: Precomputed, query: Matrix) -> Matrix:
+def correction_of(fitted: Precomputed, query: Matrix, grid: Places = NO_GRID) -> Matrix:
     """Return the mean of a process at each query, without its variance, which takes most of the time of both."""
     if not len(fitted.weights):
         return posterior(fitted, query).mean
-    blocks = distance_blocks(query / fitted.hyper.length, fitted.lifted)
-    return np.concatenate([correlation(distance) @ fitted.weights for _, distance in blocks])
+    found, rest = np.empty(len(query)), np.ones(len(query), bool)
+    for part in line_parts(fitted, query, grid, 0):
+        found[part.at], rest[part.at] = part.mean, False
+    blocks = distance_blocks(query[rest] / fitted.hyper.length, fitted.lifted)
+    found[rest] = np.concatenate([*(correlation(distance) @ fitted.weights for _, distance in blocks), NONE])
+    return found
