@@ -64,12 +64,13 @@ class Rows:
             return np.repeat(np.arange(len(self._columns)), self.many)
         return self._at // self.many
 
-    def grid(self, fixed: Iterable[str] = ()) -> Places:
-        """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes).
+    def varies(self, columns: Iterable[str]) -> bool:
+        """Return whether one of some columns may differ between the sizes of an op."""
+        return any(name in self._given or name in self._read for name in columns)
 
-        There are none if one of the columns ``fixed`` changes with the sizes.
-        """
-        if self.many == 1 or any(name in self._given or name in self._read for name in fixed):
+    def grid(self) -> Places:
+        """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes)."""
+        if self.many == 1:
             return NO_GRID
         of, size = np.divmod(self._places, self.many)
         ops = np.count_nonzero(np.diff(of)) + 1

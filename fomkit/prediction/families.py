@@ -227,6 +227,7 @@ class View(NamedTuple):
     `any_op`: true where traffic determines the time, so that timings of one op predict another.
     `parts`: names ops that run by other kernels, which have fits of their own; "" for the rest.
     `along`: the size in which time is linear between two timed ops that share the columns of ``exact``.
+    `straight`: true where the features are linear in log2(batch), if nothing but the batch changes.
     """
 
     features: Callable[[Table], Matrix]
@@ -238,6 +239,7 @@ class View(NamedTuple):
     parts: Callable[[Table], Texts] | None = None
     waves: Callable[[Table, float], Matrix] | None = None
     along: str = ""
+    straight: bool = False
 
 
 def _storage(rows: Table) -> list[Matrix]:
@@ -318,8 +320,8 @@ _TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
     "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles, waves=tiles.waves),
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
-    "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
-    "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
+    "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles, straight=True),
+    "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps"), straight=True),
     "attention": _ATTENTION,
     "experts": View(tiles.expert_features, tiles.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,

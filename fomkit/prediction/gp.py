@@ -5,7 +5,7 @@ From `SURFACE_VARIANCE` on: surfaces, the fits of the utilisation of each timed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -256,28 +256,49 @@ _SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
 """Matrix from values at Chebyshev extrema to coefficients, and the positions of the extrema between 0 and 1."""
 
 
-def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -> Part:
-    """Predict ops at the sizes within a power of two (n, q, p), by a polynomial along the line of their features.
+class OnLines(NamedTuple):
+    """Features (q, p) that are computed where they are asked for; those of one op of a grid are on one line."""
+
+    look: Callable[[Places], Matrix]
+
+    def at(self, places: Places) -> Matrix:
+        """Return the features at some positions (…, p)."""
+        found = self.look(places.ravel())
+        return found.reshape(*places.shape, found.shape[1])
+
+
+Query = Matrix | OnLines
+
+
+def at_places(query: Query, places: Places) -> Matrix:
+    """Return the features of queries at some positions (…, p)."""
+    return query.at(places) if isinstance(query, OnLines) else query[places]
+
+
+def _on_lines(precomputed: Precomputed, query: Query, at: Places, count: int) -> Part:
+    """Predict ops at the sizes within a power of two (n, q), by a polynomial along the line of their features.
 
     Posteriors are computed at `NODES` + 1 points of a line only (Trefethen, Approximation Theory and Approximation
     Practice, ch. 3 and 8). Queries are left out where a polynomial is not `SMOOTH`, because a timed op is close to
     the line, and where a feature leaves the line. Squared distances to two rows differ by a linear function along
     the line: a row that is farther than ``count`` others at both ends is not among the nearest in between.
     """
-    ends = query[:, [0, -1]]
+    ends, first = at_places(query, at[:, [0, -1]]), at_places(query, at[0])
     step = (ends[:, 1] - ends[:, 0])[:, None]
     axis = int(np.abs(step[0, 0]).argmax())
-    share = (query[0, :, axis] - ends[0, 0, axis]) / step[0, 0, axis]
-    off = query - ends[:, :1]
-    off -= share[:, None] * step
-    straight = (np.abs(off, out=off) <= STRAIGHT).all(2)
-    points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
+    share = (first[:, axis] - ends[0, 0, axis]) / step[0, 0, axis]
+    good = np.ones(at.shape, bool)
+    if not isinstance(query, OnLines):
+        off = query[at] - ends[:, :1]
+        off -= share[:, None] * step
+        good = (np.abs(off, out=off) <= STRAIGHT).all(2)
+    points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, ends.shape[2])
     exact = [(distance.copy(), *of) for distance, *of in posterior_blocks(precomputed, points)]
-    shape = (len(query), len(_SHARES), -1)
+    shape = (len(at), len(_SHARES), -1)
     distance, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*exact, strict=True))
     series = np.stack([mean[..., 0], variance[..., 0]]) @ _SERIES
-    smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(query)), variance[..., 0].min(1)])
-    good = straight & smooth.all(0)[:, None]
+    smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(at)), variance[..., 0].min(1)])
+    good &= smooth.all(0)[:, None]
     mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
     if not count:
         return Part(at[good], mean[good], variance[good], NO_GRID, None)
@@ -291,31 +312,33 @@ def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -
     return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
-def line_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
+def line_parts(precomputed: Precomputed, query: Query, grid: Places, count: int) -> Iterator[Part]:
     """Predict what polynomials can of `posterior_parts`; with a ``count`` of 0, nothing but the mean is wanted."""
     if grid.shape[1] < OCTAVE or not precomputed.strips:
         return
-    along = query[grid[0]] - query[grid[0, 0]]
+    along = at_places(query, grid[0])
+    along = along - along[0]
     along = along[:, np.abs(along[-1]).argmax()]
     cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
     for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
         if end - start >= OCTAVE:
-            at = grid[:, start:end]
-            yield _on_lines(precomputed, query[at], at, count)
+            yield _on_lines(precomputed, query, grid[:, start:end], count)
 
 
-def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
-    """Predict the target at each query (q, p), in parts; see `posterior`.
+def posterior_parts(
+    precomputed: Precomputed, query: Query, total: int, grid: Places, count: int
+) -> Iterator[Part]:
+    """Predict the target at each of ``total`` queries, in parts; see `posterior`.
 
     `grid` (ops, sizes): positions of the queries that may be on one line per op; `count`: of nearest rows that
     each part must contain.
     """
-    rest = np.ones(len(query), bool)
+    rest = np.ones(total, bool)
     for part in line_parts(precomputed, query, grid, count):
         rest[part.at] = False
         yield part
     places, end = rest.nonzero()[0], 0
-    for distance, mean, variance in posterior_blocks(precomputed, query if rest.all() else query[places]):
+    for distance, mean, variance in posterior_blocks(precomputed, at_places(query, places)):
         start, end = end, end + len(mean)
         yield Part(places[start:end], mean, variance, distance, None)
 
@@ -324,7 +347,7 @@ def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, including its noise."""
     parts = [
         (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
-        for part in posterior_parts(precomputed, query, NO_GRID, 1)
+        for part in posterior_parts(precomputed, query, len(query), NO_GRID, 1)
     ]
     return Posterior(*concatenate_in_order(parts))
 

@@ -227,14 +227,27 @@ def predict_log_time(family: Family, rows: Rows, kind: str) -> Matrix:
     """Predict ln(time) of rows."""
     query = features_of(family.fit, rows, kind, len(family.training))
     mean = log_mean(family.fit, rows, VIEWS[kind].terms(rows))
-    return _straight(family, rows, kind, mean + monotone.correction_of(family.fitted, query))
+    return _straight(family, rows, kind, mean + monotone.correction_of(family.fitted, query, len(rows)))
+
+
+def _besides_batch(kind: str) -> Iterator[str]:
+    return (name for name in KINDS[kind].dimensions if name != "batch")
+
+
+def _query(family: Family, rows: Rows, kind: str) -> gp.Query:
+    """Return `features_of` rows; if they are on lines (`View.straight`), as what computes those that are needed."""
+    def look(at: Places) -> Matrix:
+        return features_of(family.fit, rows.take(at), kind, len(family.training))
+
+    straight = VIEWS[kind].straight and rows.many >= gp.OCTAVE and not rows.varies(_besides_batch(kind))
+    return gp.OnLines(look) if straight else features_of(family.fit, rows, kind, len(family.training))
 
 
 def _in_parts(
     rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family
 ) -> tuple[Matrix, Matrix]:
     """Do `no_longer_than_parts` for rows of one fit; `mean`: their `log_mean`."""
-    fit, count = family.fit, len(family.training)
+    fit = family.fit
 
     def means() -> tuple[Matrix, Matrix]:
         half = rows.assign(**{name: numbers(rows, name) / 2 for name in ("batch", "flop", "byte")})
@@ -242,10 +255,9 @@ def _in_parts(
         return 2 * half_s - whole_s, 2 * (whole_s - half_s)
 
     def correct(parts: Rows, grid: Places) -> Matrix:
-        return monotone.correction_of(family.fitted, features_of(fit, parts, kind, count), grid)
+        return monotone.correction_of(family.fitted, _query(family, parts, kind), len(parts), grid)
 
-    fixed = [name for name in KINDS[kind].dimensions if name != "batch"]
-    return no_longer_than_parts(rows, log_s, far, fixed, means, correct)
+    return no_longer_than_parts(rows, log_s, far, _besides_batch(kind), means, correct)
 
 
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
@@ -298,14 +310,14 @@ def _differs(rows: Rows, alike: Mapping[str, float]) -> Flags:
 
 
 def _corrected(
-    rows: Rows, query: Matrix, family: Family
+    rows: Rows, query: gp.Query, family: Family
 ) -> tuple[gp.Posterior, tuple[Places, Matrix], Matrix | None]:
     """Return the posterior of rows, their nearest own timings with distances, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
     sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
     every, scored = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
     count, grid, parts = ERRORS if every and scored else 1, rows.grid() if every else gp.NO_GRID, []
-    for part in gp.posterior_parts(family.fitted, query, grid, count):
+    for part in gp.posterior_parts(family.fitted, query, len(rows), grid, count):
         distance, near = part.nearest(count)
         to_scored, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
         own, usual = (to_scored.argmin(1), to_scored.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
@@ -318,7 +330,7 @@ def _corrected(
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
-def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
+def _answers(rows: Rows, kind: str, terms: Matrix, query: gp.Query, family: Family, interval: float) -> Answers:
     """Predict rows by a fit; ``query``: their features (`features_of`)."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
@@ -409,7 +421,8 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
         view, end = VIEWS[kind], 0
         terms = view.terms(chosen)
         good = servable(chosen, kind) & np.isfinite(terms).all(1)
-        features = view.features(chosen) if kind != "gemm" and good.any() else terms
+        lazily = kind == "gemm" or (view.straight and rows.many >= gp.OCTAVE)
+        features = view.features(chosen) if good.any() and not lazily else terms
         for name, at in found:
             start, end = end, end + len(at)
             own = start + np.flatnonzero(good[start:end])
@@ -422,8 +435,11 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 if kind == "gemm":
                     yield with_repeats(_products(served, family, machine, interval), family, interval)
                     continue
-                query = with_tiles(features[own], served, kind, len(family.training))
-                query = _seen(family.fit, query, served, kind)
+                if lazily:
+                    query = _query(family, served, kind)
+                else:
+                    tiled = with_tiles(features[own], served, kind, len(family.training))
+                    query = _seen(family.fit, tiled, served, kind)
                 yield with_repeats(_answers(served, kind, terms[own], query, family, interval), family, interval)
 
 

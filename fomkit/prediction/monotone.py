@@ -24,7 +24,9 @@ from fomkit.prediction.gp import (
     Matrix,
     Places,
     Precomputed,
+    Query,
     Texts,
+    at_places,
     correlation,
     distance_blocks,
     line_parts,
@@ -432,7 +434,8 @@ def _corrections(
 
     Ops at the same batches are in one array: their parts have few sizes, each of which is corrected once per op.
     """
-    batch, grid, rest = numbers(rows, "batch", 0.0), rows.grid(fixed), moving.copy()
+    batch, rest = numbers(rows, "batch", 0.0), moving.copy()
+    grid = NO_GRID if rows.varies(fixed) else rows.grid()
     grid = grid[:, moving[grid].any(0)]
     lines = [line.tobytes() for line in batch[grid] if len(line)]
     for same in dict.fromkeys(lines):
@@ -471,9 +474,10 @@ def no_longer_than_parts(
     start_s, rest_s = means()
     for at, parts, has, corrections in _corrections(rows, fixed, moving, correct):
         most, gained, part = np.full(at.shape, -np.inf), np.zeros(at.shape), np.zeros(at.shape)
+        start, rest, alone, share = (column[at] for column in (start_s, rest_s, log_s, far))
         for size, divided, correction in zip(parts, has, corrections, strict=True):
-            in_turn = np.log(start_s[at] * (batch[at[0]] / size) + rest_s[at]) + correction
-            gain = far[at] * (log_s[at] - in_turn)
+            in_turn = np.log(start * (batch[at[0]] / size) + rest) + correction
+            gain = share * (alone - in_turn)
             steps = np.where(divided, np.round(gain / MOVED), -np.inf)
             better = steps > most  # of equal ones the largest part, which comes first
             most, gained = np.where(better, steps, most), np.where(better, gain, gained)
@@ -484,13 +488,13 @@ def no_longer_than_parts(
     return found, of_part
 
 
-def correction_of(fitted: Precomputed, query: Matrix, grid: Places = NO_GRID) -> Matrix:
+def correction_of(fitted: Precomputed, query: Query, total: int, grid: Places = NO_GRID) -> Matrix:
     """Return the mean of a process at each query, without its variance, which takes most of the time of both."""
     if not len(fitted.weights):
-        return posterior(fitted, query).mean
-    found, rest = np.empty(len(query)), np.ones(len(query), bool)
+        return posterior(fitted, at_places(query, np.arange(total))).mean
+    found, rest = np.empty(total), np.ones(total, bool)
     for part in line_parts(fitted, query, grid, 0):
         found[part.at], rest[part.at] = part.mean, False
-    blocks = distance_blocks(query[rest] / fitted.hyper.length, fitted.lifted)
+    blocks = distance_blocks(at_places(query, np.flatnonzero(rest)) / fitted.hyper.length, fitted.lifted)
     found[rest] = np.concatenate([*(correlation(distance) @ fitted.weights for _, distance in blocks), NONE])
     return found
