@@ -278,22 +278,32 @@ class Timed(NamedTuple):
     evidence: str
 
 
+def _words(column: Words | Texts | str, count: int) -> Words:
+    if isinstance(column, str):
+        return one_word(column, count)
+    return column if isinstance(column, Words) else read_words(column)
+
+
 class Answers(Mapping[int, Timed]):
     """The predictions of an estimator for many ops, as columns; the evidence is written when it is read.
 
     `index` (q,): the index of each op.
     `times` (3, q) [s]: ``time_s``, ``low_s`` and ``high_s``.
-    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,), or a single word for all ops.
+    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,), or a single word for all ops; ``limit`` may be
+      a function, which is called when somebody looks at a bound.
     `evidence`: a function from a position in the columns to the text of the evidence.
     """
 
-    def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str, limit: Words | Texts | str,
-                 evidence: Callable[[int], str]) -> None:  # fmt: skip
-        self.index, self.evidence = index, evidence
-        words = (one_word(one, len(index)) if isinstance(one, str) else one for one in (source, limit))
-        self.source, self.limit = (one if isinstance(one, Words) else read_words(one) for one in words)
+    def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str,
+                 limit: Words | Texts | str | Callable[[], Words], evidence: Callable[[int], str]) -> None:  # fmt: skip
+        self.index, self.evidence, self._limit, self.source = index, evidence, limit, _words(source, len(index))
         self.times, (self.time_s, self.low_s, self.high_s) = times, times
         self._places: dict[int, int] = {}
+
+    @cached_property
+    def limit(self) -> Words:
+        """What bounds each op, as words."""
+        return _words(self._limit() if callable(self._limit) else self._limit, len(self.index))
 
     @property
     def time_source(self) -> Texts:
@@ -320,10 +330,8 @@ class Answers(Mapping[int, Timed]):
 
     def chosen(self, places: Places) -> Answers:
         """Select the predictions at some positions."""
-        sources, bounds = self.source.taken(places), self.limit.taken(places)
-        return Answers(
-            self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
-        )
+        return Answers(self.index[places], self.times[:, places], self.source.taken(places),
+                       lambda: self.limit.taken(places), lambda at: self.evidence(int(places[at])))  # fmt: skip
 
     def noted(self, notes: Mapping[int, str]) -> Answers:
         """Return the predictions with notes before the evidence of some ops, by their index."""
@@ -334,11 +342,11 @@ class Answers(Mapping[int, Timed]):
             note = notes.get(int(self.index[place]))
             return self.evidence(place) if note is None else f"{note}; {self.evidence(place)}"
 
-        return Answers(self.index, self.times, self.source, self.limit, evidence)
+        return Answers(self.index, self.times, self.source, lambda: self.limit, evidence)
 
     def timed(self, times: Matrix) -> Answers:
         """Return the predictions with other times (3, q)."""
-        return Answers(self.index, times, self.source, self.limit, self.evidence)
+        return Answers(self.index, times, self.source, lambda: self.limit, self.evidence)
 
 
 NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
@@ -364,8 +372,8 @@ def join_answers(found: Sequence[Answers]) -> Answers:
 
     index = np.concatenate([answers.index for answers in found])
     times = np.concatenate([answers.times for answers in found], 1)
-    sources, limits = joined([answers.source for answers in found]), joined([answers.limit for answers in found])
-    return Answers(index, times, sources, limits, evidence)
+    sources = joined([answers.source for answers in found])
+    return Answers(index, times, sources, lambda: joined([answers.limit for answers in found]), evidence)
 
 
 Estimator = Callable[[Table, Machine, float], Answers]

@@ -23,7 +23,7 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.columns import choose_words, significant
+from fomkit.ops.columns import Words, choose_words, significant
 from fomkit.prediction import estimates, tiles
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, is_in, numbers
 from fomkit.prediction.families import conv_output
@@ -389,31 +389,33 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
     return reason
 
 
-def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matrix:
-    """Return the shortest possible times on a machine of these rates, of value and bounds (3, n) [s].
+_PLAIN = ("gemm", "attention", "experts")
+"""Kinds without cheaper algorithms, which take at least the time of their arithmetic."""
 
-    0 where nothing limits them: measured times, kinds with cheaper algorithms, and traffic that a cache may hold.
-    The arithmetic of a masked half may be skipped. Memory is never faster than its rate, and no prediction comes
-    nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times derived from longer
-    kernels take at least a kernel's start, ``start_s`` (3, 1).
+
+def _least(rows: Rows, found: Bounds, source: Words) -> Matrix:
+    """Return the shortest possible times of `_PLAIN` ops on a machine of these rates, of value and bounds (3, n) [s].
+
+    0 where nothing limits them: measured times, and traffic that a cache may hold. The arithmetic of a masked half
+    may be skipped. Memory is never faster than its rate, and no prediction comes nearer to it than `REACHED`.
+    Experts timed in a table may be fewer than stated.
     """
     attention = is_in(rows, "kind", "attention")
-    experts = is_in(rows, "kind", "experts") & answers.source.is_in("roofline")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
-    cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
-    bounded = (is_in(rows, "kind", "gemm") | attention | experts) & ~answers.source.is_in("measured") & ~cached
+    bounded = ~source.is_in("measured") & (found.compute | ~(numbers(rows, "byte") <= CACHED_BYTE))
+    bounded &= ~is_in(rows, "kind", "experts") | source.is_in("roofline")
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
     least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)
-    short = answers.source.is_in("extrapolated", "transferred") & (answers.time_s < start_s[0])
-    return np.maximum(np.where(bounded, least_s, 0.0), np.where(short, start_s, 0.0))
+    return np.where(bounded, least_s, 0.0)
 
 
 def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     """Name the bound of times that come from the table, and the reason of every time below the stated floor.
 
     Values and bounds of plain products below what these rates allow are raised to it. Only stated rates count:
-    fitted ones come from the same table and would prove nothing.
+    fitted ones come from the same table and would prove nothing. Times derived from longer kernels take at least a
+    kernel's start.
 
     `rows`: COSTED rows; `times`: predictions, which are returned with bounds and longer evidence.
     """
@@ -421,17 +423,21 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     found = bounds(rows, machine)
     stated = ~np.isnan(found.floor_s) & ~found.fitted
     start_s = kernel_start(machine.device)
-    seconds = np.maximum(times.times, _least(rows, found, times, start_s))
+    short = times.source.is_in("extrapolated", "transferred") & (times.time_s < start_s[0])
+    seconds = np.maximum(times.times, np.where(short, start_s, 0.0))
+    at = np.flatnonzero(is_in(rows, "kind", *_PLAIN))
+    seconds[:, at] = np.maximum(seconds[:, at], _least(rows.take(at), found.chosen(at), times.source.taken(at)))
     seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
-    starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
-    names = found.names
-    bound = choose_words(starts_s > found.floor_s, "launch", names)
-    of_table = stated & times.source.is_in(*_OF_A_TABLE)
     below = stated & (seconds[0] < found.floor_s)
 
+    def limit() -> Words:
+        starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
+        bound = choose_words(starts_s > found.floor_s, "launch", found.names)
+        return choose_words(stated & times.source.is_in(*_OF_A_TABLE), bound, times.limit)
+
     def evidence(place: int) -> str:
-        message, name = times.evidence(place), names.at(place)
+        message, name = times.evidence(place), found.names.at(place)
         if lifted[place]:
             floor = f"the {name} floor"
             less = f"{floor} divided by {REACHED:.0%}" if not below[place] else f"{floor} minus {BOOST - 1:.0%}"
@@ -443,4 +449,4 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
             message = f"{message}; {share:.0%} of the {name} floor: {reason}"
         return message
 
-    return Answers(times.index, seconds, times.source, choose_words(of_table, bound, times.limit), evidence)
+    return Answers(times.index, seconds, times.source, limit, evidence)

@@ -146,7 +146,7 @@ class Bounds(NamedTuple):
     high: Matrix
     fitted: Flags
 
-    def chosen(self, which: Flags) -> Bounds:
+    def chosen(self, which: Flags | Places) -> Bounds:
         """Select some of the ops."""
         return Bounds._make(column[which] for column in self)
 
