@@ -33,6 +33,10 @@ WHOLE = 3000
 BLOCK = 384
 """Queries per block; bounds the memory by this many times the rows of the table, and fits a cache."""
 
+LANES = 8
+"""Queries are multiplied in multiples of this many: libraries multiply the last few rows of a matrix by other code,
+and the last bits of an op's prediction would depend on which ops are predicted with it."""
+
 STRIP, STRIPS = 16, 16
 """Rows of a strip of a triangular matrix, and the most strips: with more rows a strip gets a multiple of 16.
 Strips skip most of the products with zeros of a triangle, and libraries multiply sixteen rows at once."""
@@ -166,13 +170,14 @@ def lifted(scaled: Matrix) -> Matrix:
 def distance_blocks(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
     """Yield the distances from queries (q, p) to rows that are `lifted`, for a block of queries at a time.
 
-    Both are in lengths. The next block overwrites the distances.
+    Both are in lengths. The next block overwrites the distances. The last query is repeated to whole `LANES`.
     """
-    points = np.empty((query.shape[1] + 2, len(query))).T
-    points[:, :-2], points[:, -2] = query, 1.0
-    np.einsum("ij,ij->i", query, query, out=points[:, -1])
-    memory = np.empty((min(BLOCK, len(query)), known.shape[1]))
-    for start in range(0, len(query), BLOCK):
+    count = -(-len(query) // LANES) * LANES
+    points = np.empty((query.shape[1] + 2, count)).T
+    points[: len(query), :-2], points[len(query) :, :-2], points[:, -2] = query, query[-1:], 1.0
+    np.einsum("ij,ij->i", points[:, :-2], points[:, :-2], out=points[:, -1])
+    memory = np.empty((min(BLOCK, count), known.shape[1]))
+    for start in range(0, count, BLOCK):
         block = slice(start, start + BLOCK)
         between = memory[: len(points[block])]
         np.matmul(points[block], known, out=between)
@@ -213,13 +218,14 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
 
     The next block overwrites the distances.
     """
-    count = len(precomputed.target)
-    rows = min(BLOCK, len(query)) if len(precomputed.weights) else 0
+    count, left = len(precomputed.target), len(query)
+    rows = min(BLOCK, left + LANES) if len(precomputed.weights) else 0
     predict = _exact if precomputed.strips else _local
     memory = np.empty((rows, count)), np.empty((rows, count))
     for _, distance in distance_blocks(query / precomputed.hyper.length, precomputed.lifted):
         mean, variance = predict(distance, precomputed, memory)
-        yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
+        yield distance[:left], mean[:left], np.maximum(variance[:left], precomputed.hyper.noise)
+        left -= len(distance)
 
 
 class Part(NamedTuple):
@@ -477,5 +483,5 @@ def surface_values(found: Surfaces, features: Matrix) -> Matrix:
         return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)
     predicted = np.empty((len(found.known), len(features)))
     for block, distance in distance_blocks(features / found.length, found.lifted):
-        predicted[:, block] = (correlation(distance) @ found.weights).T
+        predicted[:, block] = (correlation(distance) @ found.weights)[: len(features) - block.start].T
     return np.asarray(predicted + found.mean)

@@ -162,7 +162,7 @@ def _seen(fit: Fit, features: Matrix, rows: Rows, kind: str) -> Matrix:
 def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
     """Return ln(time) of COSTED rows by the mean (terms or form), before the correction by the process."""
     if not len(fit.form) > len(Chip._fields):
-        return np.asarray(np.log(terms @ fit.mean), np.float64)
+        return np.asarray(np.log(np.einsum("ij,j->i", terms, fit.mean)), np.float64)
     chip, form = Chip(*fit.form[:4].tolist()), Form(*fit.form[4:].tolist())
     return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
 
@@ -373,8 +373,9 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     def trust(query: Rows) -> Matrix:
         hyper = family.fit.hyper
         scaled = look_at(query, "gemm", len(family.training)) / hyper.length
-        apart = gp.distances(scaled, family.fitted.scaled, np.ones(scaled.shape[1]))
-        return np.asarray(1 / (1 - gp.correlation(apart.min(1)) ** 2 + hyper.noise / hyper.variance), np.float64)
+        near = [distance.min(1) for _, distance in gp.distance_blocks(scaled, family.fitted.lifted)]
+        alike = gp.correlation(np.concatenate([*near, gp.NONE])[: len(scaled)])
+        return np.asarray(1 / (1 - alike**2 + hyper.noise / hyper.variance), np.float64)
 
     # A large table shows what partly filled tiles cost; few of its pairs differ in one size alone.
     if len(family.training) > gp.LIMIT:

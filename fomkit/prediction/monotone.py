@@ -495,6 +495,8 @@ def correction_of(fitted: Precomputed, query: Query, total: int, grid: Places = 
     found, rest = np.empty(total), np.ones(total, bool)
     for part in line_parts(fitted, query, grid, 0):
         found[part.at], rest[part.at] = part.mean, False
-    blocks = distance_blocks(at_places(query, np.flatnonzero(rest)) / fitted.hyper.length, fitted.lifted)
-    found[rest] = np.concatenate([*(correlation(distance) @ fitted.weights for _, distance in blocks), NONE])
+    alone = at_places(query, np.flatnonzero(rest))
+    blocks = distance_blocks(alone / fitted.hyper.length, fitted.lifted)
+    means = [correlation(distance) @ fitted.weights for _, distance in blocks]
+    found[rest] = np.concatenate([*means, NONE])[: len(alone)]
     return found
