@@ -54,6 +54,10 @@ NEAR_BOUNDARY = 5e-3
 value."""
 
 
+_SCALES = np.concatenate([[np.nan], 10.0 ** np.arange(-299.0, 309.0), [np.nan]])
+"""Powers of ten, whose calculation takes long; NaN for those of no finite number."""
+
+
 def significant(values: Matrix) -> Matrix:
     """Round to `DIGITS` significant digits; 0 and NaN stay.
 
@@ -69,7 +73,7 @@ def significant(values: Matrix) -> Matrix:
 def rounded(values: Matrix) -> tuple[Matrix, Flags]:
     """Return the `significant` digits, and which values are so close to a rounding boundary that bits matter."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
+        scale = _SCALES.take((DIGITS + 299 - np.floor(np.log10(values))).astype(np.intp), mode="clip")
         scaled = values * scale
         whole = np.round(scaled)
         found = whole / scale
