@@ -34,8 +34,8 @@ Array = NDArray[np.float64]
 
 
 FORWARD = "forward"
-CELLS = 150_000
-"""Number of ops times variants that are computed at once; it bounds the memory."""
+CELLS, SHAPES = 150_000, 2_000
+"""Most ops times variants, and variants, that are computed at once; they bound the memory, and fit a cache."""
 HELD_BYTE = 2**24
 """More than the size of any array of a block [byte]. The largest piece that was ever mapped and freed determines
 how much freed memory glibc keeps for the next block; the rest is fetched from the system page by page again."""
@@ -274,7 +274,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         order = np.lexsort(columns[ones].T[::-1])  # sorted, so that equal sets of shapes make equal blocks
         shapes, shape_of = columns[ones[order]], np.argsort(order)[shape_of]
     order = np.argsort(shape_of, kind="stable")
-    most = max(1, CELLS // max(len(study.step.rows), 1))
+    most = min(max(1, CELLS // max(len(study.step.rows), 1)), SHAPES)
     for first in range(0, len(shapes), most):
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
