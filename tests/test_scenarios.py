@@ -288,7 +288,7 @@ def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
      ("llama3-8b-decode", "h100-sxm")],
 )  # fmt: skip
 def test_a_point_is_the_same_alone_and_among_others(model: str, machine: str) -> None:
-    """In blocks of which only some variants were compared, intervals of two ops that are equal by chance differed."""
+    """Where only some variants of a block were compared, intervals of ops that are equal by chance differed."""
     study = prepare_study(fomkit.model(model), with_fits(fomkit.machine(machine)), Options())
     points = pd.DataFrame({"batch": np.arange(1.0, 701.0)})
     whole = scenarios(study, points)

@@ -109,8 +109,8 @@ def same_ops(
 ) -> NDArray[np.intp]:
     """Return the index of each row's distinct op in each variant (n, s).
 
-    Rows of one kind, pass and source with equal times are one op. Times are compared to twelve digits: one may have
-    been read from a file, or divided by its count.
+    Rows of one kind, pass and source with equal times are one op. Times are compared to twelve digits: one may
+    have been read from a file, or divided by its count.
 
     `kinds`, `passes` (n,); `sources` (n, s); `times` (n, s): of one execution [s].
 

@@ -21,12 +21,11 @@ from fomkit.ops.columns import (
     NONE_LEAST,
     Columns,
     Words,
-    alike,
+    as_words,
     combinations,
     derive,
     numbered,
     one_word,
-    read_words,
     unchanging,
     words_of,
 )
@@ -65,8 +64,8 @@ class Rows:
         return self._at // self.many
 
     def varies(self, columns: Iterable[str]) -> bool:
-        """Return whether one of some columns may differ between the sizes of an op."""
-        return any(name in self._given or name in self._read for name in columns)
+        """Return whether one of some columns besides the batch may differ between the sizes of an op."""
+        return any(name != "batch" and (name in self._given or name in self._read) for name in columns)
 
     def grid(self) -> Places:
         """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes)."""
@@ -278,32 +277,28 @@ class Timed(NamedTuple):
     evidence: str
 
 
-def _words(column: Words | Texts | str, count: int) -> Words:
-    if isinstance(column, str):
-        return one_word(column, count)
-    return column if isinstance(column, Words) else read_words(column)
-
-
 class Answers(Mapping[int, Timed]):
     """The predictions of an estimator for many ops, as columns; the evidence is written when it is read.
 
     `index` (q,): the index of each op.
     `times` (3, q) [s]: ``time_s``, ``low_s`` and ``high_s``.
-    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,), or a single word for all ops; ``limit`` may be
-      a function, which is called when somebody looks at a bound.
+    `source`, `limit`: the words of ``time_source`` and ``bound``, or one for all; ``limit`` may be a function.
     `evidence`: a function from a position in the columns to the text of the evidence.
     """
 
-    def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str,
-                 limit: Words | Texts | str | Callable[[], Words], evidence: Callable[[int], str]) -> None:  # fmt: skip
-        self.index, self.evidence, self._limit, self.source = index, evidence, limit, _words(source, len(index))
+    def __init__(
+        self, index: Indices, times: Matrix, source: Words | Texts | str,
+        limit: Words | Texts | str | Callable[[], Words], evidence: Callable[[int], str],
+    ) -> None:  # fmt: skip
+        self.index, self.evidence, self._limit = index, evidence, limit
+        self.source = as_words(source, len(index))
         self.times, (self.time_s, self.low_s, self.high_s) = times, times
         self._places: dict[int, int] = {}
 
     @cached_property
     def limit(self) -> Words:
         """What bounds each op, as words."""
-        return _words(self._limit() if callable(self._limit) else self._limit, len(self.index))
+        return as_words(self._limit() if callable(self._limit) else self._limit, len(self.index))
 
     @property
     def time_source(self) -> Texts:

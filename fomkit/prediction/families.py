@@ -217,9 +217,9 @@ class View(NamedTuple):
     """How the ops of one kind are described to a fit.
 
     `features`: from rows to features (n × p), mostly log2 of sizes; from dimensions only, as timings have no
-      costs.
+      costs. `straight`: true where they are linear in log2(batch), if nothing else changes.
     `terms`: from COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per
-      call, or per step of it.
+      call, or per step of it. All are linear in a batch that changes with its flop and byte.
     `groups`: columns that define a shape group; a group is left out as a whole in cross-validation.
     `exact`: columns that are not interpolated: rows with values that are not in the training rows are not served.
     `tiles`: further features for a table of more than `LIMIT` rows; `waves`: those for such a table that depend on
@@ -227,7 +227,6 @@ class View(NamedTuple):
     `any_op`: true where traffic determines the time, so that timings of one op predict another.
     `parts`: names ops that run by other kernels, which have fits of their own; "" for the rest.
     `along`: the size in which time is linear between two timed ops that share the columns of ``exact``.
-    `straight`: true where the features are linear in log2(batch), if nothing but the batch changes.
     """
 
     features: Callable[[Table], Matrix]
@@ -270,8 +269,7 @@ def _traffic_features(rows: Table) -> Matrix:
 def _update_features(rows: Table) -> Matrix:
     numel, tensors = log_sizes(rows, "numel", "tensors")
     impls = [flag(is_in(rows, "impl", name)) for name in ("foreach", "fused")]
-    state = flag(~is_in(rows, "rule", "sgd"))
-    return np.column_stack([numel, numel - tensors, *impls, state])
+    return np.column_stack([numel, numel - tensors, *impls, flag(~is_in(rows, "rule", "sgd"))])
 
 
 def _collective_features(rows: Table) -> Matrix:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from fomkit.ops.columns import Indices as Indices
 from fomkit.ops.columns import Matrix as Matrix
 from fomkit.ops.columns import Places as Places
 from fomkit.ops.columns import Texts as Texts
+from fomkit.ops.columns import concatenate_in_order
+from fomkit.ops.columns import nearest_of as nearest_of
+from fomkit.ops.columns import nearest_rows as nearest_rows
 
 LIMIT = 500
 """Rows up to which all are used at once; a larger matrix is slow to invert and gains little accuracy."""
@@ -34,8 +37,8 @@ BLOCK = 384
 """Queries per block; bounds the memory by this many times the rows of the table, and fits a cache."""
 
 LANES = 8
-"""Queries are multiplied in multiples of this many: libraries multiply the last few rows of a matrix by other code,
-and the last bits of an op's prediction would depend on which ops are predicted with it."""
+"""Queries are multiplied in multiples of this many: libraries multiply the last few rows of a matrix by other
+code, and the last bits of a prediction would depend on which ops are predicted with it."""
 
 STRIP, STRIPS = 16, 16
 """Rows of a strip of a triangular matrix, and the most strips: with more rows a strip gets a multiple of 16.
@@ -184,35 +187,6 @@ def distance_blocks(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matri
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
 
 
-def nearest_rows(distance: Matrix, count: int) -> Places:
-    """Return the flat indices of the ``count`` nearest rows of each query (q, count), in the order of the rows.
-
-    Of rows that are equally far to seven digits the first count: more digits depend on the order of summation, and
-    a table of round sizes has many rows at equal distances.
-    """
-    if count == 1:
-        own = np.arange(0, distance.size, distance.shape[1])
-        return np.asarray(distance.astype(np.float32).argmin(1) + own)[:, None]
-    with np.errstate(over="ignore"):
-        short = distance.astype(np.float32)
-    # Bits of non-negative numbers sort like the numbers. Partitioning them is several times as fast as
-    # argpartition.
-    bits = short.view(np.int32)
-    last = np.partition(bits, count - 1, 1)[:, count - 1, None]
-    near = bits <= last
-    if np.count_nonzero(near) != count * len(near):
-        tied = np.flatnonzero(near.sum(1) != count)
-        less, equal = bits[tied] < last[tied], bits[tied] == last[tied]
-        near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
-    return np.flatnonzero(near).reshape(-1, count)
-
-
-def nearest_of(distance: Matrix, rows: Places) -> tuple[Places, Matrix]:
-    """Return the nearest of some rows of each query (q, count) by their distances, and its distance (q)."""
-    cell = np.arange(len(rows)), distance.astype(np.float32).argmin(1)
-    return rows[cell], distance[cell]
-
-
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
     """Predict the target at each query (q, p): yield distances to the rows, mean and variance, block by block.
 
@@ -262,10 +236,20 @@ _SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
 """Matrix from values at Chebyshev extrema to coefficients, and the positions of the extrema between 0 and 1."""
 
 
-class OnLines(NamedTuple):
-    """Features (q, p) that are computed where they are asked for; those of one op of a grid are on one line."""
+class Queries(NamedTuple):
+    """Queries whose features (q, p) are computed where they are asked for.
 
+    `straight`: true where those of one op of a grid are known to be on one line.
+    """
+
+    total: int
     look: Callable[[Places], Matrix]
+    straight: bool = False
+
+    @classmethod
+    def of(cls, features: Matrix) -> Queries:
+        """Return queries whose features are known."""
+        return cls(len(features), features.__getitem__)
 
     def at(self, places: Places) -> Matrix:
         """Return the features at some positions (…, p)."""
@@ -273,15 +257,7 @@ class OnLines(NamedTuple):
         return found.reshape(*places.shape, found.shape[1])
 
 
-Query = Matrix | OnLines
-
-
-def at_places(query: Query, places: Places) -> Matrix:
-    """Return the features of queries at some positions (…, p)."""
-    return query.at(places) if isinstance(query, OnLines) else query[places]
-
-
-def _on_lines(precomputed: Precomputed, query: Query, at: Places, count: int) -> Part:
+def _on_lines(precomputed: Precomputed, query: Queries, at: Places, count: int) -> Part:
     """Predict ops at the sizes within a power of two (n, q), by a polynomial along the line of their features.
 
     Posteriors are computed at `NODES` + 1 points of a line only (Trefethen, Approximation Theory and Approximation
@@ -289,15 +265,15 @@ def _on_lines(precomputed: Precomputed, query: Query, at: Places, count: int) ->
     the line, and where a feature leaves the line. Squared distances to two rows differ by a linear function along
     the line: a row that is farther than ``count`` others at both ends is not among the nearest in between.
     """
-    ends, first = at_places(query, at[:, [0, -1]]), at_places(query, at[0])
+    ends, first = query.at(at[:, [0, -1]]), query.at(at[0])
     step = (ends[:, 1] - ends[:, 0])[:, None]
     axis = int(np.abs(step[0, 0]).argmax())
     share = (first[:, axis] - ends[0, 0, axis]) / step[0, 0, axis]
     good = np.ones(at.shape, bool)
-    if not isinstance(query, OnLines):
-        off = query[at] - ends[:, :1]
+    if not query.straight:
+        off = query.at(at) - ends[:, :1]
         off -= share[:, None] * step
-        good = (np.abs(off, out=off) <= STRAIGHT).all(2)
+        good &= (np.abs(off, out=off) <= STRAIGHT).all(2)
     points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, ends.shape[2])
     exact = [(distance.copy(), *of) for distance, *of in posterior_blocks(precomputed, points)]
     shape = (len(at), len(_SHARES), -1)
@@ -307,7 +283,7 @@ def _on_lines(precomputed: Precomputed, query: Query, at: Places, count: int) ->
     good &= smooth.all(0)[:, None]
     mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
     if not count:
-        return Part(at[good], mean[good], variance[good], NO_GRID, None)
+        return Part(at[good], mean[good], variance[good], np.empty((0, 0)), None)
     near = np.argpartition(distance[:, NODES // 2], count - 1, 1)[:, None, :count]
     distance = distance[:, [0, -1]]
     among = (distance <= FARTHER * np.take_along_axis(distance, near, 2).max(2, keepdims=True)).any(1)
@@ -318,11 +294,11 @@ def _on_lines(precomputed: Precomputed, query: Query, at: Places, count: int) ->
     return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
-def line_parts(precomputed: Precomputed, query: Query, grid: Places, count: int) -> Iterator[Part]:
+def line_parts(precomputed: Precomputed, query: Queries, grid: Places, count: int) -> Iterator[Part]:
     """Predict what polynomials can of `posterior_parts`; with a ``count`` of 0, nothing but the mean is wanted."""
     if grid.shape[1] < OCTAVE or not precomputed.strips:
         return
-    along = at_places(query, grid[0])
+    along = query.at(grid[0])
     along = along - along[0]
     along = along[:, np.abs(along[-1]).argmax()]
     cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
@@ -331,20 +307,18 @@ def line_parts(precomputed: Precomputed, query: Query, grid: Places, count: int)
             yield _on_lines(precomputed, query, grid[:, start:end], count)
 
 
-def posterior_parts(
-    precomputed: Precomputed, query: Query, total: int, grid: Places, count: int
-) -> Iterator[Part]:
-    """Predict the target at each of ``total`` queries, in parts; see `posterior`.
+def posterior_parts(precomputed: Precomputed, query: Queries, grid: Places, count: int) -> Iterator[Part]:
+    """Predict the target at each query, in parts; see `posterior`.
 
     `grid` (ops, sizes): positions of the queries that may be on one line per op; `count`: of nearest rows that
     each part must contain.
     """
-    rest = np.ones(total, bool)
+    rest = np.ones(query.total, bool)
     for part in line_parts(precomputed, query, grid, count):
         rest[part.at] = False
         yield part
     places, end = rest.nonzero()[0], 0
-    for distance, mean, variance in posterior_blocks(precomputed, at_places(query, places)):
+    for distance, mean, variance in posterior_blocks(precomputed, query.at(places)):
         start, end = end, end + len(mean)
         yield Part(places[start:end], mean, variance, distance, None)
 
@@ -353,20 +327,9 @@ def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, including its noise."""
     parts = [
         (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
-        for part in posterior_parts(precomputed, query, len(query), NO_GRID, 1)
+        for part in posterior_parts(precomputed, Queries.of(query), NO_GRID, 1)
     ]
     return Posterior(*concatenate_in_order(parts))
-
-
-def concatenate_in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
-    """Concatenate the columns of parts in the order of their positions, the first column, which is dropped."""
-    if len(parts) == 1:
-        return list(parts[0][1:])
-    at, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    found = [np.empty_like(column) for column in columns]
-    for one, column in zip(found, columns, strict=True):
-        one[at] = column
-    return found
 
 
 SURFACE_VARIANCE, SURFACE_NOISE = 0.3, 0.02

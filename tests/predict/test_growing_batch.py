@@ -76,7 +76,12 @@ def test_where_something_similar_is_timed_a_smaller_batch_tells_nothing() -> Non
     rows = as_rows(pd.DataFrame({"batch": [64.0, 64.0, 64.0, 3.0], "flop": 1.0, "byte": 1.0}))
     log_s, far = np.log([64.0, 64.0, 64.0, 3.0]), np.array([0.0, 0.5, 1.0, 1.0])
     found, batches = monotone.no_longer_than_parts(
-        rows, log_s, far, [], lambda: (np.zeros(4), rows.number("batch") / 4), lambda parts, _: np.zeros(len(parts))
+        rows,
+        log_s,
+        far,
+        [],
+        lambda: (np.zeros(4), rows.number("batch") / 4),
+        lambda parts, _: np.zeros(len(parts)),
     )
     assert np.exp(found) == pytest.approx([64.0, 32.0, 16.0, 0.75])
     assert [*map(monotone.as_at, batches)] == ["", ", as at batch 16", ", as at batch 16", ", as at batch 1"]
@@ -141,7 +146,9 @@ def test_a_mean_alone_is_that_with_a_variance(count: int) -> None:
     features, target = random.normal(size=(count, 2)), random.normal(size=count)
     fitted = gp.precompute(features, target, np.zeros(count), gp.Hyper(np.ones(2), 1.0, 0.1))
     query = random.normal(size=(7, 2))
-    assert monotone.correction_of(fitted, query, 7) == pytest.approx(gp.posterior(fitted, query).mean, rel=1e-12)
+    assert interpolate.correction_of(fitted, gp.Queries.of(query)) == pytest.approx(
+        gp.posterior(fitted, query).mean, rel=1e-12
+    )
 
 
 def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
@@ -162,9 +169,9 @@ def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
 def test_a_product_takes_no_longer_than_its_halves_unless_it_is_short() -> None:
     rungs, times = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 3.5, 5.0]) * np.ones((4, 1, 1))
     long = np.array([[True, True, True, True]])
-    assert monotone.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 2.0, 3.5, 4.0]
+    assert prior.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 2.0, 3.5, 4.0]
     long[0, 0] = False
-    assert monotone.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 3.0, 3.5, 5.0]
+    assert prior.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 3.0, 3.5, 5.0]
 
 
 @pytest.mark.parametrize("machine", FACTS_ONLY)
