@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 
 FORWARD = "forward"
-CELLS, SHAPES = 150_000, 2_000
+CELLS, SHAPES = 100_000, 2_000
 """Most ops times variants, and variants, that are computed at once; they bound the memory, and fit a cache."""
 HELD_BYTE = 2**24
 """More than the size of any array of a block [byte]. The largest piece that was ever mapped and freed determines
