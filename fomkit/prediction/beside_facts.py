@@ -105,8 +105,8 @@ def with_repeats(found: Answers, family: Known, interval: float) -> Answers:
 
     The fit and its cross-validation errors are of medians. An interval is for one timing, whatever is repeated.
     """
-    spread = op_half_width(interval) * np.nan_to_num(family.rows.number("_repeat")[0])
-    if not spread:
+    spread = op_half_width(interval) * float(family.rows.number("_repeat")[0])
+    if not spread > 0:
         return found
     apart = np.hypot(np.log(found.times / found.times[0]), [[0.0], [spread], [spread]])
     times = found.times[0] * np.exp(apart * np.array([[0.0], [-1.0], [1.0]]))

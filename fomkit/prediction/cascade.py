@@ -215,7 +215,7 @@ def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float
         return f"{drawn[place]:.2f} × {as_much}, with the drawing of random numbers"
 
     source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
-    return Answers(found.index, times, source, found.limit, evidence)
+    return Answers(found.index, times, source, lambda: found.limit, evidence)
 
 
 @estimates.opened_by(lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix"))

@@ -172,11 +172,8 @@ class Rows:
         known = [name for name in names if name in self._columns.names]
         chosen = self._columns.table[known].iloc[self._of_table].set_axis(self.index)
         sized = {name: self.number(name) for name in known if isinstance(self._read.get(name), np.ndarray)}
-        given = {
-            name: column.cells() if isinstance(column, Words) else column
-            for name, column in self._given.items()
-            if name in names
-        }
+        own = {name: column for name, column in self._given.items() if name in names}
+        given = {name: column.cells() if isinstance(column, Words) else column for name, column in own.items()}
         return chosen.assign(**{**sized, **given})
 
 
@@ -210,7 +207,10 @@ def is_in(rows: Table, column: str, *words: str) -> Flags:
 
 def places_of(wanted: Indices, among: Indices) -> Places:
     """Return the position of each op among others, both by their index; -1 where it is not among them."""
-    places = np.full(max(among.max(initial=-1), wanted.max(initial=-1)) + 1, -1, np.intp)
+    last, most = among.max(initial=-1), wanted.max(initial=-1)
+    if most <= last == len(among) - 1 and (among[1:] > among[:-1]).all():
+        return wanted  # each is at the position of its index
+    places = np.full(max(last, most) + 1, -1, np.intp)
     places[among] = np.arange(len(among))
     return places[wanted]
 

@@ -237,10 +237,7 @@ _SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
 
 
 class Queries(NamedTuple):
-    """Queries whose features (q, p) are computed where they are asked for.
-
-    `straight`: true where those of one op of a grid are known to be on one line.
-    """
+    """Queries, whose features (q, p) are computed where they are asked for; `straight`: on one line per op."""
 
     total: int
     look: Callable[[Places], Matrix]
@@ -290,7 +287,9 @@ def _on_lines(precomputed: Precomputed, query: Queries, at: Places, count: int) 
     rows = np.argsort(~among, 1, kind="stable")[:, None, : among.sum(1).max()]
     first, last = np.moveaxis(np.take_along_axis(distance, rows, 2) ** 2, 1, 0)[:, :, None]
     square, share = ((step / precomputed.hyper.length) ** 2).sum(2, keepdims=True), share[:, None]
-    distance = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
+    distance = share * (last - first - (1 - share) * square)
+    distance += first
+    np.sqrt(np.maximum(distance, 0.0, out=distance), out=distance)
     return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
@@ -299,8 +298,7 @@ def line_parts(precomputed: Precomputed, query: Queries, grid: Places, count: in
     if grid.shape[1] < OCTAVE or not precomputed.strips:
         return
     along = query.at(grid[0])
-    along = along - along[0]
-    along = along[:, np.abs(along[-1]).argmax()]
+    along = (along - along[0])[:, np.abs(along[-1] - along[0]).argmax()]
     cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
     for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
         if end - start >= OCTAVE:
