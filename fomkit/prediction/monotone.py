@@ -373,9 +373,9 @@ def in_parts(rows: Rows) -> Divided | None:
     A part has the share of the batch, and the same share of flop and byte.
     """
     batch = numbers(rows, "batch", 0.0)
-    sizes, has = _sizes_of_parts(batch)
-    if not len(sizes):
+    if batch.max(initial=0.0) < 2:
         return None
+    sizes, has = _sizes_of_parts(batch)
     of, part = has.nonzero()[1], sizes[has]
     one = rows.take(of)
     scaled = {name: numbers(one, name) * (part / batch[of]) for name in ("flop", "byte")}
