@@ -21,12 +21,12 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.ops.pricing import add_costs
+from fomkit.prediction.beside_facts import ENOUGH
 from fomkit.prediction.calibration import FOLDS, fit_mean
 from fomkit.prediction.donors import levels_of, unit_of
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_rows
 from fomkit.prediction.gp import LIMIT, Matrix, Places
-from fomkit.prediction.interpolate import ENOUGH
 from fomkit.profiles.evidence import PROCESSES, without_implausible
 from fomkit.profiles.machines import load_machine
 

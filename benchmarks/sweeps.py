@@ -40,8 +40,12 @@ vary = {"batch": [8, 16, 32, 64], "byte_per_s": "0.5 TB/s..4 TB/s", "launch_s": 
         "price_per_h": "1 USD/h..3 USD/h"}
 sweep = make_sweep(fomkit.model(model), fomkit.machine(target), vary, way="sobol", points=points)
 start, tally = time.process_time(), Tally(sweep)
+def added():
+    for block in sweep.blocks():
+        tally.add(block)
+        yield block
 with whole_file(path) as stream:
-    write_blocks(tally.over(sweep.blocks()), stream, path.suffix)
+    write_blocks(added(), stream, path.suffix)
 held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(time.process_time() - start, held, tally.seen, len(tally.front), path.stat().st_size)
 """

@@ -18,7 +18,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.output.models import format_convolutions
 from fomkit.output.screen import Screen
 from fomkit.plan.options import Options
-from fomkit.prediction.prior import BOOST
+from fomkit.prediction.rates import BOOST
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.verbs.convolutions import add_floors, add_workspace, convolutions_content

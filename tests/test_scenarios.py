@@ -282,6 +282,22 @@ def test_many_batches_at_once_take_what_a_few_do_to_the_last_digit() -> None:
     np.testing.assert_allclose(whole[names], few[names], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("model", "machine"),
+    [("vgg16", "v100"), ("resnet50", "v100"), ("gpt2", "v100"), ("candle/p3b1", "p100"),
+     ("llama3-8b-decode", "h100-sxm")],
+)  # fmt: skip
+def test_a_point_is_the_same_alone_and_among_others(model: str, machine: str) -> None:
+    """Where only some variants of a block were compared, intervals of ops that are equal by chance differed."""
+    study = prepare_study(fomkit.model(model), with_fits(fomkit.machine(machine)), Options())
+    points = pd.DataFrame({"batch": np.arange(1.0, 701.0)})
+    whole = scenarios(study, points)
+    for part in ([0], [7], [10], [15], [599], [*range(33)], [*range(620, 660)]):
+        few = scenarios(study, points.iloc[part])
+        for name in (*RESULTS, "shared"):
+            np.testing.assert_allclose(few[name], whole[name].iloc[part], rtol=1e-12)
+
+
 def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> None:
     """For each launch cost, the step equals an estimate of the machine with that cost and is a number."""
     machine = fomkit.machine("p100")

@@ -54,6 +54,10 @@ NEAR_BOUNDARY = 5e-3
 value."""
 
 
+_SCALES = np.concatenate([[np.nan], 10.0 ** np.arange(-299.0, 309.0), [np.nan]])
+"""Powers of ten, whose calculation takes long; NaN for those of no finite number."""
+
+
 def significant(values: Matrix) -> Matrix:
     """Round to `DIGITS` significant digits; 0 and NaN stay.
 
@@ -69,7 +73,7 @@ def significant(values: Matrix) -> Matrix:
 def rounded(values: Matrix) -> tuple[Matrix, Flags]:
     """Return the `significant` digits, and which values are so close to a rounding boundary that bits matter."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
+        scale = _SCALES.take((DIGITS + 299 - np.floor(np.log10(values))).astype(np.intp), mode="clip")
         scaled = values * scale
         whole = np.round(scaled)
         found = whole / scale
@@ -130,6 +134,46 @@ def first_alike(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
     ]
     first, group_of = alike(columns)
     return first[group_of]
+
+
+def nearest_rows(distance: Matrix, count: int) -> Places:
+    """Return the flat indices of the ``count`` nearest rows of each query (q, count), in the order of the rows.
+
+    Of rows that are equally far to seven digits the first count: more digits depend on the order of summation, and
+    a table of round sizes has many rows at equal distances.
+    """
+    if count == 1:
+        own = np.arange(0, distance.size, distance.shape[1])
+        return np.asarray(distance.astype(np.float32).argmin(1) + own)[:, None]
+    with np.errstate(over="ignore"):
+        short = distance.astype(np.float32)
+    # Bits of non-negative numbers sort like the numbers. Partitioning them is several times as fast as
+    # argpartition.
+    bits = short.view(np.int32)
+    last = np.partition(bits, count - 1, 1)[:, count - 1, None]
+    near = bits <= last
+    if np.count_nonzero(near) != count * len(near):
+        tied = np.flatnonzero(near.sum(1) != count)
+        less, equal = bits[tied] < last[tied], bits[tied] == last[tied]
+        near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
+    return np.flatnonzero(near).reshape(-1, count)
+
+
+def nearest_of(distance: Matrix, rows: Places) -> tuple[Places, Matrix]:
+    """Return the nearest of some rows of each query (q, count) by their distances, and its distance (q)."""
+    cell = np.arange(len(rows)), distance.astype(np.float32).argmin(1)
+    return rows[cell], distance[cell]
+
+
+def concatenate_in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
+    """Concatenate the columns of parts in the order of their positions, the first column, which is dropped."""
+    if len(parts) == 1:
+        return list(parts[0][1:])
+    at, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    found = [np.empty_like(column) for column in columns]
+    for one, column in zip(found, columns, strict=True):
+        one[at] = column
+    return found
 
 
 class Words(NamedTuple):
@@ -194,6 +238,13 @@ def read_words(column: pd.Series | Texts) -> Words:
         codes = np.where(codes < 0, len(cells), codes)
         cells = [*cells, ""]
     return words_of(np.asarray(codes, np.intp), [str(cell) for cell in cells])
+
+
+def as_words(column: Words | Texts | str, count: int) -> Words:
+    """Return a text column as `Words`; a single word applies to all ``count`` rows."""
+    if isinstance(column, str):
+        return one_word(column, count)
+    return column if isinstance(column, Words) else read_words(column)
 
 
 def combinations(columns: Sequence[Words]) -> tuple[list[tuple[str, ...]], Places]:

@@ -34,8 +34,8 @@ Array = NDArray[np.float64]
 
 
 FORWARD = "forward"
-CELLS = 75_000
-"""Number of ops times variants that are computed at once; it bounds the memory."""
+CELLS, SHAPES = 100_000, 2_000
+"""Most ops times variants, and variants, that are computed at once; they bound the memory, and fit a cache."""
 HELD_BYTE = 2**24
 """More than the size of any array of a block [byte]. The largest piece that was ever mapped and freed determines
 how much freed memory glibc keeps for the next block; the rest is fetched from the system page by page again."""
@@ -92,7 +92,7 @@ class _Shapes(NamedTuple):
 
     `seconds` (3, n, u): value, low and high of all executions [s], 0 where unpriced.
     `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where every op was timed.
-    `same` (n,): index of the distinct op of a row.
+    `same` (n, u): index of the distinct op of a row.
     `launched` (n, u): share of launches in a time that lists them separately.
     `compute`, `memory` (n, u): flop and byte for each second of the floor, times the share of the time without
       launches; 0 where the floor is unknown.
@@ -229,8 +229,7 @@ def _roll_up(
 def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
-    columns = (column if column is shapes.same else column.take(shape, -1) for column in shapes)
-    return _Shapes._make(columns)
+    return _Shapes._make(column.take(shape, -1) for column in shapes)
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
@@ -275,7 +274,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         order = np.lexsort(columns[ones].T[::-1])  # sorted, so that equal sets of shapes make equal blocks
         shapes, shape_of = columns[ones[order]], np.argsort(order)[shape_of]
     order = np.argsort(shape_of, kind="stable")
-    most = max(1, CELLS // max(len(study.step.rows), 1))
+    most = min(max(1, CELLS // max(len(study.step.rows), 1)), SHAPES)
     for first in range(0, len(shapes), most):
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}

@@ -19,7 +19,6 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Fact, Machine, Overhead, chip_words
 from fomkit.core.model import ModelProfile
-from fomkit.ops.columns import alike
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
 from fomkit.prediction.rates import power_shortfall
@@ -87,7 +86,7 @@ class Ops(NamedTuple):
     `seconds` (3, n, s): value, low and high of all executions of an op [s]; 0 where it has no time.
     `sources` (n, s), or (n, 1) where they are the same in all variants: number of the time source.
     `of_table`, of the same shape: true where the time rests on timings of single kernels.
-    `same` (n,): index of the distinct op of a row (`same_ops`); all rows of one distinct op have the same error.
+    `same` (n, s) or (n, 1): index of the distinct op of a row (`same_ops`), whose rows have the same error.
     """
 
     kinds: tuple[str, ...]
@@ -98,33 +97,35 @@ class Ops(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _kind_pass_numbers(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
-    """Return a number for each row that identifies its kind and pass."""
+def _kind_pass_numbers(kinds: tuple[str, ...], passes: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return a number for each row (n, 1) that identifies its kind and pass."""
     words = list(zip(kinds, passes, strict=True))
-    number = {word: float(at) for at, word in enumerate(dict.fromkeys(words))}
-    return np.array([number[word] for word in words])
+    number = {word: at for at, word in enumerate(dict.fromkeys(words))}
+    return np.array([number[word] for word in words], np.int64)[:, None]
 
 
 def same_ops(
     kinds: tuple[str, ...], passes: tuple[str, ...], sources: NDArray[np.integer[Any]], times: Array
 ) -> NDArray[np.intp]:
-    """Return the index of each row's distinct op: rows of one kind and pass with equal times are one op.
+    """Return the index of each row's distinct op in each variant (n, s).
 
-    Sources and times are compared in the first, the middle and the last variant.
+    Rows of one kind, pass and source with equal times are one op. Times are compared to twelve digits: one may
+    have been read from a file, or divided by its count.
 
     `kinds`, `passes` (n,); `sources` (n, s); `times` (n, s): of one execution [s].
 
-    >>> source, times = np.ones((3, 1), int), np.array([[1.0], [1.0], [1.0]])
-    >>> same_ops(("gemm", "gemm", "conv"), ("forward",) * 3, source, times).tolist()
-    [0, 0, 1]
+    >>> source, times = np.ones((3, 2), int), np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 1.0]])
+    >>> same_ops(("gemm", "gemm", "conv"), ("forward",) * 3, source, times).T.tolist()
+    [[0, 0, 1], [0, 1, 2]]
     """
-    last = times.shape[1] - 1
-    looked = sorted({0, last // 2, last}) if last >= 0 else []
-    # Compare times to twelve digits: a time may have been read from a file, or divided by its count.
-    seconds = times[:, looked]
-    exponent = np.floor(np.log10(np.where(seconds > 0, seconds, 1.0)))
-    digits = np.round(seconds / 10.0**exponent, 11)
-    return alike([_kind_pass_numbers(kinds, passes), *sources[:, looked].T, *exponent.T, *digits.T])[1]
+    words = _kind_pass_numbers(kinds, passes) * len(SOURCES) + sources
+    # The bits of positive numbers sort like the numbers: 40 of the fraction are twelve digits. One integer for all
+    # sorts five times as fast as several columns.
+    key = (words << 52) + (np.ascontiguousarray(times, np.float64).view(np.int64) >> 12)
+    order = key.argsort(0)
+    found, ordered = np.zeros(key.shape, np.intp), np.take_along_axis(key, order, 0)
+    np.put_along_axis(found, order[1:], (np.diff(ordered, axis=0) > 1).cumsum(0), 0)
+    return found
 
 
 def ops_in(
@@ -230,14 +231,14 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
 
     `uses`: error that use in a step adds to kernel timings (`fomkit.plan.coverage`); `level`: of the intervals.
     """
-    seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
+    seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), ops.same.max(0, initial=-1) + 1
     width, family = seconds.shape[2], first + ops.sources
     families, share = _sum_cells(family, width), shares[family]
-    same = _sum_cells(ops.same[:, None], width) if distinct < len(ops.same) else None
+    same = _sum_cells(ops.same, width) if (distinct < len(ops.same)).any() else None
     value, common, squares, common_root, own_root = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
         alone = own_root * sides
-        own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, distinct, alone)
+        own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, len(ops.same), alone)
         common.append(_squared_sums(families, len(shares), common_root * sides))
         squares.append(common[-1] + own)
     below, above = squares

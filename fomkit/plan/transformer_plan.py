@@ -97,7 +97,8 @@ class Work:
         """Times of one execution as one variant; all attention ops timed by a stated fraction share one error."""
         found = ops_of(self.table.assign(count=1.0))  # `runs` counts them
         stated = (self.table["kind"].eq("attention") & self.table["time_source"].eq("assumed")).to_numpy()
-        return found._replace(same=np.where(stated, found.same[stated].min(initial=len(stated)), found.same))
+        same = np.where(stated[:, None], found.same[stated].min(initial=len(stated)), found.same)
+        return found._replace(same=same)
 
     @cached_property
     def one_s(self) -> Mapping[str, float]:

@@ -67,13 +67,46 @@ def typical_error(distance: Matrix, sizes: Matrix, usual: float) -> Matrix:
     return np.asarray(np.einsum("ij,ij->i", weight, sizes) / weight.sum(1) + 0.1 * usual + 1e-6)
 
 
+ENOUGH = 5 * ERRORS
+"""Fewest scored ops for which the eight nearest count as a neighbourhood."""
+
+
+def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = gp.NONE) -> Matrix:
+    """Return the standard deviation of ln(time), up to the factors in `Fit.quantiles`.
+
+    It is a weighted geometric mean of the process's own deviation and `errors_nearby`, which has two thirds of the
+    weight: the process assumes the same roughness everywhere, the errors do not. Beyond one length from the
+    nearest timed op the weight of the errors falls with distance and the process's variance grows with it, like a
+    random walk's, because the table has no information there.
+
+    `correction`: of q queries; `apart` (q, n): distances in lengths from the queries to the scored ops; `errors`
+    (n,): cross-validation errors of the scored ops, not used if fewer than `ENOUGH`; `spread` (n,): the process's
+    own deviation of these, given where ops that other machines timed are known much better than others: errors
+    nearby then count in units of this deviation.
+    """
+    if len(errors) < ENOUGH:
+        return deviation_of(correction, None, share_of_own=False)
+    relative = errors / spread if len(spread) else errors
+    return deviation_of(correction, errors_nearby(apart, relative), share_of_own=bool(len(spread)))
+
+
+def deviation_of(correction: gp.Posterior, typical: Matrix | None, *, share_of_own: bool) -> Matrix:
+    """Do the same as `deviation`, from the typical size of the errors nearby, if it is known."""
+    beyond = np.maximum(correction.distance, 1.0)
+    own = np.sqrt(correction.variance * beyond)
+    if typical is None:
+        return np.asarray(own)
+    share = 2 / 3 / beyond
+    return np.asarray(typical**share * (own if share_of_own else own ** (1 - share)))
+
+
 def with_repeats(found: Answers, family: Known, interval: float) -> Answers:
     """Widen predictions by the spread of a table's repeats of one op around their median (`training_rows`).
 
     The fit and its cross-validation errors are of medians. An interval is for one timing, whatever is repeated.
     """
-    spread = op_half_width(interval) * np.nan_to_num(family.rows.number("_repeat")[0])
-    if not spread:
+    spread = op_half_width(interval) * float(family.rows.number("_repeat")[0])
+    if not spread > 0:
         return found
     apart = np.hypot(np.log(found.times / found.times[0]), [[0.0], [spread], [spread]])
     times = found.times[0] * np.exp(apart * np.array([[0.0], [-1.0], [1.0]]))

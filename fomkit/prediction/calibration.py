@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
+from fomkit.prediction.beside_facts import ENOUGH, deviation
 from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.prediction.exact import often_named, row_major
@@ -47,8 +48,7 @@ class CrossValidation(NamedTuple):
     """Rows predicted without their shape group.
 
     `log_error` (n,): ln(predicted time / measured time).
-    `spread` (n,): standard deviation of ln(time) by `fomkit.prediction.interpolate.deviation`, from the errors of
-      the other rounds.
+    `spread` (n,): standard deviation of ln(time) by `deviation`, from the errors of the other rounds.
     `fold` (n,): round in which the row was left out.
     `fits`: by round, the fit of all other rows.
     `own` (n,): the process's own standard deviation.
@@ -219,7 +219,7 @@ def _fit_beside(rows: Rows, kind: str, others: Others, left_out: int = -1) -> Fi
     mean = fit_mean(terms, seconds, None if others.unit is None else process.usual * others.unit)
     target, noise = np.log(seconds / (terms @ mean)), interpolate.row_noise(rows)
     features = look_at(rows, kind, len(rows))
-    if len(rows) >= interpolate.ENOUGH:
+    if len(rows) >= ENOUGH:
         length = fit_hyper(features, target - np.median(target), noise, process.length).length
         others = others.with_length(left_out, length)
     found = condition(others, left_out, others.fold == left_out, features, target, noise)
@@ -311,7 +311,7 @@ def predict_folds(
         own[out] = np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
     for out, correction in parts:
         near = (log_error, own) if others is not None else (log_error,)
-        spread[out] = interpolate.deviation(correction, apart[out], *near)
+        spread[out] = deviation(correction, apart[out], *near)
     return CrossValidation(log_error, spread, rounds, fits, own)
 
 

@@ -215,7 +215,7 @@ def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float
         return f"{drawn[place]:.2f} × {as_much}, with the drawing of random numbers"
 
     source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
-    return Answers(found.index, times, source, found.limit, evidence)
+    return Answers(found.index, times, source, lambda: found.limit, evidence)
 
 
 @estimates.opened_by(lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix"))
@@ -309,7 +309,7 @@ def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Esti
     """Predict at `DEFAULT_LEVEL` and rescale the intervals as log-normal: a sum has the tails of a normal."""
     found = estimator(rows, machine, DEFAULT_LEVEL)
     times = found.times[0] * (found.times / found.times[0]) ** (half_width(interval) / half_width(DEFAULT_LEVEL))
-    return Answers(found.index, times, found.source, found.limit, found.evidence)
+    return Answers(found.index, times, found.source, lambda: found.limit, found.evidence)
 
 
 def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
@@ -354,7 +354,7 @@ def price(
             return found
         kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
         times = as_added(kinds, found.source, found.times, interval)
-        return Answers(found.index, times, found.source, found.limit, found.evidence)
+        return Answers(found.index, times, found.source, lambda: found.limit, found.evidence)
 
     is_op = is_in(rows, "piece", "")
     if is_op.all():

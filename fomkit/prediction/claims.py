@@ -19,7 +19,7 @@ from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Table, as_rows, is_in, numbers, same_texts
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
-from fomkit.prediction.prior import CACHED_BYTE
+from fomkit.prediction.rates import CACHED_BYTE
 from fomkit.prediction.typical import typical_utilisation
 
 LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5,

@@ -21,12 +21,11 @@ from fomkit.ops.columns import (
     NONE_LEAST,
     Columns,
     Words,
-    alike,
+    as_words,
     combinations,
     derive,
     numbered,
     one_word,
-    read_words,
     unchanging,
     words_of,
 )
@@ -63,6 +62,10 @@ class Rows:
         if self._at is None:
             return np.repeat(np.arange(len(self._columns)), self.many)
         return self._at // self.many
+
+    def varies(self, columns: Iterable[str]) -> bool:
+        """Return whether one of some columns besides the batch may differ between the sizes of an op."""
+        return any(name != "batch" and (name in self._given or name in self._read) for name in columns)
 
     def grid(self) -> Places:
         """Return the positions of the rows at those sizes that all of their ops have, op by op (ops, sizes)."""
@@ -145,13 +148,6 @@ class Rows:
         numbers_of, distinct = numbered(number[self._of_table], len(every))
         return [every[one] for one in distinct], numbers_of
 
-    def of_one_size(self, sizes: Iterable[str], *more: NDArray[Any]) -> tuple[Places, Places]:
-        """Return one row for all of an op with equal sizes and ``more``, and each row's place among these."""
-        if self.many == 1:
-            return (every := np.arange(len(self))), every
-        own = (self.number(name) for name in sizes if name in self._given or name in self._read)
-        return alike([self._places // self.many, *own, *more])
-
     def take(self, which: Places | Flags) -> Rows:
         """Select some of the rows, by position or by a flag for each."""
         at = which.nonzero()[0] if which.dtype == bool else np.asarray(which, np.intp)
@@ -176,11 +172,8 @@ class Rows:
         known = [name for name in names if name in self._columns.names]
         chosen = self._columns.table[known].iloc[self._of_table].set_axis(self.index)
         sized = {name: self.number(name) for name in known if isinstance(self._read.get(name), np.ndarray)}
-        given = {
-            name: column.cells() if isinstance(column, Words) else column
-            for name, column in self._given.items()
-            if name in names
-        }
+        own = {name: column for name, column in self._given.items() if name in names}
+        given = {name: column.cells() if isinstance(column, Words) else column for name, column in own.items()}
         return chosen.assign(**{**sized, **given})
 
 
@@ -214,7 +207,10 @@ def is_in(rows: Table, column: str, *words: str) -> Flags:
 
 def places_of(wanted: Indices, among: Indices) -> Places:
     """Return the position of each op among others, both by their index; -1 where it is not among them."""
-    places = np.full(max(among.max(initial=-1), wanted.max(initial=-1)) + 1, -1, np.intp)
+    last, most = among.max(initial=-1), wanted.max(initial=-1)
+    if most <= last == len(among) - 1 and (among[1:] > among[:-1]).all():
+        return wanted  # each is at the position of its index
+    places = np.full(max(last, most) + 1, -1, np.intp)
     places[among] = np.arange(len(among))
     return places[wanted]
 
@@ -286,17 +282,23 @@ class Answers(Mapping[int, Timed]):
 
     `index` (q,): the index of each op.
     `times` (3, q) [s]: ``time_s``, ``low_s`` and ``high_s``.
-    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,), or a single word for all ops.
+    `source`, `limit`: the words of ``time_source`` and ``bound``, or one for all; ``limit`` may be a function.
     `evidence`: a function from a position in the columns to the text of the evidence.
     """
 
-    def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str, limit: Words | Texts | str,
-                 evidence: Callable[[int], str]) -> None:  # fmt: skip
-        self.index, self.evidence = index, evidence
-        words = (one_word(one, len(index)) if isinstance(one, str) else one for one in (source, limit))
-        self.source, self.limit = (one if isinstance(one, Words) else read_words(one) for one in words)
+    def __init__(
+        self, index: Indices, times: Matrix, source: Words | Texts | str,
+        limit: Words | Texts | str | Callable[[], Words], evidence: Callable[[int], str],
+    ) -> None:  # fmt: skip
+        self.index, self.evidence, self._limit = index, evidence, limit
+        self.source = as_words(source, len(index))
         self.times, (self.time_s, self.low_s, self.high_s) = times, times
         self._places: dict[int, int] = {}
+
+    @cached_property
+    def limit(self) -> Words:
+        """What bounds each op, as words."""
+        return as_words(self._limit() if callable(self._limit) else self._limit, len(self.index))
 
     @property
     def time_source(self) -> Texts:
@@ -323,10 +325,8 @@ class Answers(Mapping[int, Timed]):
 
     def chosen(self, places: Places) -> Answers:
         """Select the predictions at some positions."""
-        sources, bounds = self.source.taken(places), self.limit.taken(places)
-        return Answers(
-            self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
-        )
+        return Answers(self.index[places], self.times[:, places], self.source.taken(places),
+                       lambda: self.limit.taken(places), lambda at: self.evidence(int(places[at])))  # fmt: skip
 
     def noted(self, notes: Mapping[int, str]) -> Answers:
         """Return the predictions with notes before the evidence of some ops, by their index."""
@@ -337,11 +337,11 @@ class Answers(Mapping[int, Timed]):
             note = notes.get(int(self.index[place]))
             return self.evidence(place) if note is None else f"{note}; {self.evidence(place)}"
 
-        return Answers(self.index, self.times, self.source, self.limit, evidence)
+        return Answers(self.index, self.times, self.source, lambda: self.limit, evidence)
 
     def timed(self, times: Matrix) -> Answers:
         """Return the predictions with other times (3, q)."""
-        return Answers(self.index, times, self.source, self.limit, self.evidence)
+        return Answers(self.index, times, self.source, lambda: self.limit, self.evidence)
 
 
 NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
@@ -367,8 +367,8 @@ def join_answers(found: Sequence[Answers]) -> Answers:
 
     index = np.concatenate([answers.index for answers in found])
     times = np.concatenate([answers.times for answers in found], 1)
-    sources, limits = joined([answers.source for answers in found]), joined([answers.limit for answers in found])
-    return Answers(index, times, sources, limits, evidence)
+    sources = joined([answers.source for answers in found])
+    return Answers(index, times, sources, lambda: joined([answers.limit for answers in found]), evidence)
 
 
 Estimator = Callable[[Table, Machine, float], Answers]

@@ -1,4 +1,4 @@
-"""Estimator: the same op was timed on this machine.
+"""Estimator: the same op was timed on this machine; and what pairs of timings show of the ops between them.
 
 Ops and timings are first made comparable: products are turned row-major, so that m and n of a timing mean m and n
 of an op (`row_major`); and a row that names an arithmetic unit which the machine does not have gets one that it
@@ -25,6 +25,7 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Rows, Table, is_in, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places
+from fomkit.prediction.monotone import GROWING, SIDES, Falls, lines, sizes_along
 from fomkit.prediction.rates import own_times
 
 MEASURED = ("", "measured")
@@ -358,3 +359,54 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
             )
             found.append(_answers(candidates, places, number, timings, spread, interval))
     return estimates.join_answers(found)
+
+
+STRAIGHT, SERIES = 4.0, 10
+"""Largest ratio of neighbouring timed sizes between which time is linear (`View.along`), and the fewest timed
+sizes: with fewer, the process also uses timings with other numbers of ranks."""
+
+
+def between_timings(known: Rows, training: pd.DataFrame, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
+    """Return ln(time) (n), linear in size between neighbouring timed sizes; ``log_s`` elsewhere.
+
+    While a library keeps its algorithm, time is a start plus size over a rate. Below the smallest size its time
+    applies, above the largest the line through the last two.
+    """
+    view = VIEWS[kind]
+    if not view.along:
+        return log_s
+    names = list(view.exact)
+    series = pd.concat([rows.frame(names)[names], training[names]]).groupby(names, dropna=False).ngroup()
+    own, timed = np.split(series.to_numpy(), [len(rows)])
+    wanted, sizes = rows.number(view.along), known.number(view.along)
+    seconds, found = training["_time_s"].to_numpy(np.float64), log_s.copy()
+    for one in np.unique(own[np.isin(own, timed)]).tolist():
+        at = np.flatnonzero(timed == one)
+        if len(at) < SERIES:
+            continue
+        at, asked = at[np.argsort(sizes[at])], np.flatnonzero(own == one)
+        size = np.maximum(wanted[asked], sizes[at[0]])
+        above = np.clip(np.searchsorted(sizes[at], size), 1, len(at) - 1)
+        low, high = at[above - 1], at[above]
+        share = (size - sizes[low]) / np.maximum(sizes[high] - sizes[low], 1.0)
+        line_s = seconds[low] + share * np.maximum(seconds[high] - seconds[low], np.where(share > 1, 0.0, -np.inf))
+        reach = np.maximum(sizes[high], size) / np.minimum(sizes[low], wanted[asked])
+        near = asked[(reach <= STRAIGHT) & (low != high)]
+        found[near] = np.log(line_s)[np.isin(asked, near)]
+    return found
+
+
+def timed_falls(timed: Rows) -> Falls:
+    """Find the pairs in which timings of products fall, along each growing side."""
+    log_s = np.log(timed.number("_time_s"))
+    found: list[tuple[Places, Places, Places]] = []
+    for axis in map(SIDES.index, GROWING):
+        along = np.full(len(timed), axis)
+        line, size = lines(timed, along)[1], sizes_along(timed, along)
+        order = np.lexsort((size, line))
+        first, second = order[:-1], order[1:]
+        falls = (line[first] == line[second]) & (size[first] < size[second]) & (log_s[second] < log_s[first])
+        found.append((first[falls], second[falls], along[: int(falls.sum())]))
+    first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
+    start, end = (np.log(sizes_along(timed.take(places), axes)) for places in (first, second))
+    return Falls(first, second, axes, start, end, log_s[second] - log_s[first])

@@ -217,9 +217,9 @@ class View(NamedTuple):
     """How the ops of one kind are described to a fit.
 
     `features`: from rows to features (n × p), mostly log2 of sizes; from dimensions only, as timings have no
-      costs.
+      costs. `straight`: true where they are linear in log2(batch), if nothing else changes.
     `terms`: from COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per
-      call, or per step of it.
+      call, or per step of it. All are linear in a batch that changes with its flop and byte.
     `groups`: columns that define a shape group; a group is left out as a whole in cross-validation.
     `exact`: columns that are not interpolated: rows with values that are not in the training rows are not served.
     `tiles`: further features for a table of more than `LIMIT` rows; `waves`: those for such a table that depend on
@@ -238,6 +238,7 @@ class View(NamedTuple):
     parts: Callable[[Table], Texts] | None = None
     waves: Callable[[Table, float], Matrix] | None = None
     along: str = ""
+    straight: bool = False
 
 
 def _storage(rows: Table) -> list[Matrix]:
@@ -268,8 +269,7 @@ def _traffic_features(rows: Table) -> Matrix:
 def _update_features(rows: Table) -> Matrix:
     numel, tensors = log_sizes(rows, "numel", "tensors")
     impls = [flag(is_in(rows, "impl", name)) for name in ("foreach", "fused")]
-    state = flag(~is_in(rows, "rule", "sgd"))
-    return np.column_stack([numel, numel - tensors, *impls, state])
+    return np.column_stack([numel, numel - tensors, *impls, flag(~is_in(rows, "rule", "sgd"))])
 
 
 def _collective_features(rows: Table) -> Matrix:
@@ -318,8 +318,8 @@ _TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
     "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles, waves=tiles.waves),
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
-    "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
-    "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
+    "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles, straight=True),
+    "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps"), straight=True),
     "attention": _ATTENTION,
     "experts": View(tiles.expert_features, tiles.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,

@@ -5,10 +5,10 @@ From `SURFACE_VARIANCE` on: surfaces, the fits of the utilisation of each timed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from fomkit.ops.columns import Indices as Indices
 from fomkit.ops.columns import Matrix as Matrix
 from fomkit.ops.columns import Places as Places
 from fomkit.ops.columns import Texts as Texts
+from fomkit.ops.columns import concatenate_in_order
+from fomkit.ops.columns import nearest_of as nearest_of
+from fomkit.ops.columns import nearest_rows as nearest_rows
 
 LIMIT = 500
 """Rows up to which all are used at once; a larger matrix is slow to invert and gains little accuracy."""
@@ -32,6 +35,10 @@ WHOLE = 3000
 
 BLOCK = 384
 """Queries per block; bounds the memory by this many times the rows of the table, and fits a cache."""
+
+LANES = 8
+"""Queries are multiplied in multiples of this many: libraries multiply the last few rows of a matrix by other
+code, and the last bits of a prediction would depend on which ops are predicted with it."""
 
 STRIP, STRIPS = 16, 16
 """Rows of a strip of a triangular matrix, and the most strips: with more rows a strip gets a multiple of 16.
@@ -166,46 +173,18 @@ def lifted(scaled: Matrix) -> Matrix:
 def distance_blocks(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
     """Yield the distances from queries (q, p) to rows that are `lifted`, for a block of queries at a time.
 
-    Both are in lengths. The next block overwrites the distances.
+    Both are in lengths. The next block overwrites the distances. The last query is repeated to whole `LANES`.
     """
-    points = np.empty((query.shape[1] + 2, len(query))).T
-    points[:, :-2], points[:, -2] = query, 1.0
-    np.einsum("ij,ij->i", query, query, out=points[:, -1])
-    memory = np.empty((min(BLOCK, len(query)), known.shape[1]))
-    for start in range(0, len(query), BLOCK):
+    count = -(-len(query) // LANES) * LANES
+    points = np.empty((query.shape[1] + 2, count)).T
+    points[: len(query), :-2], points[len(query) :, :-2], points[:, -2] = query, query[-1:], 1.0
+    np.einsum("ij,ij->i", points[:, :-2], points[:, :-2], out=points[:, -1])
+    memory = np.empty((min(BLOCK, count), known.shape[1]))
+    for start in range(0, count, BLOCK):
         block = slice(start, start + BLOCK)
         between = memory[: len(points[block])]
         np.matmul(points[block], known, out=between)
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
-
-
-def nearest_rows(distance: Matrix, count: int) -> Places:
-    """Return the flat indices of the ``count`` nearest rows of each query (q, count), in the order of the rows.
-
-    Of rows that are equally far to seven digits the first count: more digits depend on the order of summation, and
-    a table of round sizes has many rows at equal distances.
-    """
-    if count == 1:
-        own = np.arange(0, distance.size, distance.shape[1])
-        return np.asarray(distance.astype(np.float32).argmin(1) + own)[:, None]
-    with np.errstate(over="ignore"):
-        short = distance.astype(np.float32)
-    # Bits of non-negative numbers sort like the numbers. Partitioning them is several times as fast as
-    # argpartition.
-    bits = short.view(np.int32)
-    last = np.partition(bits, count - 1, 1)[:, count - 1, None]
-    near = bits <= last
-    if np.count_nonzero(near) != count * len(near):
-        tied = np.flatnonzero(near.sum(1) != count)
-        less, equal = bits[tied] < last[tied], bits[tied] == last[tied]
-        near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
-    return np.flatnonzero(near).reshape(-1, count)
-
-
-def nearest_of(distance: Matrix, rows: Places) -> tuple[Places, Matrix]:
-    """Return the nearest of some rows of each query (q, count) by their distances, and its distance (q)."""
-    cell = np.arange(len(rows)), distance.astype(np.float32).argmin(1)
-    return rows[cell], distance[cell]
 
 
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
@@ -213,13 +192,14 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
 
     The next block overwrites the distances.
     """
-    count = len(precomputed.target)
-    rows = min(BLOCK, len(query)) if len(precomputed.weights) else 0
+    count, left = len(precomputed.target), len(query)
+    rows = min(BLOCK, left + LANES) if len(precomputed.weights) else 0
     predict = _exact if precomputed.strips else _local
     memory = np.empty((rows, count)), np.empty((rows, count))
     for _, distance in distance_blocks(query / precomputed.hyper.length, precomputed.lifted):
         mean, variance = predict(distance, precomputed, memory)
-        yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
+        yield distance[:left], mean[:left], np.maximum(variance[:left], precomputed.hyper.noise)
+        left -= len(distance)
 
 
 class Part(NamedTuple):
@@ -256,58 +236,87 @@ _SHARES = (1 - np.cos(np.pi / NODES * _ORDERS)) / 2
 """Matrix from values at Chebyshev extrema to coefficients, and the positions of the extrema between 0 and 1."""
 
 
-def _on_lines(precomputed: Precomputed, query: Matrix, at: Places, count: int) -> Part:
-    """Predict ops at the sizes within a power of two (n, q, p), by a polynomial along the line of their features.
+class Queries(NamedTuple):
+    """Queries, whose features (q, p) are computed where they are asked for; `straight`: on one line per op."""
+
+    total: int
+    look: Callable[[Places], Matrix]
+    straight: bool = False
+
+    @classmethod
+    def of(cls, features: Matrix) -> Queries:
+        """Return queries whose features are known."""
+        return cls(len(features), features.__getitem__)
+
+    def at(self, places: Places) -> Matrix:
+        """Return the features at some positions (…, p)."""
+        found = self.look(places.ravel())
+        return found.reshape(*places.shape, found.shape[1])
+
+
+def _on_lines(precomputed: Precomputed, query: Queries, at: Places, count: int) -> Part:
+    """Predict ops at the sizes within a power of two (n, q), by a polynomial along the line of their features.
 
     Posteriors are computed at `NODES` + 1 points of a line only (Trefethen, Approximation Theory and Approximation
     Practice, ch. 3 and 8). Queries are left out where a polynomial is not `SMOOTH`, because a timed op is close to
     the line, and where a feature leaves the line. Squared distances to two rows differ by a linear function along
     the line: a row that is farther than ``count`` others at both ends is not among the nearest in between.
     """
-    ends = query[:, [0, -1]]
+    ends, first = query.at(at[:, [0, -1]]), query.at(at[0])
     step = (ends[:, 1] - ends[:, 0])[:, None]
     axis = int(np.abs(step[0, 0]).argmax())
-    share = (query[0, :, axis] - ends[0, 0, axis]) / step[0, 0, axis]
-    off = query - ends[:, :1]
-    off -= share[:, None] * step
-    straight = (np.abs(off, out=off) <= STRAIGHT).all(2)
-    points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, query.shape[2])
+    share = (first[:, axis] - ends[0, 0, axis]) / step[0, 0, axis]
+    good = np.ones(at.shape, bool)
+    if not query.straight:
+        off = query.at(at) - ends[:, :1]
+        off -= share[:, None] * step
+        good &= (np.abs(off, out=off) <= STRAIGHT).all(2)
+    points = (ends[:, :1] + _SHARES[:, None] * step).reshape(-1, ends.shape[2])
     exact = [(distance.copy(), *of) for distance, *of in posterior_blocks(precomputed, points)]
-    shape = (len(query), len(_SHARES), -1)
+    shape = (len(at), len(_SHARES), -1)
     distance, mean, variance = (np.concatenate(column).reshape(shape) for column in zip(*exact, strict=True))
     series = np.stack([mean[..., 0], variance[..., 0]]) @ _SERIES
-    smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(query)), variance[..., 0].min(1)])
-    good = straight & smooth.all(0)[:, None]
+    smooth = np.abs(series[..., -2:]).max(2) <= SMOOTH * np.stack([np.ones(len(at)), variance[..., 0].min(1)])
+    good &= smooth.all(0)[:, None]
     mean, variance = series @ np.cos(_ORDERS[:, None] * np.arccos(1 - 2 * share))
+    if not count:
+        return Part(at[good], mean[good], variance[good], np.empty((0, 0)), None)
     near = np.argpartition(distance[:, NODES // 2], count - 1, 1)[:, None, :count]
     distance = distance[:, [0, -1]]
     among = (distance <= FARTHER * np.take_along_axis(distance, near, 2).max(2, keepdims=True)).any(1)
     rows = np.argsort(~among, 1, kind="stable")[:, None, : among.sum(1).max()]
     first, last = np.moveaxis(np.take_along_axis(distance, rows, 2) ** 2, 1, 0)[:, :, None]
     square, share = ((step / precomputed.hyper.length) ** 2).sum(2, keepdims=True), share[:, None]
-    distance = np.sqrt(np.maximum(first + share * (last - first - (1 - share) * square), 0.0))
+    distance = share * (last - first - (1 - share) * square)
+    distance += first
+    np.sqrt(np.maximum(distance, 0.0, out=distance), out=distance)
     return Part(at[good], mean[good], variance[good], distance[good], np.broadcast_to(rows, distance.shape)[good])
 
 
-def posterior_parts(precomputed: Precomputed, query: Matrix, grid: Places, count: int) -> Iterator[Part]:
-    """Predict the target at each query (q, p), in parts; see `posterior`.
+def line_parts(precomputed: Precomputed, query: Queries, grid: Places, count: int) -> Iterator[Part]:
+    """Predict what polynomials can of `posterior_parts`; with a ``count`` of 0, nothing but the mean is wanted."""
+    if grid.shape[1] < OCTAVE or not precomputed.strips:
+        return
+    along = query.at(grid[0])
+    along = (along - along[0])[:, np.abs(along[-1] - along[0]).argmax()]
+    cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
+    for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
+        if end - start >= OCTAVE:
+            yield _on_lines(precomputed, query, grid[:, start:end], count)
+
+
+def posterior_parts(precomputed: Precomputed, query: Queries, grid: Places, count: int) -> Iterator[Part]:
+    """Predict the target at each query, in parts; see `posterior`.
 
     `grid` (ops, sizes): positions of the queries that may be on one line per op; `count`: of nearest rows that
     each part must contain.
     """
-    rest = np.ones(len(query), bool)
-    if grid.shape[1] >= OCTAVE and precomputed.strips:
-        along = query[grid[0]] - query[grid[0, 0]]
-        along = along[:, np.abs(along[-1]).argmax()]
-        cuts = np.searchsorted(along, np.arange(np.ceil(along[-1]) + 1)).tolist()
-        for start, end in pairwise(cuts) if (np.diff(along) > 0).all() else ():
-            if end - start >= OCTAVE:
-                at = grid[:, start:end]
-                part = _on_lines(precomputed, query[at], at, count)
-                rest[part.at] = False
-                yield part
+    rest = np.ones(query.total, bool)
+    for part in line_parts(precomputed, query, grid, count):
+        rest[part.at] = False
+        yield part
     places, end = rest.nonzero()[0], 0
-    for distance, mean, variance in posterior_blocks(precomputed, query if rest.all() else query[places]):
+    for distance, mean, variance in posterior_blocks(precomputed, query.at(places)):
         start, end = end, end + len(mean)
         yield Part(places[start:end], mean, variance, distance, None)
 
@@ -316,20 +325,9 @@ def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, including its noise."""
     parts = [
         (part.at, part.mean, part.variance, *nearest_of(*part.nearest(1)))
-        for part in posterior_parts(precomputed, query, NO_GRID, 1)
+        for part in posterior_parts(precomputed, Queries.of(query), NO_GRID, 1)
     ]
     return Posterior(*concatenate_in_order(parts))
-
-
-def concatenate_in_order(parts: Sequence[tuple[NDArray[Any], ...]]) -> list[NDArray[Any]]:
-    """Concatenate the columns of parts in the order of their positions, the first column, which is dropped."""
-    if len(parts) == 1:
-        return list(parts[0][1:])
-    at, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    found = [np.empty_like(column) for column in columns]
-    for one, column in zip(found, columns, strict=True):
-        one[at] = column
-    return found
 
 
 SURFACE_VARIANCE, SURFACE_NOISE = 0.3, 0.02
@@ -446,5 +444,5 @@ def surface_values(found: Surfaces, features: Matrix) -> Matrix:
         return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)
     predicted = np.empty((len(found.known), len(features)))
     for block, distance in distance_blocks(features / found.length, found.lifted):
-        predicted[:, block] = (correlation(distance) @ found.weights).T
+        predicted[:, block] = (correlation(distance) @ found.weights)[: len(features) - block.start].T
     return np.asarray(predicted + found.mean)

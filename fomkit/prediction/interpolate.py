@@ -14,13 +14,15 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, op_half_width
 from fomkit.core.machine import Machine
-from fomkit.ops.columns import Words, rounded, significant
+from fomkit.ops.columns import Words, concatenate_in_order, rounded, significant
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, monotone
 from fomkit.prediction.beside_facts import (
+    ENOUGH,
     ERRORS,
     MIN_CORRELATION,
+    deviation_of,
     errors_nearby,
     typical_error,
     with_facts,
@@ -28,8 +30,8 @@ from fomkit.prediction.beside_facts import (
     with_repeats,
     with_vectors,
 )
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, places_of
-from fomkit.prediction.exact import op_flags
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, numbers, places_of
+from fomkit.prediction.exact import between_timings, op_flags, timed_falls
 from fomkit.prediction.families import (
     VIEWS,
     families,
@@ -41,7 +43,7 @@ from fomkit.prediction.families import (
     with_tiles,
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
-from fomkit.prediction.monotone import Falls, Surroundings, never_falling, no_longer_than_parts, timed_falls
+from fomkit.prediction.monotone import Falls, Surroundings, never_falling, no_longer_than_parts
 from fomkit.prediction.tiles import Chip, Form, tile_seconds, tiled
 
 if TYPE_CHECKING:
@@ -54,13 +56,6 @@ LEVELS = np.array(
     (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
 )
 """Probabilities at which a fit stores the quantiles of its cross-validation errors."""
-
-ENOUGH = 5 * ERRORS
-"""Fewest scored ops for which the eight nearest count as a neighbourhood."""
-
-STRAIGHT, SERIES = 4.0, 10
-"""Largest ratio of neighbouring timed sizes between which time is linear (`View.along`), and the fewest timed
-sizes: with fewer, the process also uses timings with other numbers of ranks."""
 
 NONE = gp.NONE
 OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
@@ -162,7 +157,7 @@ def _seen(fit: Fit, features: Matrix, rows: Rows, kind: str) -> Matrix:
 def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
     """Return ln(time) of COSTED rows by the mean (terms or form), before the correction by the process."""
     if not len(fit.form) > len(Chip._fields):
-        return np.asarray(np.log(terms @ fit.mean), np.float64)
+        return np.asarray(np.log(np.einsum("ij,j->i", terms, fit.mean)), np.float64)
     chip, form = Chip(*fit.form[:4].tolist()), Form(*fit.form[4:].tolist())
     return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
 
@@ -193,71 +188,49 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
     return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
-def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
-    """Return ln(time) (n), linear in size between neighbouring timed sizes; ``log_s`` elsewhere.
-
-    While a library keeps its algorithm, time is a start plus size over a rate. Below the smallest size its time
-    applies, above the largest the line through the last two.
-    """
-    view = VIEWS[kind]
-    if not view.along:
-        return log_s
-    names = list(view.exact)
-    series = pd.concat([rows.frame(names)[names], family.training[names]]).groupby(names, dropna=False).ngroup()
-    own, timed = np.split(series.to_numpy(), [len(rows)])
-    wanted, sizes = rows.number(view.along), family.rows.number(view.along)
-    seconds, found = family.training["_time_s"].to_numpy(np.float64), log_s.copy()
-    for one in np.unique(own[np.isin(own, timed)]).tolist():
-        at = np.flatnonzero(timed == one)
-        if len(at) < SERIES:
-            continue
-        at, asked = at[np.argsort(sizes[at])], np.flatnonzero(own == one)
-        size = np.maximum(wanted[asked], sizes[at[0]])
-        above = np.clip(np.searchsorted(sizes[at], size), 1, len(at) - 1)
-        low, high = at[above - 1], at[above]
-        share = (size - sizes[low]) / np.maximum(sizes[high] - sizes[low], 1.0)
-        line_s = seconds[low] + share * np.maximum(seconds[high] - seconds[low], np.where(share > 1, 0.0, -np.inf))
-        reach = np.maximum(sizes[high], size) / np.minimum(sizes[low], wanted[asked])
-        near = asked[(reach <= STRAIGHT) & (low != high)]
-        found[near] = np.log(line_s)[np.isin(asked, near)]
+def correction_of(fitted: gp.Precomputed, query: gp.Queries, grid: Places = gp.NO_GRID) -> Matrix:
+    """Return the mean of a process at each query, without its variance, which takes most of the time of both."""
+    if not len(fitted.weights):
+        return gp.posterior(fitted, query.at(np.arange(query.total))).mean
+    found, rest = np.empty(query.total), np.ones(query.total, bool)
+    for part in gp.line_parts(fitted, query, grid, 0):
+        found[part.at], rest[part.at] = part.mean, False
+    alone = query.at(np.flatnonzero(rest)) / fitted.hyper.length
+    means = [gp.correlation(apart) @ fitted.weights for _, apart in gp.distance_blocks(alone, fitted.lifted)]
+    found[rest] = np.concatenate([*means, gp.NONE])[: len(alone)]
     return found
 
 
 def predict_log_time(family: Family, rows: Rows, kind: str) -> Matrix:
-    """Predict ln(time) of rows; those of one op and size, which parts of many batches are, are corrected once."""
-    once, of = rows.of_one_size(KINDS[kind].dimensions)
-    query = features_of(family.fit, rows.take(once), kind, len(family.training))
-    mean = log_mean(family.fit, rows, VIEWS[kind].terms(rows))
-    return _straight(family, rows, kind, mean + monotone.correction_of(family.fitted, query)[of])
+    """Predict ln(time) of rows."""
+    log_s = log_mean(family.fit, rows, VIEWS[kind].terms(rows))
+    log_s += correction_of(family.fitted, _queries(family, rows, kind))
+    return between_timings(family.rows, family.training, rows, kind, log_s)
 
 
-def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
-    """Return the standard deviation of ln(time), up to the factors in `Fit.quantiles`.
-
-    It is a weighted geometric mean of the process's own deviation and `errors_nearby`, which has two thirds of the
-    weight: the process assumes the same roughness everywhere, the errors do not. Beyond one length from the
-    nearest timed op the weight of the errors falls with distance and the process's variance grows with it, like a
-    random walk's, because the table has no information there.
-
-    `correction`: of q queries; `apart` (q, n): distances in lengths from the queries to the scored ops; `errors`
-    (n,): cross-validation errors of the scored ops, not used if fewer than `ENOUGH`; `spread` (n,): the process's
-    own deviation of these, given where ops that other machines timed are known much better than others: errors
-    nearby then count in units of this deviation.
-    """
-    if len(errors) < ENOUGH:
-        return _deviation(correction, None, share_of_own=False)
-    relative = errors / spread if len(spread) else errors
-    return _deviation(correction, errors_nearby(apart, relative), share_of_own=bool(len(spread)))
+def _queries(family: Family, rows: Rows, kind: str) -> gp.Queries:
+    """Return `features_of` rows as queries; only those of some are computed where all are on lines."""
+    look = partial(features_of, family.fit, kind=kind, row_count=len(family.training))
+    if VIEWS[kind].straight and rows.many >= gp.OCTAVE and not rows.varies(KINDS[kind].dimensions):
+        return gp.Queries(len(rows), lambda at: look(rows.take(at)), straight=True)
+    return gp.Queries.of(look(rows))
 
 
-def _deviation(correction: gp.Posterior, typical: Matrix | None, *, share_of_own: bool) -> Matrix:
-    """Do the same as `deviation`, from the typical size of the errors nearby, if it is known."""
-    beyond = np.maximum(correction.distance, 1.0)
-    own = np.sqrt(correction.variance * beyond)
-    if typical is None:
-        return np.asarray(own)
-    share = 2 / 3 / beyond
-    return np.asarray(typical**share * (own if share_of_own else own ** (1 - share)))
+def _in_parts(
+    rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family
+) -> tuple[Matrix, Matrix]:
+    """Do `no_longer_than_parts` for rows of one fit; `mean`: their `log_mean`."""
+    fit = family.fit
+
+    def means() -> tuple[Matrix, Matrix]:
+        half = rows.assign(**{name: numbers(rows, name) / 2 for name in ("batch", "flop", "byte")})
+        whole_s, half_s = np.exp(mean), np.exp(log_mean(fit, half, VIEWS[kind].terms(half)))
+        return 2 * half_s - whole_s, 2 * (whole_s - half_s)
+
+    def correct(parts: Rows, grid: Places) -> Matrix:
+        return correction_of(family.fitted, _queries(family, parts, kind), grid)
+
+    return no_longer_than_parts(rows, log_s, far, KINDS[kind].dimensions, means, correct)
 
 
 def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
@@ -281,7 +254,7 @@ def _differs(rows: Rows, alike: Mapping[str, float]) -> Flags:
 
 
 def _corrected(
-    rows: Rows, query: Matrix, family: Family
+    rows: Rows, query: gp.Queries, family: Family
 ) -> tuple[gp.Posterior, tuple[Places, Matrix], Matrix | None]:
     """Return the posterior of rows, their nearest own timings with distances, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
@@ -297,18 +270,19 @@ def _corrected(
         elif scored:
             usual = errors_nearby(to_scored, sizes)
         parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
-    *found, own_nearest, own_distance, typical = gp.concatenate_in_order(parts)
+    *found, own_nearest, own_distance, typical = concatenate_in_order(parts)
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
-def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
+def _answers(rows: Rows, kind: str, terms: Matrix, query: gp.Queries, family: Family, interval: float) -> Answers:
     """Predict rows by a fit; ``query``: their features (`features_of`)."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
-    spread, anywhere = _deviation(found, typical, share_of_own=bool(len(fit.spread))), found.distance
-    log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
+    spread, anywhere = deviation_of(found, typical, share_of_own=bool(len(fit.spread))), found.distance
+    mean = log_mean(fit, rows, terms)
+    log_s = between_timings(family.rows, family.training, rows, kind, mean + found.mean)
     unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
-    log_s, as_part = no_longer_than_parts(rows, log_s, unlike, lambda one: predict_log_time(family, one, kind))
+    log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family)
     far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
@@ -330,7 +304,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
 
     def predict(query: Rows) -> Answers:
         features = features_of(family.fit, query, "gemm", len(family.training))
-        found = _answers(query, "gemm", VIEWS["gemm"].terms(query), features, family, interval)
+        found = _answers(query, "gemm", VIEWS["gemm"].terms(query), gp.Queries.of(features), family, interval)
         found = with_vectors(query, features, found, family, machine, interval)
         found = with_facts(query, found, family, machine, interval)
         return with_growth(query, found, family, interval, predict, mean)
@@ -343,8 +317,9 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     def trust(query: Rows) -> Matrix:
         hyper = family.fit.hyper
         scaled = look_at(query, "gemm", len(family.training)) / hyper.length
-        apart = gp.distances(scaled, family.fitted.scaled, np.ones(scaled.shape[1]))
-        return np.asarray(1 / (1 - gp.correlation(apart.min(1)) ** 2 + hyper.noise / hyper.variance), np.float64)
+        near = [distance.min(1) for _, distance in gp.distance_blocks(scaled, family.fitted.lifted)]
+        alike = gp.correlation(np.concatenate([*near, gp.NONE])[: len(scaled)])
+        return np.asarray(1 / (1 - alike**2 + hyper.noise / hyper.variance), np.float64)
 
     # A large table shows what partly filled tiles cost; few of its pairs differ in one size alone.
     if len(family.training) > gp.LIMIT:
@@ -391,7 +366,8 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
         view, end = VIEWS[kind], 0
         terms = view.terms(chosen)
         good = servable(chosen, kind) & np.isfinite(terms).all(1)
-        features = view.features(chosen) if kind != "gemm" and good.any() else terms
+        lazily = kind == "gemm" or (view.straight and rows.many >= gp.OCTAVE)
+        features = view.features(chosen) if good.any() and not lazily else terms
         for name, at in found:
             start, end = end, end + len(at)
             own = start + np.flatnonzero(good[start:end])
@@ -404,8 +380,11 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 if kind == "gemm":
                     yield with_repeats(_products(served, family, machine, interval), family, interval)
                     continue
-                query = with_tiles(features[own], served, kind, len(family.training))
-                query = _seen(family.fit, query, served, kind)
+                if lazily:
+                    query = _queries(family, served, kind)
+                else:
+                    tiled = with_tiles(features[own], served, kind, len(family.training))
+                    query = gp.Queries.of(_seen(family.fit, tiled, served, kind))
                 yield with_repeats(_answers(served, kind, terms[own], query, family, interval), family, interval)
 
 

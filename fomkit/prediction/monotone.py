@@ -9,7 +9,7 @@ is predicted, a *ladder* the rungs of one octave of a product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.ops.columns import alike
 from fomkit.prediction.estimates import Answers, Rows, is_in, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places, Precomputed, Texts, correlation, distance_blocks, posterior
+from fomkit.prediction.gp import NO_GRID, Flags, Matrix, Places, Texts
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -47,22 +47,6 @@ class Falls(NamedTuple):
     start: Matrix
     end: Matrix
     log_ratio: Matrix
-
-
-def timed_falls(timed: Rows) -> Falls:
-    """Find the pairs in which timings of products fall, along each growing side."""
-    log_s = np.log(timed.number("_time_s"))
-    found: list[tuple[Places, Places, Places]] = []
-    for axis in map(SIDES.index, GROWING):
-        along = np.full(len(timed), axis)
-        line, size = lines(timed, along)[1], sizes_along(timed, along)
-        order = np.lexsort((size, line))
-        first, second = order[:-1], order[1:]
-        falls = (line[first] == line[second]) & (size[first] < size[second]) & (log_s[second] < log_s[first])
-        found.append((first[falls], second[falls], along[: int(falls.sum())]))
-    first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
-    start, end = (np.log(sizes_along(timed.take(places), axes)) for places in (first, second))
-    return Falls(first, second, axes, start, end, log_s[second] - log_s[first])
 
 
 class Surroundings(NamedTuple):
@@ -332,18 +316,6 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)
 
 
-def climbing(times: Matrix, rungs: Matrix, long: Flags) -> Matrix:
-    """Return times of products that never fall with size, nor exceed those of two halves of a product.
-
-    `times` (4, lines, rungs) [s]; `rungs`: the sizes, powers of two and others; `long` (lines, rungs): products
-    that may run as two: of short ones the start, which may be unknown, is most, and tiles know their waves.
-    """
-    halved = np.log2(rungs) % 1 == 0
-    each = np.where(long, times / rungs, np.inf)[:, :, halved]
-    times[:, :, halved] = np.minimum(times[:, :, halved], np.minimum.accumulate(each, 2) * rungs[halved])
-    return np.asarray(np.maximum.accumulate(times, 2), np.float64)
-
-
 Utilisation = tuple[Matrix, str | Texts]
 """Median and bounds of the utilisation of ops (3, q), and their sources."""
 
@@ -384,22 +356,30 @@ class Divided(NamedTuple):
         return np.asarray(places[values.argmax(0), np.arange(self.has.shape[1])], np.intp)
 
 
+def _sizes_of_parts(batch: Matrix) -> tuple[Matrix, Flags]:
+    """Return the batch of the parts of ops in each number of `PARTS` (c, n), and which ops have such parts.
+
+    Batches that are powers of two have parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2,
+    could be slower than one of 4 in ones.
+    """
+    counts = PARTS[batch.max(initial=0.0) * 2 >= PARTS][:, None]
+    divided = batch * (1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2)
+    return np.floor(np.maximum(divided / counts, 1.0)), divided >= counts
+
+
 def in_parts(rows: Rows) -> Divided | None:
     """Divide ops with a batch into each number of `PARTS`; None where no op can be divided.
 
-    A part has the share of the batch, and the same share of flop and byte. Batches that are powers of two have
-    parts of the same sizes, 1, 4, 16, …: else a batch of 8, in parts of 2, could be slower than one of 4 in ones.
+    A part has the share of the batch, and the same share of flop and byte.
     """
     batch = numbers(rows, "batch", 0.0)
-    counts = PARTS[batch.max(initial=0.0) * 2 >= PARTS]
-    if not len(counts):
+    if batch.max(initial=0.0) < 2:
         return None
-    fewer = 1 + np.floor(np.log2(np.maximum(batch, 1.0))) % 2
-    has = batch * fewer >= counts[:, None]
-    number, of = has.nonzero()
-    part, one = np.floor(batch[of] * fewer[of] / counts[number]), rows.take(of)
+    sizes, has = _sizes_of_parts(batch)
+    of, part = has.nonzero()[1], sizes[has]
+    one = rows.take(of)
     scaled = {name: numbers(one, name) * (part / batch[of]) for name in ("flop", "byte")}
-    return Divided(one.assign(batch=part, **scaled), of, has) if len(of) else None
+    return Divided(one.assign(batch=part, **scaled), of, has)
 
 
 def as_at(batch: float) -> str:
@@ -407,32 +387,63 @@ def as_at(batch: float) -> str:
     return f", as at batch {batch:g}" if batch else ""
 
 
+def _corrections(
+    rows: Rows, sizes: Iterable[str], moving: Flags, correct: Callable[[Rows, Places], Matrix]
+) -> Iterator[tuple[Places, Matrix, Flags, Matrix]]:
+    """Yield ops at some batches, `_sizes_of_parts` of these, and the correction of each part.
+
+    Ops at the same batches are in one array: their parts have few sizes, each of which is corrected once per op.
+    """
+    batch, rest = numbers(rows, "batch", 0.0), moving.copy()
+    grid = NO_GRID if rows.varies(sizes) else rows.grid()
+    grid = grid[:, moving[grid].any(0)]
+    lines = [line.tobytes() for line in batch[grid] if len(line)]
+    for same in dict.fromkeys(lines):
+        at = grid[[line == same for line in lines]]
+        parts, has = _sizes_of_parts(batch[at[0]])
+        once, place = np.unique(parts, return_inverse=True)
+        queries = np.arange(len(at) * len(once)).reshape(len(at), -1)
+        tried = rows.take(at[:, 0].repeat(len(once))).assign(batch=np.tile(once, len(at)))
+        found = correct(tried, queries)[queries]
+        yield at, parts, has, np.moveaxis(found[:, place.reshape(parts.shape)], 1, 0)
+    rest[grid] = False
+    if rest.any():
+        at = rest.nonzero()[0]
+        parts, has = _sizes_of_parts(batch[at])
+        found = correct(rows.take(np.tile(at, len(parts))).assign(batch=parts.ravel()), NO_GRID)
+        yield at[None], parts, has, found.reshape(len(parts), 1, -1)
+
+
 def no_longer_than_parts(
-    rows: Rows, log_s: Matrix, far: Matrix, predict: Callable[[Rows], Matrix]
-) -> tuple[Matrix, Matrix]:
+    rows: Rows, log_s: Matrix, far: Matrix, sizes: Iterable[str], means: Callable[[], tuple[Matrix, Matrix]],
+    correct: Callable[[Rows, Places], Matrix],
+) -> tuple[Matrix, Matrix]:  # fmt: skip
     """Predict ops far from every timing to take no longer than their parts, one after the other.
 
-    `used_as_in_parts` for a machine's own table, whose fit returns to its mean far from its timings too.
+    `used_as_in_parts` for a machine's own table, whose fit returns to its mean far from its timings too. Of a mean
+    time all but the start is proportional to the batch with its flop and byte.
 
-    `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `predict`:
-    predicts ln(time) of any of them. Returns ln(time), and the batch of the part that gives it, 0 for none.
+    `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `sizes`:
+    the columns of a kind's sizes; `means`: returns start and rest of the mean times [s] (n); `correct`: returns ln
+    of the correction of rows, of which some are a grid (`Rows.grid`). Returns ln(time), and the batch of the part
+    that gives it, 0 for none.
     """
-    found, batch = log_s.copy(), np.zeros(len(rows))
-    some = np.flatnonzero(far > MOVED)
-    if len(some) and (divided := in_parts(rows.take(some))):
-        place, size = some[divided.of], divided.rows.number("batch")
-        in_turn = predict(divided.rows) + np.log(numbers(rows, "batch")[place] / size)
-        gain = far[place] * (log_s[place] - in_turn)
-        part = divided.best(np.round(gain / MOVED))
-        part = part[(part >= 0) & (gain[part] > MOVED)]
-        found[place[part]] -= gain[part]
-        batch[place[part]] = size[part]
-    return found, batch
-
-
-def correction_of(fitted: Precomputed, query: Matrix) -> Matrix:
-    """Return the mean of a process at each query, without its variance, which takes most of the time of both."""
-    if not len(fitted.weights):
-        return posterior(fitted, query).mean
-    blocks = distance_blocks(query / fitted.hyper.length, fitted.lifted)
-    return np.concatenate([correlation(distance) @ fitted.weights for _, distance in blocks])
+    found, of_part, batch = log_s.copy(), np.zeros(len(rows)), numbers(rows, "batch", 0.0)
+    moving = (far > MOVED) & (batch >= 2)
+    if not moving.any():
+        return found, of_part
+    start_s, rest_s = means()
+    for at, parts, has, corrections in _corrections(rows, sizes, moving, correct):
+        most, gained, part = np.full(at.shape, -np.inf), np.zeros(at.shape), np.zeros(at.shape)
+        start, rest, alone, share = (column[at] for column in (start_s, rest_s, log_s, far))
+        for size, divided, correction in zip(parts, has, corrections, strict=True):
+            in_turn = np.log(start * (batch[at[0]] / size) + rest) + correction
+            gain = share * (alone - in_turn)
+            steps = np.where(divided, np.round(gain / MOVED), -np.inf)
+            better = steps > most  # of equal ones the largest part, which comes first
+            most, gained = np.where(better, steps, most), np.where(better, gain, gained)
+            part = np.where(better, size, part)
+        gains = moving[at] & (gained > MOVED)
+        found[at[gains]] -= gained[gains]
+        of_part[at[gains]] = part[gains]
+    return found, of_part

@@ -23,13 +23,28 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.columns import choose_words, significant
+from fomkit.ops.columns import Words, choose_words, significant
 from fomkit.prediction import estimates, tiles
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, is_in, numbers
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Texts
-from fomkit.prediction.monotone import SIDES, climbing, growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, kernel_start, rates, throttled, value_of
+from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
+from fomkit.prediction.rates import (
+    BOOST,
+    CACHED_BYTE,
+    PLAIN,
+    REACHED,
+    SHOWN,
+    Bounds,
+    Rates,
+    bounds,
+    floors,
+    kernel_start,
+    least_seconds,
+    rates,
+    throttled,
+    value_of,
+)
 from fomkit.prediction.typical import SHORTEST_S, TypicalUtilisations, spread_at, started, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
@@ -242,6 +257,18 @@ def _starts(
     return np.where(utilisation.started, 0.0, numbers(rows, "launches")), ends
 
 
+def climbing(times: Matrix, rungs: Matrix, long: Flags) -> Matrix:
+    """Return times of products that never fall with size, nor exceed those of two halves of a product.
+
+    `times` (4, lines, rungs) [s]; `rungs`: the sizes, powers of two and others; `long` (lines, rungs): products
+    that may run as two: of short ones the start, which may be unknown, is most, and tiles know their waves.
+    """
+    halved = np.log2(rungs) % 1 == 0
+    each = np.where(long, times / rungs, np.inf)[:, :, halved]
+    times[:, :, halved] = np.minimum(times[:, :, halved], np.minimum.accumulate(each, 2) * rungs[halved])
+    return np.asarray(np.maximum.accumulate(times, 2), np.float64)
+
+
 def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool) -> Matrix:
     """Return `_times` (4, q) [s] of products, made monotone: no product takes longer with a smaller batch.
 
@@ -351,7 +378,6 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
 """Why a kind is faster than its bounding rate; other kinds exceed the peak by boost clocks, bandwidth by
 caches."""
-LESS_ARITHMETIC = "Winograd or FFT needs less arithmetic"
 UNEXPLAINED = "more than boost clocks explain, even"
 """In DeepBench's training sheets this applies to 20 of 434 convolutions above the peak, all of the P100 in
 fp16."""
@@ -363,16 +389,6 @@ AT_MOST: Mapping[str, float] = {
 }
 """Most that each reason can speed up an op, apart from `BOOST`; beyond that the evidence names no reason."""
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
-BOOST = 1.1
-"""Factor by which boost clocks raised matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
-STARTED = "the launch time of a kernel"
-REACHED = 0.95
-"""Highest share of a stated bandwidth that is predicted: the fastest hundredth of each kind on ten timed boards
-reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any cache)."""
-CACHED_BYTE = 2.7e8
-"""Largest operands [byte] that a cache may hold; the largest known last level is 256 MiB (AMD MI300X)."""
-
-_OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 
 
 def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> str:
@@ -382,38 +398,19 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
     if kind == "conv" and bound == "compute" and share * BOOST < least:
         return f"{UNEXPLAINED} with the cheapest known algorithm, {least:.0%} of the arithmetic"
     if bound == "compute" and least < 1:
-        return f"{LESS_ARITHMETIC}, down to {least:.0%}"
+        return f"Winograd or FFT needs less arithmetic, down to {least:.0%}"
     reason = REASONS.get((kind, bound), DEFAULT_REASONS[bound])
     if share * BOOST * AT_MOST[reason] < 1:
         return f"no known reason explains this much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
     return reason
 
 
-def _least(rows: Rows, found: Bounds, answers: Answers, start_s: Matrix) -> Matrix:
-    """Return the shortest possible times on a machine of these rates, of value and bounds (3, n) [s].
-
-    0 where nothing limits them: measured times, kinds with cheaper algorithms, and traffic that a cache may hold.
-    The arithmetic of a masked half may be skipped. Memory is never faster than its rate, and no prediction comes
-    nearer to it than `REACHED`. Experts timed in a table may be fewer than stated. Times derived from longer
-    kernels take at least a kernel's start, ``start_s`` (3, 1).
-    """
-    attention = is_in(rows, "kind", "attention")
-    experts = is_in(rows, "kind", "experts") & answers.source.is_in("roofline")
-    skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
-    cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
-    bounded = (is_in(rows, "kind", "gemm") | attention | experts) & ~answers.source.is_in("measured") & ~cached
-    bounded &= ~np.isnan(found.floor_s) & ~found.fitted
-    least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
-    least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)
-    short = answers.source.is_in("extrapolated", "transferred") & (answers.time_s < start_s[0])
-    return np.maximum(np.where(bounded, least_s, 0.0), np.where(short, start_s, 0.0))
-
-
 def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     """Name the bound of times that come from the table, and the reason of every time below the stated floor.
 
     Values and bounds of plain products below what these rates allow are raised to it. Only stated rates count:
-    fitted ones come from the same table and would prove nothing.
+    fitted ones come from the same table and would prove nothing. Times derived from longer kernels take at least a
+    kernel's start.
 
     `rows`: COSTED rows; `times`: predictions, which are returned with bounds and longer evidence.
     """
@@ -421,21 +418,28 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     found = bounds(rows, machine)
     stated = ~np.isnan(found.floor_s) & ~found.fitted
     start_s = kernel_start(machine.device)
-    seconds = np.maximum(times.times, _least(rows, found, times, start_s))
+    short = times.source.is_in("extrapolated", "transferred") & (times.time_s < start_s[0])
+    seconds = np.maximum(times.times, np.where(short, start_s, 0.0))
+    at = np.flatnonzero(is_in(rows, "kind", *PLAIN))
+    seconds[:, at] = np.maximum(
+        seconds[:, at], least_seconds(rows.take(at), found.chosen(at), times.source.taken(at))
+    )
     seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
-    starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
-    names = found.names
-    bound = choose_words(starts_s > found.floor_s, "launch", names)
-    of_table = stated & times.source.is_in(*_OF_A_TABLE)
     below = stated & (seconds[0] < found.floor_s)
 
+    def limit() -> Words:
+        starts_s = numbers(rows, "launches") * value_of(machine.device.launch_s)
+        bound = choose_words(starts_s > found.floor_s, "launch", found.names)
+        of_table = times.source.is_in("measured", "interpolated", "extrapolated", "transferred")
+        return choose_words(stated & of_table, bound, times.limit)
+
     def evidence(place: int) -> str:
-        message, name = times.evidence(place), names.at(place)
+        message, name = times.evidence(place), found.names.at(place)
         if lifted[place]:
-            floor = f"the {name} floor"
-            less = f"{floor} divided by {REACHED:.0%}" if not below[place] else f"{floor} minus {BOOST - 1:.0%}"
-            message = f"{message}; raised to {STARTED if seconds[0, place] == start_s[0, 0] else less}"
+            less = f"divided by {REACHED:.0%}" if not below[place] else f"minus {BOOST - 1:.0%}"
+            started = seconds[0, place] == start_s[0, 0]
+            message += f"; raised to the {'launch time of a kernel' if started else f'{name} floor {less}'}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             byte, flop, least_flop = (float(numbers(rows, of)[place]) for of in ("byte", "flop", "least_flop"))
@@ -443,4 +447,4 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
             message = f"{message}; {share:.0%} of the {name} floor: {reason}"
         return message
 
-    return Answers(times.index, seconds, times.source, choose_words(of_table, bound, times.limit), evidence)
+    return Answers(times.index, seconds, times.source, limit, evidence)

@@ -23,7 +23,7 @@ from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Record, Table, as_rows, is_in, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Record, Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
@@ -146,7 +146,7 @@ class Bounds(NamedTuple):
     high: Matrix
     fitted: Flags
 
-    def chosen(self, which: Flags) -> Bounds:
+    def chosen(self, which: Flags | Places) -> Bounds:
         """Select some of the ops."""
         return Bounds._make(column[which] for column in self)
 
@@ -226,6 +226,34 @@ def bounds(rows: Table, machine: Machine) -> Bounds:
         for column, values in zip(columns, found, strict=True):
             column[at] = values
     return Bounds(*columns)
+
+
+BOOST = 1.1
+"""Factor by which boost clocks raised matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
+REACHED = 0.95
+"""Highest share of a stated bandwidth that is predicted: the fastest hundredth of each kind on ten timed boards
+reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any cache)."""
+CACHED_BYTE = 2.7e8
+"""Largest operands [byte] that a cache may hold; the largest known last level is 256 MiB (AMD MI300X)."""
+PLAIN = ("gemm", "attention", "experts")
+"""Kinds without cheaper algorithms, which take at least the time of their arithmetic."""
+
+
+def least_seconds(rows: Rows, found: Bounds, source: Words) -> Matrix:
+    """Return the shortest times of `PLAIN` ops on a machine of these rates, of value and bounds (3, n) [s].
+
+    0 where nothing limits them: measured times, and traffic that a cache may hold. The arithmetic of a masked half
+    may be skipped. Memory is never faster than its rate, and no prediction comes nearer to it than `REACHED`.
+    Experts timed in a table may be fewer than stated.
+    """
+    attention = is_in(rows, "kind", "attention")
+    skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
+    bounded = ~source.is_in("measured") & (found.compute | ~(numbers(rows, "byte") <= CACHED_BYTE))
+    bounded &= ~is_in(rows, "kind", "experts") | source.is_in("roofline")
+    bounded &= ~np.isnan(found.floor_s) & ~found.fitted
+    least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
+    least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)
+    return np.where(bounded, least_s, 0.0)
 
 
 def binding(row: Record, known: Rates) -> Bound | None:

@@ -313,7 +313,7 @@ def weighed_by_rows(found: Surfaces, features: Matrix, weight: Matrix) -> Matrix
     starts = np.cumsum([0, *(len(one.rows) for one in found.known[:-1])])
     near = np.empty((len(found.known), len(features)))
     for block, distance in distance_blocks(features / found.length, found.lifted):
-        near[:, block] = correlation(np.minimum.reduceat(distance, starts, 1)).T
+        near[:, block] = correlation(np.minimum.reduceat(distance, starts, 1))[: len(features) - block.start].T
     left_open = 1 - near**2 * SURFACE_VARIANCE / (SURFACE_VARIANCE + SURFACE_NOISE)
     each = weight[:, None] / (1 + OPEN_COUNTS * left_open) ** 2
     return np.asarray(each / each.sum(0), np.float64)

@@ -14,12 +14,21 @@ from fomkit.ops.columns import Columns, alike
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import beside_facts, gp
-from fomkit.prediction.beside_facts import ERRORS, FAR, FEW, _LeftOut, _octaves, _offsets, errors_nearby
+from fomkit.prediction.beside_facts import (
+    ENOUGH,
+    ERRORS,
+    FAR,
+    FEW,
+    _LeftOut,
+    _octaves,
+    _offsets,
+    deviation,
+    errors_nearby,
+)
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, repeated, same_texts
 from fomkit.prediction.families import _OF_SHAPE, _shape_factors, _shape_features, conv_features, conv_terms
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
-from fomkit.prediction.interpolate import ENOUGH, deviation
 
 
 def test_prepared_covariances_give_the_textbook_posterior() -> None:

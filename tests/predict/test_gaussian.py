@@ -217,7 +217,8 @@ def timed():
 
 def parts_of(precomputed, query, ops):
     """Return the predictions by polynomials and by all rows, each as one part."""
-    parts = list(gp.posterior_parts(precomputed, query, np.arange(len(query)).reshape(ops, -1), 8))
+    grid = np.arange(len(query)).reshape(ops, -1)
+    parts = list(gp.posterior_parts(precomputed, gp.Queries.of(query), grid, 8))
     return [part for part in parts if part.rows is not None], [part for part in parts if part.rows is None]
 
 

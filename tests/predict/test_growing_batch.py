@@ -15,6 +15,7 @@ from predict.machines import loaded
 
 import fomkit
 from fomkit.ops.columns import one_word
+from fomkit.ops.kinds import KINDS
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
@@ -25,6 +26,7 @@ from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import gp, interpolate, monotone, prior
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Columns, Rows, as_rows, repeated
+from fomkit.prediction.families import VIEWS
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
@@ -73,19 +75,69 @@ def test_far_beyond_its_table_a_device_is_used_as_at_the_largest_timed_batches(m
 def test_where_something_similar_is_timed_a_smaller_batch_tells_nothing() -> None:
     rows = as_rows(pd.DataFrame({"batch": [64.0, 64.0, 64.0, 3.0], "flop": 1.0, "byte": 1.0}))
     log_s, far = np.log([64.0, 64.0, 64.0, 3.0]), np.array([0.0, 0.5, 1.0, 1.0])
-    found, batches = monotone.no_longer_than_parts(rows, log_s, far, lambda part: np.log(part.number("batch") / 4))
+    found, batches = monotone.no_longer_than_parts(
+        rows,
+        log_s,
+        far,
+        [],
+        lambda: (np.zeros(4), rows.number("batch") / 4),
+        lambda parts, _: np.zeros(len(parts)),
+    )
     assert np.exp(found) == pytest.approx([64.0, 32.0, 16.0, 0.75])
     assert [*map(monotone.as_at, batches)] == ["", ", as at batch 16", ", as at batch 16", ", as at batch 1"]
 
 
-def test_parts_of_one_size_are_predicted_once() -> None:
-    batches = np.array([[4.0, 4.0, 2.0, 4.0], [4.0, 1.0, 1.0, 1.0]])
-    rows = repeated(Columns(pd.DataFrame({"batch": [1.0, 1.0], "flop": 1.0})), 4, batch=batches)
-    once, of = rows.of_one_size(["batch", "height"])
-    assert once.tolist() == [0, 2, 4, 5]
-    assert of.tolist() == [0, 0, 1, 0, 2, 3, 3, 3]
-    one = as_rows(pd.DataFrame({"batch": [4.0, 4.0]}))  # rows of a table are ops of their own
-    assert one.of_one_size(["batch"])[0].tolist() == [0, 1]
+def test_ops_at_the_same_batches_have_each_part_corrected_once() -> None:
+    """The first two ops share their batches; the third has others, and one of the first was timed at batch 4."""
+    batches = np.array([[1.0, 4.0, 16.0, 18.0], [1.0, 4.0, 16.0, 18.0], [2.0, 8.0, 8.0, 36.0]])
+    table = pd.DataFrame({"batch": [1.0] * 3, "height": [1.0, 2.0, 3.0], "flop": 1.0, "byte": 1.0})
+    rows = repeated(Columns(table), 4, batch=batches, flop=batches, byte=batches)
+    asked: list[tuple[float, float]] = []
+
+    def correct(parts: Rows, grid: gp.Places) -> gp.Matrix:
+        asked.extend(zip(parts.number("height").tolist(), parts.number("batch").tolist(), strict=True))
+        for op in grid:
+            assert len(set(parts.number("height")[op])) == 1
+            assert (np.diff(parts.number("batch")[op]) > 0).all()
+        return -np.log(parts.number("batch")) - parts.number("height")
+
+    start_s, rest_s = np.full(12, 2.0), rows.number("batch") * 3
+    moving = np.ones(12)
+    moving[1] = 0.0
+    found, of_part = monotone.no_longer_than_parts(
+        rows, np.full(12, 99.0), moving, ["height"], lambda: (start_s, rest_s), correct
+    )
+    assert sorted(set(asked)) == sorted(asked)
+    for number, (batch, height) in enumerate(zip(rows.number("batch"), rows.number("height"), strict=True)):
+        whole = batch * (1 + np.floor(np.log2(batch)) % 2)
+        sizes = [np.floor(whole / count) for count in monotone.PARTS if whole >= count]
+        in_turn = [np.log(batch / size * (2 + 3 * size)) - np.log(size) - height for size in sizes]
+        moved = sizes and number != 1
+        assert of_part[number] == (sizes[int(np.argmin(in_turn))] if moved else 0)
+        assert found[number] == pytest.approx(min(in_turn) if moved else 99.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VIEWS if "batch" in KINDS[kind].dimensions])
+def test_a_parts_mean_time_is_a_start_and_its_share_of_the_rest(kind: str) -> None:
+    """`no_longer_than_parts` requires it of every kind with a batch."""
+    random, share = np.random.default_rng(3), np.array([1.0, 0.5, 0.25, 0.0625])
+    sizes = {name: float(2 ** random.integers(1, 5)) for name in KINDS[kind].dimensions if name != "batch"}
+    row = {"kind": kind, "dtype": "fp32", "engine": "vector", "pass_name": "forward", "cell": "lstm", **sizes}
+    rows = pd.DataFrame([row] * 4).assign(batch=64 * share, flop=1e9 * share, byte=1e7 * share)
+    terms = VIEWS[kind].terms(rows)
+    start, rest = 2 * terms[1] - terms[0], 2 * (terms[0] - terms[1])
+    np.testing.assert_allclose(terms, start + share[:, None] * rest, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, view in VIEWS.items() if view.straight])
+def test_features_that_are_said_to_be_on_a_line_are(kind: str) -> None:
+    random, batch = np.random.default_rng(5), np.arange(1.0, 300.0)
+    sizes = {name: float(2 ** random.integers(1, 6)) for name in KINDS[kind].dimensions if name != "batch"}
+    row = {"kind": kind, "dtype": "fp32", "engine": "vector", "pass_name": "forward", "cell": "lstm", **sizes}
+    features = VIEWS[kind].features(pd.DataFrame([row] * len(batch)).assign(batch=batch))
+    slope = (features[-1] - features[0]) / np.log2(batch[-1])
+    np.testing.assert_allclose(features, features[0] + np.log2(batch)[:, None] * slope, rtol=0, atol=gp.STRAIGHT)
+    assert slope.any()
 
 
 @pytest.mark.parametrize("count", [20, 600])
@@ -94,7 +146,9 @@ def test_a_mean_alone_is_that_with_a_variance(count: int) -> None:
     features, target = random.normal(size=(count, 2)), random.normal(size=count)
     fitted = gp.precompute(features, target, np.zeros(count), gp.Hyper(np.ones(2), 1.0, 0.1))
     query = random.normal(size=(7, 2))
-    assert monotone.correction_of(fitted, query) == pytest.approx(gp.posterior(fitted, query).mean, rel=1e-12)
+    assert interpolate.correction_of(fitted, gp.Queries.of(query)) == pytest.approx(
+        gp.posterior(fitted, query).mean, rel=1e-12
+    )
 
 
 def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
@@ -115,9 +169,9 @@ def test_batches_that_are_powers_of_two_have_parts_of_the_same_sizes() -> None:
 def test_a_product_takes_no_longer_than_its_halves_unless_it_is_short() -> None:
     rungs, times = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 3.5, 5.0]) * np.ones((4, 1, 1))
     long = np.array([[True, True, True, True]])
-    assert monotone.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 2.0, 3.5, 4.0]
+    assert prior.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 2.0, 3.5, 4.0]
     long[0, 0] = False
-    assert monotone.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 3.0, 3.5, 5.0]
+    assert prior.climbing(times.copy(), rungs, long)[0, 0].tolist() == [1.0, 3.0, 3.5, 5.0]
 
 
 @pytest.mark.parametrize("machine", FACTS_ONLY)
