@@ -249,7 +249,7 @@ def _size(row: Mapping[str, Any]) -> str:
     """Write the sizes of an op in short, those of a product in full."""
     if row["kind"] in PRODUCT_KINDS:
         return shape_label(row).partition(" ")[2]
-    if row["kind"] == "collective":
+    if is_known(row.get("message_byte")):
         return f"{_si(float(row['message_byte']))}B over {row['ranks']:,.0f}"
     numel = row.get("numel")
     return "" if numel is None or numel != numel else f"{_si(float(numel))} elements"
