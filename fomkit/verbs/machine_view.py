@@ -198,9 +198,9 @@ ASSUMED = (
     "number formats are those of the trace",
 )
 AS_AUTOCAST = (
-    "tensors are in the formats in which PyTorch's autocast keeps them in training, or all in 16 bits in inference, "
-    "derived from the trace; the peaks of 41 trainings were 0.88 to 1.16 times those of traces under autocast, 35 of "
-    "them within 3%"
+    "tensors are in the formats in which PyTorch's autocast keeps them in training, or all in 16 bits in "
+    "inference, derived from the trace; the peaks of 41 trainings were 0.88 to 1.16 times those of traces under "
+    "autocast, 35 of them within 3%"
 )
 AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
