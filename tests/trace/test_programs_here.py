@@ -70,6 +70,24 @@ def test_objects_of_a_device_that_does_not_exist_do_nothing(tmp_path: Path) -> N
     assert not names["has_length"]
 
 
+def test_a_notebook_saved_as_a_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    path = tmp_path / "notebook.py"
+    commands = (
+        "run_line_magic('matplotlib', 'inline')", "system('pip install x')", "run_cell_magic('time', '', 'made = 5')",
+        "run_cell_magic('writefile', 'x.py', 'made = 6')",
+    )  # fmt: skip
+    path.write_text("".join(f"get_ipython().{one}\n" for one in commands))
+    child.run_program(path, [])
+    assert sys.modules["__main__"].made == 5
+    path.write_text("inside = 'get_ipython' in globals()")  # asks where it runs, and must not find a notebook
+    child.run_program(path, [])
+    assert not sys.modules["__main__"].inside
+
+
 def test_the_terminal_has_a_usual_size() -> None:
     with child._terminal():
         assert os.popen("stty size", "r").read().split() == ["24", "80"]

@@ -266,3 +266,52 @@ def test_an_update_that_fails_with_data_leaves_no_state_in_the_memory() -> None:
     found = fomkit.profile(Workload(model, torch.ones(8, 4), lambda y, _: y.sum(), optimizer))
     assert "optimizer Fails" in found.unsupported
     assert found.order is None or not found.order["role"].eq("state").any()
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_flexible_attention_is_attention_over_all_pairs(torch: Any, mode: str) -> None:
+    """PyTorch trains it on accelerators only; 2 samples, 4 heads of queries and 2 of keys, 128 tokens of width 8."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="PyTorch 2.5 and later have it")
+    if not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        pytest.skip("this PyTorch compiles it always")
+
+    def attend(model: Any, x: Any) -> Any:
+        heads = model.inside(x).view(2, 128, 8, 8).transpose(1, 2)
+        mask = flex.create_block_mask(lambda b, h, q, k: q >= k, None, None, 128, 128, device=x.device)
+        parts = heads[:, :4], heads[:, 4:6], heads[:, 6:]
+        return flex.flex_attention(*parts, lambda score, *_: score / 2, mask, enable_gqa=True)
+
+    profile = trace(module_of(torch, attend, inside=torch.nn.Linear(5, 64)), torch.randn(2, 128, 5), mode=mode)
+    assert "all pairs of queries and keys count" in "\n".join(profile.notes)
+    square = 4 * 2 * 4 * 128 * 128 * 8
+    assert flop(numbers(profile), "forward", kind="attention") == square
+    assert flop(numbers(profile), "backward", kind="attention") == 2 * square * (mode == "train")
+
+
+def test_forces_are_computed_in_an_inference_too(torch: Any) -> None:
+    """The gradient of an energy by the positions is no backward pass of training."""
+
+    def energy_and_forces(model: Any, x: Any) -> Any:
+        x = x.requires_grad_()
+        energy = model.inside(x).sum()
+        return energy, torch.autograd.grad(energy, x)[0]
+
+    profile = trace(
+        module_of(torch, energy_and_forces, inside=torch.nn.Linear(5, 4)), torch.randn(6, 5), mode="infer"
+    )
+    assert "the forward pass computes gradients: it ran with them switched on" in profile.notes
+    assert products(profile) == [[6, 4, 5, 1], [6, 5, 4, 1]]
+
+
+def test_an_update_of_picked_rows_has_a_price(torch: Any) -> None:
+    """Of 100 rows of 4 numbers, 3 are updated: their moments are read at the rows of the gradient."""
+    table = torch.nn.Embedding(100, 4, sparse=True)
+    with_sums = fomkit.Workload(
+        table, torch.tensor([1, 7, 9]), optimizer=torch.optim.SparseAdam(table.parameters())
+    )
+    profile = profile_workload(with_sums)
+    rows = numbers(profile).query("pass_name == 'update'").set_index("op")
+    assert not profile.unsupported
+    assert "lower bound" not in "\n".join(profile.notes)
+    assert rows.loc["aten::sparse_mask", ["numel", "write_byte", "count"]].tolist() == [12, 48, 2]
+    assert rows.loc["aten::_coalesce", "read_byte"] == 48

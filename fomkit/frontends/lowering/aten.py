@@ -337,7 +337,7 @@ RULES: Mapping[str, Rule | None] = {
     "_embedding_bag_forward_only": embedding_bag,
     "_embedding_bag_backward": embedding_bag_backward,
     "_embedding_bag_dense_backward": embedding_bag_backward,
-    **each(gather_from("self", "copy"), "index _unsafe_index index_select gather take"),
+    **each(gather_from("self", "copy"), "index _unsafe_index index_select gather take sparse_mask"),
     **each(scatter, """index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill scatter
         scatter_add scatter_reduce"""),
     # reductions and losses
@@ -384,12 +384,12 @@ RULES: Mapping[str, Rule | None] = {
         searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
         grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter
         _amp_update_scale affine_grid_generator affine_grid_generator_backward repeat_interleave
-        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo"""),
+        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _coalesce"""),
     # no work: only the tensor's description changes, or memory is reserved
     **each(None, """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like empty_strided
         empty_permuted new_empty new_empty_strided is_same_size record_stream _local_scalar_dense
-        _sparse_coo_tensor_with_dims_and_tensors _assert_async _functional_assert_async
+        _sparse_coo_tensor_with_dims_and_tensors is_coalesced _assert_async _functional_assert_async
         _assert_tensor_metadata _efficientzerotensor _has_same_storage_numel _linalg_check_errors"""),
 }  # fmt: skip
 """Op names without ``aten::``. A name that ends in ``_`` and is missing is looked up without the ``_``."""

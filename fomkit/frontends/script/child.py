@@ -92,6 +92,23 @@ class FrameworkCapture(Generic[T]):
     around: Callable[[Path], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
 
 
+class Notebook:
+    """Stands for IPython in a notebook that was saved as a program: commands do nothing, timed cells run."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+
+    def __getattr__(self, name: str) -> Callable[..., list[str]]:
+        """Return a function for commands of this kind, such as ``run_cell_magic`` and ``system``."""
+
+        def run(command: str = "", *texts: str) -> list[str]:
+            if name.startswith("run_") and command in ("time", "timeit", "capture", "prun") and texts:
+                exec(texts[-1], self._names)  # noqa: S102 - the program's own code
+            return []
+
+        return run
+
+
 def run_program(path: Path, arguments: Sequence[str]) -> None:
     """Run a file as ``python path arguments`` does."""
     spec = importlib.util.spec_from_file_location("__main__", path)
@@ -100,6 +117,8 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     program = importlib.util.module_from_spec(spec)
     # As for any program; if it had a spec, processes that it spawns would not find it.
     program.__spec__ = None
+    if "get_ipython()." in path.read_text(encoding="utf-8", errors="replace"):
+        vars(program)["get_ipython"] = lambda: Notebook(vars(program))
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
     sys.modules["__main__"] = program

@@ -25,6 +25,7 @@ from fomkit.frontends.script.rounds import (
     limits_of_break,
     loops_around,
     rounds_of,
+    rounds_to_break,
     unwrapped,
 )
 
@@ -175,7 +176,8 @@ def run_by_loops(
         iterated = (part for one in _assigned(loop) for part in unwrapped(one))
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
             outside, repeats = _without_repeats(loops[:place], anew)
-            found = _epochs_outside(outside, loop)
+            most = None if is_conditional([loop], frames) else rounds_to_break(loop)[0]
+            found = _epochs_outside(outside, loop, most)
             return replace(found, remarks=(*found.remarks, *repeats))
     loops, repeats = _without_repeats(loops, anew)
     rounds = [rounds_of(loop) for loop in loops]
@@ -205,9 +207,14 @@ def length_by_evaluations(length: RunLength, optimizer: Any, repeats: bool) -> R
     return RunLength(None, origin + f", times {length.origin}" * repeats, steps=times * most)
 
 
-def _breaks(loops: list[Loop]) -> tuple[str, ...]:
-    """Return a note for loops that a ``break`` of their own or a second condition may end early."""
-    places = " and ".join(dict.fromkeys(loop.place for loop in loops if ends_early(loop.node)))
+def _breaks(loops: list[Loop], *, are_counted: bool = True) -> tuple[str, ...]:
+    """Return a note for loops that a ``break`` of their own or a second condition may end early.
+
+    `are_counted`: whether the rounds up to the limit of a loop that numbers them are known.
+    """
+    limits = [rounds_to_break(loop)[1] if are_counted else None for loop in loops]
+    early = (loop.place for loop, limit in zip(loops, limits, strict=True) if ends_early(loop.node, limit))
+    places = " and ".join(dict.fromkeys(early))
     return (f"a break or a condition may end the loop at {places} before its last round",) * bool(places)
 
 
@@ -253,9 +260,14 @@ def _step_limit(loops: list[Loop], data: Loop) -> RunLength | None:
     return None
 
 
-def _epochs_outside(loops: list[Loop], data: Loop) -> RunLength:
-    """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out."""
+def _epochs_outside(loops: list[Loop], data: Loop, most: int | None = None) -> RunLength:
+    """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out.
+
+    `most`: steps after which a ``break`` ends the loop over the data; None if unknown.
+    """
     loops = [loop for loop in loops if not _is_over_phases(loop.node)]
+    if not loops and most:
+        return RunLength(None, f"counted to the limit at {data.place}", steps=most)
     if not loops:
         return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
     rounds, limited = rounds_of(loops[-1]), _step_limit(loops, data)
@@ -269,8 +281,9 @@ def _epochs_outside(loops: list[Loop], data: Loop) -> RunLength:
         return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
     more = " and ".join(loop.place for loop in loops[:-1])
     remarks = (f"the loop at {more} is around these epochs; its rounds are not counted",) * bool(more)
-    origin = f"from the loop at {loops[-1].place}"
-    return RunLength(rounds or None, origin, remarks=(*_breaks([loops[-1], data]), *remarks))
+    origin = f"from the loop at {loops[-1].place}" + f", each to the limit at {data.place}" * bool(most)
+    breaks = dict.fromkeys((*_breaks(loops[-1:]), *_breaks([data], are_counted=bool(most))))
+    return RunLength(rounds or None, origin, steps=rounds * most if most else None, remarks=(*breaks, *remarks))
 
 
 def _is_over_phases(node: ast.For | ast.While) -> bool:
