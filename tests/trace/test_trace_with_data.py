@@ -14,6 +14,8 @@ from traced_work import flop, numbers
 import fomkit
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_file, profile_workload
+from fomkit.frontends.torch.calls import model_to_trace
+from fomkit.frontends.torch.forms import shape_only
 
 
 def module_of(torch: Any, run: Callable[..., Any], **parts: Any) -> Any:
@@ -195,6 +197,26 @@ def test_a_scripted_model_is_traced(torch: Any) -> None:
     assert flop(numbers(trace(scripted, torch.randn(6, 5))), "forward", "backward") == 2 * 2 * 6 * 4 * 5
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_recorded_convolution_has_its_work(torch: Any) -> None:
+    """TorchScript calls ``_convolution``; its tensors cannot be replaced one by one, as a file's model needs."""
+    recorded = torch.jit.trace(torch.nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8), check_trace=False)
+    profile = trace(recorded, torch.randn(2, 3, 8, 8), mode="infer")
+    assert flop(numbers(profile), "forward") == 2 * 2 * 36 * 4 * 27
+    assert not profile.unsupported
+    with shape_only("meta"):
+        ready, _ = model_to_trace(recorded, own=True)
+    assert ready(torch.empty(2, 3, 8, 8, device="meta")).shape == (2, 4, 6, 6)
+
+
+def test_an_exported_graph_has_no_mode_to_change(torch: Any) -> None:
+    class Exported(torch.nn.Linear):
+        def eval(self) -> Any:
+            raise NotImplementedError("Calling eval() is not supported yet.")
+
+    assert flop(numbers(trace(Exported(5, 4), torch.randn(6, 5), mode="infer")), "forward") == 2 * 6 * 5 * 4
+
+
 def test_code_that_waits_for_a_random_number_ends() -> None:
     class Waits(torch.nn.Linear):
         def forward(self, given: torch.Tensor) -> torch.Tensor:
@@ -270,14 +292,14 @@ def test_an_update_that_fails_with_data_leaves_no_state_in_the_memory() -> None:
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_flexible_attention_is_attention_over_all_pairs(torch: Any, mode: str) -> None:
-    """PyTorch trains it on accelerators only; 2 samples, 4 heads of queries and 2 of keys, 128 tokens of width 8."""
+    """PyTorch trains it on accelerators only; 2 samples, 4 heads of queries, 2 of keys, 128 tokens of width 8."""
     flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="PyTorch 2.5 and later have it")
     if not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
         pytest.skip("this PyTorch compiles it always")
 
     def attend(model: Any, x: Any) -> Any:
         heads = model.inside(x).view(2, 128, 8, 8).transpose(1, 2)
-        mask = flex.create_block_mask(lambda b, h, q, k: q >= k, None, None, 128, 128, device=x.device)
+        mask = flex.create_block_mask(lambda _, __, q, k: q >= k, None, None, 128, 128, device=x.device)
         parts = heads[:, :4], heads[:, 4:6], heads[:, 6:]
         return flex.flex_attention(*parts, lambda score, *_: score / 2, mask, enable_gqa=True)
 

@@ -303,7 +303,7 @@ PRODUCTS: Mapping[str, Rule | None] = {
     "_sparse_addmm": gemm_of("mat1", "mat2"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
     "_euclidean_dist": calls.euclidean, "convolution": convolution, "convolution_backward": convolution_backward,
-    "_grouped_mm": grouped,
+    "_convolution": convolution, "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 

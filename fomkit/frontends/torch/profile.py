@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -340,7 +340,8 @@ def _prepared_copy(
     model, stand_ins = model_to_trace(given, own=own, data=has_data)
     optimizer = None
     if request.mode == "infer":
-        model.eval()
+        with suppress(NotImplementedError):  # an exported graph has no mode but that of its export
+            model.eval()
     else:
         if not model.training:
             notes.append("the model was in eval mode; it is traced in train mode")
