@@ -197,7 +197,7 @@ def test_a_scripted_model_is_traced(torch: Any) -> None:
     assert flop(numbers(trace(scripted, torch.randn(6, 5))), "forward", "backward") == 2 * 2 * 6 * 4 * 5
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:The .grad attribute")
 def test_a_recorded_convolution_has_its_work(torch: Any) -> None:
     """TorchScript calls ``_convolution``; its tensors cannot be replaced one by one, as a file's model needs."""
     recorded = torch.jit.trace(torch.nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8), check_trace=False)
