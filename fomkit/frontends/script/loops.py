@@ -12,6 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.model_file import library_file, source_tree
 from fomkit.frontends.script.rounds import (
     INSIDE,
@@ -89,6 +90,32 @@ def lines_of_calls(file: str, name: str) -> frozenset[int]:
     tree = source_tree(Path(file))
     calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
     return frozenset(call.lineno for call in calls if called_name(call) == name)
+
+
+def _trained_later(loops: list[Loop], frames: list[FrameType]) -> tuple[str, ...]:
+    """Return a note on loops and calls of functions that follow the outermost loop and compute gradients too."""
+    found: list[str] = []
+    for frame in frames[: frames.index(loops[0].frame) + 1] if loops else ():
+        tree, lines = source_tree(Path(frame.f_code.co_filename)), {line for *_, line in frame.f_code.co_lines()}
+        ends = (loops[0].node.end_lineno or 0) if frame is loops[0].frame else frame.f_lineno
+        nodes = [*ast.walk(tree)] if tree else []  # outer ones before inner ones
+        functions = {
+            one.name for one in nodes if isinstance(one, ast.FunctionDef) and _has_call(one, {"backward"})
+        }
+        for node in nodes:
+            names = {*functions, "backward"} if isinstance(node, ast.For | ast.While) else functions
+            is_later = isinstance(node, ast.For | ast.While | ast.Call) and ends < node.lineno in lines
+            if is_later and _has_call(node, names):
+                found.append(f"{Path(frame.f_code.co_filename).name}:{node.lineno}")
+                ends = node.end_lineno or 0
+    where = " and ".join(found)
+    return (f"{DOUBTFUL}: {where} computes gradients later; its steps are not counted",) * bool(found)
+
+
+def _has_call(node: ast.AST, names: Container[str]) -> bool:
+    """Return whether a method ``backward``, or a function, that has one of these names is called inside."""
+    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(getattr(one, "id", getattr(one, "attr", "") == "backward" and "backward") in names for one in calls)
 
 
 _UPDATES = frozenset({"gradient", "apply_gradients", "minimize"})
@@ -172,13 +199,14 @@ def run_by_loops(
     """
     loops, frames = loops_of_program(frame, is_user_file)
     loops = [loop for loop in loops if loop.head in around] or loops
+    later = _trained_later(loops, frames)
     for place, loop in enumerate(loops):
         iterated = (part for one in _assigned(loop) for part in unwrapped(one))
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
             outside, repeats = _without_repeats(loops[:place], anew)
             most = None if is_conditional([loop], frames) else rounds_to_break(loop)[0]
             found = _epochs_outside(outside, loop, most)
-            return replace(found, remarks=(*found.remarks, *repeats))
+            return replace(found, remarks=(*found.remarks, *repeats, *later))
     loops, repeats = _without_repeats(loops, anew)
     rounds = [rounds_of(loop) for loop in loops]
     where = " and ".join(loop.place for loop in loops)
@@ -190,7 +218,7 @@ def run_by_loops(
             None,
             f"the rounds of the loop{'s' * (len(loops) > 1)} at {where}",
             steps=steps,
-            remarks=(*_breaks(loops), *repeats),
+            remarks=(*_breaks(loops), *repeats, *later),
         )
     why = "the loop over the DataLoader cannot be analysed"
     return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
