@@ -104,8 +104,9 @@ def _trained_later(loops: list[Loop], frames: list[FrameType]) -> tuple[str, ...
         }
         for node in nodes:
             names = {*functions, "backward"} if isinstance(node, ast.For | ast.While) else functions
-            is_later = isinstance(node, ast.For | ast.While | ast.Call) and ends < node.lineno in lines
-            if is_later and _has_call(node, names):
+            if not isinstance(node, ast.For | ast.While | ast.Call) or not ends < node.lineno in lines:
+                continue
+            if _has_call(node, names):
                 found.append(f"{Path(frame.f_code.co_filename).name}:{node.lineno}")
                 ends = node.end_lineno or 0
     where = " and ".join(found)

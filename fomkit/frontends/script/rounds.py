@@ -192,8 +192,8 @@ def rounds_of(loop: Loop) -> int | None:
 def rounds_to_break(loop: Loop) -> tuple[int | None, ast.stmt | None]:
     """Return the rounds of a loop that numbers them, up to ``if number >= last: break``, and this ``break``."""
     node, line = loop.node, loop.frame.f_lineno
-    numbered = [one for one in unwrapped(getattr(node, "iter", node)) if isinstance(one, ast.Call)]
-    numbers = [one for one in numbered if called_name(one) in ("enumerate", "count")]
+    calls = [] if isinstance(node, ast.While) else [*unwrapped(node.iter)]
+    numbers = [one for one in calls if isinstance(one, ast.Call) and called_name(one) in ("enumerate", "count")]
     if not numbers or isinstance(node, ast.While):
         return None, None
     starts = [one.value for one in numbers[0].keywords] or numbers[0].args[

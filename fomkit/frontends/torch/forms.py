@@ -176,8 +176,9 @@ def dense_attention(note: Callable[[str], object]) -> AbstractContextManager[Non
 
     with suppress(ImportError):  # PyTorch 2.4 has no such module
         importlib.import_module("torch.nn.attention.flex_attention")
-    flex, others = getattr(torch.nn.attention, "flex_attention", None), {"_validate_device": lambda *_: None}
-    others |= {"flex_attention_hop": dense, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True}
+    flex = getattr(torch.nn.attention, "flex_attention", None)
+    others: dict[str, Any] = {"flex_attention_hop": dense, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True}
+    others["_validate_device"] = lambda *_: None
     return replaced(flex, **others) if all(hasattr(flex, name) for name in others) else nullcontext()
 
 
