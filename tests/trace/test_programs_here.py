@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,29 @@ def test_a_notebook_saved_as_a_program_runs(tmp_path: Path, monkeypatch: pytest.
     path.write_text("inside = 'get_ipython' in globals()")  # asks where it runs, and must not find a notebook
     child.run_program(path, [])
     assert not sys.modules["__main__"].inside
+
+
+def test_a_process_that_trains_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps would be in another process, where nothing is seen."""
+    monkeypatch.setattr(child, "_BEGUN", [])
+    text = """
+        import multiprocessing
+        seen = []
+        class loss:
+            backward = staticmethod(lambda: seen.append("a step"))
+        def train(times):
+            for _ in range(times): loss.backward()
+        def begin(run, times): run(times)
+        def load(): pass
+        processes = [multiprocessing.Process(target=begin, args=(train, 2)) for _ in range(2)]
+        for process in processes: process.start()
+        for process in processes: process.join()
+    """
+    with child.training_here():
+        names = run(textwrap.dedent(text), tmp_path)
+    assert names["seen"] == ["a step"] * 4
+    assert "(multiprocessing): to estimate many devices" in child.horovod_notes()[0]
+    assert [child._trains(names[one]) for one in ("train", "load")] == [True, False]
 
 
 def test_the_terminal_has_a_usual_size() -> None:

@@ -177,6 +177,25 @@ def test_grouped_products_of_any_format_have_shapes(torch: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rows", "products"),
+    [
+        (14, [[2, 5, 4, 8], [1, 4, 4, 8], [2, 8, 4, 5], [1, 8, 4, 4]]),
+        (2, [[2, 1, 4, 8], [2, 8, 4, 1], [1, 8, 4, 1]]),  # a gradient of all three is written
+    ],
+)
+def test_groups_of_rows_are_as_equal_as_they_can_be(torch: Any, rows: int, products: list[list[float]]) -> None:
+    """Before, each had as many rows as the largest: one token that takes 8 of 128 experts read all of them."""
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        pytest.skip("PyTorch 2.10 and later have it")
+    weights, ends = torch.nn.Parameter(torch.randn(3, 8, 4)), torch.full((3,), rows, dtype=torch.int32)
+    run = module_of(
+        torch, lambda self, x: torch.nn.functional.grouped_mm(x, self.weights, offs=ends), weights=weights
+    )
+    found = numbers(trace(run, torch.randn(rows, 8))).query("kind == 'gemm'")
+    assert found[["b", "m", "n", "k"]].to_numpy().tolist() == products
+
+
 def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
     """30 points of 5 numbers to 32: a product with 7 columns; few points one by one; half of a 6x6 matrix."""
     near = module_of(torch, lambda self, x: torch.cdist(self.layer(x), x), layer=torch.nn.Linear(5, 5))

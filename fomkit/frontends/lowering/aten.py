@@ -93,19 +93,22 @@ def gemm_of(left: str, right: str) -> Rule:
 
 
 def grouped(call: Call) -> list[Work]:
-    """Price products of groups of rows whose bounds depend on data, as the same number of equal groups.
+    """Price products of groups of rows whose bounds depend on data, as if the groups were as equal as they can be.
 
-    If both factors have two axes, the product sums over the rows of a group: a weight gradient.
+    If both factors have two axes, the product sums over the rows of a group: a weight gradient. Of groups without
+    rows, only the gradients are written.
     """
     left, right = call.array("self"), call.array("mat2")
     groups = (call.array("offs") if call.arguments.get("offs") else left).shape[0]
     m, k = left.shape[-2:]
     sizes: Dimensions = {"b": groups, "m": m, "n": right.shape[-1], "k": k}
     rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
-    if not len(left.shape) == len(right.shape) == 3:
-        sizes[rows] = -(-int(sizes[rows]) // groups)
-    transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
-    return [Work("gemm", {**sizes, **transposed}, left.dtype)]
+    sizes |= {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
+    each, more = divmod(int(sizes[rows]), groups)
+    parts = [(more, each + 1), (groups - more, each or int(rows == "k"))]
+    if len(left.shape) == len(right.shape) == 3:
+        parts = [(groups, int(sizes[rows]))]
+    return [Work("gemm", {**sizes, "b": b, rows: size}, left.dtype) for b, size in parts if b and size]
 
 
 def _as_column(vector: Array) -> Array:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,7 +32,7 @@ from fomkit.core.model import OF_ONE
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
-from fomkit.frontends.script.loops import loops_of_program, loops_to_step
+from fomkit.frontends.script.loops import has_call, loops_of_program, loops_to_step
 from fomkit.frontends.script.rounds import Loop, evaluated
 from fomkit.frontends.step import Draft
 
@@ -218,11 +219,38 @@ class AloneFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def horovod_notes() -> list[str]:
-    """Return a note on how a program's devices share the training, if Horovod's stand-in runs them."""
-    what = (
-        "share copies of the model (Horovod): to estimate many devices, use --nodes N with the batch of them all"
-    )
-    return [f"{OF_ONE} of processes that {what}"] * isinstance(sys.modules.get("horovod"), Alone)
+    """Return a note on how a program's processes share the training, by Horovod's stand-in or as they begin."""
+    how = "Horovod" if isinstance(sys.modules.get("horovod"), Alone) else "multiprocessing" if _BEGUN else ""
+    what = f"share copies of the model ({how}): to estimate many devices, use --nodes N with the batch of them all"
+    return [f"{OF_ONE} of processes that {what}"] * bool(how)
+
+
+_BEGUN: list[str] = []
+"""Names of the processes that began here."""
+
+
+def _trains(function: Any) -> bool:
+    """Return whether a function of the program, or one of its file that it calls, has a backward pass."""
+    code = getattr(function, "__code__", None)
+    tree = source_tree(Path(code.co_filename)) if code and is_user_file(code.co_filename) else None
+    functions = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.FunctionDef)]
+    names = {"backward", *(one.name for one in functions if has_call(one, {"backward"}))}
+    return any(one.name == function.__name__ and has_call(one, names) for one in functions)
+
+
+@contextlib.contextmanager
+def training_here() -> Iterator[None]:
+    """Run a process of the program that trains here, where its steps are seen; others start as usual."""
+
+    def started(start: Callable[[Any], None], process: Any) -> None:
+        if not any(map(_trains, (process._target, *process._args))):
+            return start(process)
+        _BEGUN.append(process.name)
+        process.join = _nothing
+        return process.run()  # type: ignore[no-any-return]
+
+    with watched(BaseProcess, start=started):
+        yield
 
 
 def _hint(error: BaseException) -> str:

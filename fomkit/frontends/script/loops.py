@@ -99,21 +99,19 @@ def _trained_later(loops: list[Loop], frames: list[FrameType]) -> tuple[str, ...
         tree, lines = source_tree(Path(frame.f_code.co_filename)), {line for *_, line in frame.f_code.co_lines()}
         ends = (loops[0].node.end_lineno or 0) if frame is loops[0].frame else frame.f_lineno
         nodes = [*ast.walk(tree)] if tree else []  # outer ones before inner ones
-        functions = {
-            one.name for one in nodes if isinstance(one, ast.FunctionDef) and _has_call(one, {"backward"})
-        }
+        functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef) and has_call(one, {"backward"})}
         for node in nodes:
             names = {*functions, "backward"} if isinstance(node, ast.For | ast.While) else functions
             if not isinstance(node, ast.For | ast.While | ast.Call) or not ends < node.lineno in lines:
                 continue
-            if _has_call(node, names):
+            if has_call(node, names):
                 found.append(f"{Path(frame.f_code.co_filename).name}:{node.lineno}")
                 ends = node.end_lineno or 0
     where = " and ".join(found)
     return (f"{DOUBTFUL}: {where} computes gradients later; its steps are not counted",) * bool(found)
 
 
-def _has_call(node: ast.AST, names: Container[str]) -> bool:
+def has_call(node: ast.AST, names: Container[str]) -> bool:
     """Return whether a method ``backward``, or a function, that has one of these names is called inside."""
     calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
     return any(getattr(one, "id", getattr(one, "attr", "") == "backward" and "backward") in names for one in calls)
