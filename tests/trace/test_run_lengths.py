@@ -167,6 +167,10 @@ STEP = "        step(loader)\n        n += 1\n"
         ("for e in range(7):\n    bar = enumerate(loader)\n    bar = iter([*bar])\n    for i, x in bar:\n"
          "        step(loader)", (7, None)),
         ("import torch\nx = torch.arange(10)\nfor e in range(3):\n    for i in x:\n        step()", (None, 30)),
+        ("for e in range(7):\n    rows = iter(loader)\n    while True:\n        try: x = next(rows)\n"
+         "        except StopIteration: break\n        step(loader)", (7, None)),
+        ("for e in range(7):\n    rows = iter(loader)\n    while True:\n        try: x = next(rows)\n"
+         "        except StopIteration: rows = iter(loader)\n        step(loader)\n        break", (None, None)),
     ],
 )  # fmt: skip
 def test_a_counter_inside_the_loop_over_the_data_limits_the_steps(

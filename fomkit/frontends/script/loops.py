@@ -61,11 +61,23 @@ def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
 
 def _assigned(loop: Loop) -> list[ast.expr]:
     """Return what a loop iterates over; for a name also all that its file assigns to it, as a wrapped iterator."""
-    if isinstance(loop.node, ast.While):
-        return []
-    name, tree = getattr(loop.node.iter, "id", ""), source_tree(Path(loop.frame.f_code.co_filename))
-    made = (one for one in ast.walk(tree) if isinstance(one, ast.Assign)) if name and tree else ()
-    return [loop.node.iter, *(one.value for one in made if getattr(one.targets[0], "id", "") == name)]
+    if isinstance(loop.node, ast.While):  # by next() until this raises StopIteration
+        tries = [one for one in loop.node.body if isinstance(one, ast.Try) and _ends_at_last(one)]
+        calls = [call for one in tries for call in ast.walk(one) if isinstance(call, ast.Call) and call.args]
+        iterated = [call.args[0] for call in calls if called_name(call) == "next"]
+    else:
+        iterated = [loop.node.iter]
+    names, tree = {getattr(one, "id", "") for one in iterated}, source_tree(Path(loop.frame.f_code.co_filename))
+    made = (one for one in ast.walk(tree) if isinstance(one, ast.Assign)) if names - {""} and tree else ()
+    return [*iterated, *(one.value for one in made if getattr(one.targets[0], "id", None) in names - {""})]
+
+
+def _ends_at_last(node: ast.Try) -> bool:
+    """Return whether a loop ends by a ``break`` where an iterator has no more items."""
+    return any(
+        ast.unparse(one.type or node) == "StopIteration" and isinstance(one.body[-1], ast.Break)
+        for one in node.handlers
+    )
 
 
 def loops_of_program(
