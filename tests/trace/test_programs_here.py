@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pi
 
 from fomkit.core.errors import FomkitError  # noqa: E402
 from fomkit.frontends.script import child  # noqa: E402
+from fomkit.frontends.script.loops import trains  # noqa: E402
 from fomkit.frontends.script.torch_draft import without_cuda  # noqa: E402
 
 needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
@@ -109,7 +110,7 @@ def test_a_process_that_trains_runs_here(tmp_path: Path, monkeypatch: pytest.Mon
         names = run(textwrap.dedent(text), tmp_path)
     assert names["seen"] == ["a step"] * 4
     assert "(multiprocessing): to estimate many devices" in child.horovod_notes()[0]
-    assert [child._trains(names[one]) for one in ("train", "load")] == [True, False]
+    assert [trains(names[one]) for one in ("train", "load")] == [True, False]
 
 
 def test_the_terminal_has_a_usual_size() -> None:

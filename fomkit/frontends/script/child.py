@@ -32,7 +32,7 @@ from fomkit.core.model import OF_ONE
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
-from fomkit.frontends.script.loops import has_call, loops_of_program, loops_to_step
+from fomkit.frontends.script.loops import loops_of_program, loops_to_step, trains
 from fomkit.frontends.script.rounds import Loop, evaluated
 from fomkit.frontends.step import Draft
 
@@ -229,21 +229,12 @@ _BEGUN: list[str] = []
 """Names of the processes that began here."""
 
 
-def _trains(function: Any) -> bool:
-    """Return whether a function of the program, or one of its file that it calls, has a backward pass."""
-    code = getattr(function, "__code__", None)
-    tree = source_tree(Path(code.co_filename)) if code and is_user_file(code.co_filename) else None
-    functions = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.FunctionDef)]
-    names = {"backward", *(one.name for one in functions if has_call(one, {"backward"}))}
-    return any(one.name == function.__name__ and has_call(one, names) for one in functions)
-
-
 @contextlib.contextmanager
 def training_here() -> Iterator[None]:
     """Run a process of the program that trains here, where its steps are seen; others start as usual."""
 
     def started(start: Callable[[Any], None], process: Any) -> None:
-        if not any(map(_trains, (process._target, *process._args))):
+        if not any(trains(one) for one in (process._target, *process._args)):
             return start(process)
         _BEGUN.append(process.name)
         process.join = _nothing

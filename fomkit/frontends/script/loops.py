@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from fomkit.core.model import DOUBTFUL
-from fomkit.frontends.model_file import library_file, source_tree
+from fomkit.frontends.model_file import is_user_file, library_file, source_tree
 from fomkit.frontends.script.rounds import (
     INSIDE,
     LIMITS,
@@ -127,6 +127,15 @@ def has_call(node: ast.AST, names: Container[str]) -> bool:
     """Return whether a method ``backward``, or a function, that has one of these names is called inside."""
     calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
     return any(getattr(one, "id", getattr(one, "attr", "") == "backward" and "backward") in names for one in calls)
+
+
+def trains(function: Any) -> bool:
+    """Return whether a function of the program, or one of its file that it calls, has a backward pass."""
+    code = getattr(function, "__code__", None)
+    tree = source_tree(Path(code.co_filename)) if code and is_user_file(code.co_filename) else None
+    functions = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.FunctionDef)]
+    names = {"backward", *(one.name for one in functions if has_call(one, {"backward"}))}
+    return any(one.name == function.__name__ and has_call(one, names) for one in functions)
 
 
 _UPDATES = frozenset({"gradient", "apply_gradients", "minimize"})
