@@ -42,16 +42,20 @@ LATENT = {
     "moe_intermediate_size": 20, "n_shared_experts": 2, "first_k_dense_replace": 1,
 }  # fmt: skip
 MIXED = {"num_local_experts": 4, "num_experts_per_tok": 2}
+MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM", "xlm-roberta": "XLMRobertaForMaskedLM",
+          "camembert": "CamembertForMaskedLM"}  # fmt: skip
+T5 = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 96, "num_layers": 3, "vocab_size": 128}
 SIZES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), SMALL),
-    **dict.fromkeys(("phi3", "olmo", "olmo2"), SMALL),
-    "mixtral": {**SMALL, **MIXED}, "gpt_oss": {**SMALL, **MIXED},
+    **dict.fromkeys(("phi3", "olmo", "olmo2", "olmo3", "granite", "smollm3", "ernie4_5"), SMALL),
+    **dict.fromkeys(("ministral3", "seed_oss"), SMALL),
+    **{name: {**SMALL, **MIXED} for name in ("mixtral", "gpt_oss", "granitemoe")},
     "qwen3_moe": {**SMALL, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     "deepseek_v2": LATENT, "deepseek_v3": {**LATENT, "n_group": 2, "topk_group": 1},
     "phi": PLAIN, "falcon": {name: PLAIN[name] for name in PLAIN if name != "intermediate_size"},
     "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 128, "n_positions": 32},
-    "bert": {**PLAIN, "max_position_embeddings": 32, "architectures": ["BertForMaskedLM"]},
-    "t5": {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 96, "num_layers": 3, "vocab_size": 128},
+    **{name: {**PLAIN, "max_position_embeddings": 32, "architectures": [one]} for name, one in MASKED.items()},
+    **dict.fromkeys(("t5", "mt5"), T5),
     "vit": {**PLAIN, "image_size": 32, "patch_size": 8, "num_labels": 10},
     "whisper": {
         "d_model": 64, "num_mel_bins": 20, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
@@ -60,10 +64,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "decoder_start_token_id": 1,
     },
 }  # fmt: skip
-CLASSES = {"vit": "ViTForImageClassification", "bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration",
-           "whisper": "WhisperForConditionalGeneration"}  # fmt: skip
+CLASSES = {"vit": "ViTForImageClassification", "t5": "T5ForConditionalGeneration", **MASKED,
+           "mt5": "MT5ForConditionalGeneration", "whisper": "WhisperForConditionalGeneration"}  # fmt: skip
 TRACED = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi", "gpt2", "falcon", "bert", "olmo2", "t5",
-          "vit", "whisper", "deepseek_v3")  # fmt: skip
+          "vit", "whisper", "deepseek_v3", "olmo3", "seed_oss", "roberta", "mt5", "granite")  # fmt: skip
 BATCH, SEQ, SOURCE = 2, 16, 12
 
 
@@ -117,12 +121,12 @@ def called(name: str, model: Any) -> Any:
     words = torch.zeros(BATCH, SEQ, dtype=torch.long)
     if name == "vit":
         return model(pixel_values=torch.zeros(BATCH, 3, 32, 32)).logits
-    if name == "t5":
+    if name.endswith("t5"):
         source = torch.zeros(BATCH, SOURCE, dtype=torch.long)
         return model(input_ids=source, decoder_input_ids=words, use_cache=False).logits
     if name == "whisper":
         return model(input_features=torch.zeros(BATCH, 20, 100), decoder_input_ids=words, use_cache=False).logits
-    return model(input_ids=words, **({} if name == "bert" else {"use_cache": False})).logits
+    return model(input_ids=words, **({} if name in MASKED else {"use_cache": False})).logits
 
 
 def flop_by_pass(profile: fomkit.ModelProfile) -> dict[str, float]:
@@ -145,7 +149,7 @@ def test_flop_are_those_that_the_code_runs(name: str, tmp_path: Path) -> None:
         given = called(name, model)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as backward:
         torch.autograd.backward(given.sum())
-    sizes = {} if name == "vit" else {"seq": SEQ, **({"source": SOURCE} if name == "t5" else {})}
+    sizes = {} if name == "vit" else {"seq": SEQ, **({"source": SOURCE} if name.endswith("t5") else {})}
     found = flop_by_pass(profile_config(saved(tmp_path, model), batch=BATCH, sizes=sizes))
     assert found == {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
 
@@ -229,6 +233,8 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
             "model_type is 'lama', whose layers are unknown. The nearest names are 'llama'",
         ),
         ({"model_type": None, "hidden_size": None}, "has no model_type"),
+        ({"traceEvents": []}, "is a profiler's trace. Import it: fomkit import "),
+        ({"class_name": "Sequential"}, "Load it in a Python file: model = keras.models.model_from_json(…)."),
         ({"hidden_size": None}, "hidden_size is missing. Add it: a whole number of 1 or more."),
         (
             {"hidden_size": None, "vocab_size": None, "num_attention_heads": None},
@@ -724,8 +730,17 @@ def test_the_folder_of_a_model_is_its_config_and_weights_are_no_model(tmp_path: 
     folder, file = (fomkit.estimate(one, "h100-sxm", batch=2) for one in (tmp_path, tmp_path / "config.json"))
     assert folder.step == file.step
     assert fomkit.profile(tmp_path).ops.equals(fomkit.profile(tmp_path / "config.json").ops)
-    for name, words in (("model.safetensors", "holds weights"), ("run.ipynb", "is a notebook")):
+    for name, words in (
+        ("model.safetensors", "holds weights"),
+        ("run.ipynb", "is a notebook"),
+        ("net.pt2", "is an exported graph"),
+        ("net.tflite", "is a model for TensorFlow Lite"),
+        ("saved_model.pb", "is a TensorFlow graph"),
+    ):
         (tmp_path / name).write_bytes(b"\x00")
         for verb in (fomkit.memory, fomkit.profile):
             with pytest.raises(FomkitError, match=words):
                 verb(tmp_path / name)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(FomkitError, match="is a SavedModel. Give the Python file"):
+        fomkit.profile(tmp_path)

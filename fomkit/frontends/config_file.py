@@ -82,11 +82,17 @@ def _by_head(_heads: int, _kv: int, width: int) -> int:
     return 2 * width
 
 
+def _by_all_heads(heads: int, kv: int, width: int) -> int:
+    return (heads + kv) * width
+
+
 _KINDS: dict[str, Kind] = {
-    "llama": Kind(),
-    "mistral": Kind(biases=(False, False), windows=0),
+    **dict.fromkeys(("llama", "granite"), Kind()),
+    **dict.fromkeys(("smollm3", "ernie4_5"), Kind(tied=True)),
+    **dict.fromkeys(("mistral", "ministral3"), Kind(biases=(False, False), windows=0)),
     "mixtral": Kind(biases=(False, False), windows=0, experts=_mixtral),
-    "qwen2": Kind(biases=(True, False)),
+    "granitemoe": Kind(experts=_mixtral),
+    **dict.fromkeys(("qwen2", "seed_oss"), Kind(biases=(True, False))),
     "qwen3": Kind(head_dim=128, head_norm=_by_head),
     "qwen3_moe": Kind(head_dim=128, head_norm=_by_head, experts=_qwen_experts),
     "gemma": Kind(tied=True, head_dim=256),
@@ -95,7 +101,8 @@ _KINDS: dict[str, Kind] = {
     "gpt_oss": Kind(biases=(True, True), windows=2, per_head=1, head_dim=64, experts=_gpt_oss),
     "phi3": Kind(biases=(False, False), windows=0),
     "olmo": Kind(norm="none"),
-    "olmo2": Kind(head_norm=lambda heads, kv, width: (heads + kv) * width),
+    "olmo2": Kind(head_norm=_by_all_heads),
+    "olmo3": Kind(head_norm=_by_all_heads, windows=4),
     "deepseek_v2": Kind(experts=_deepseek),
     "deepseek_v3": Kind(experts=_deepseek),
 }
@@ -283,12 +290,10 @@ def _bert(file: Fields) -> Architecture:
     feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
     block = Block(Attention(heads, heads, hidden // heads, (True, True), causal=False, rotary=False), feed)
     positions, types = file.count("max_position_embeddings"), file.count("type_vocab_size", absent=2)
-    masked = "BertForMaskedLM" in (file.content.get("architectures") or [])
+    masked = any(str(name).endswith("ForMaskedLM") for name in file.content.get("architectures") or [])
     transform = hidden * hidden + hidden
     if not masked:
-        file.notes.append(
-            "architectures does not name BertForMaskedLM: the encoder and its pooler, without a head"
-        )
+        file.notes.append("architectures names no model ForMaskedLM: the encoder and its pooler, without a head")
     further = (
         ("positions", positions * hidden), ("types", types * hidden), ("norm of words", 2 * hidden),
         *((("head's layer", transform), ("head's norm", 2 * hidden)) if masked else (("pooler", transform),)),
@@ -362,7 +367,9 @@ def _whisper(file: Fields) -> Architecture:
 
 
 _OTHERS: dict[str, Callable[[Fields], Architecture]] = {
-    "phi": _phi, "falcon": _falcon, "gpt2": _gpt2, "bert": _bert, "t5": _t5, "vit": _vit, "whisper": _whisper,
+    "phi": _phi, "falcon": _falcon, "gpt2": _gpt2,
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _bert),
+    **dict.fromkeys(("t5", "mt5"), _t5), "vit": _vit, "whisper": _whisper,
 }  # fmt: skip
 KNOWN = (*_KINDS, *_OTHERS)
 _NO_WORK = re.compile(
@@ -378,6 +385,13 @@ def read_architecture(path: Path) -> Architecture:
     """Read a ``config.json``; raise if a size is missing or its ``model_type`` is unknown."""
     content = parse_json(read_json_text(path), str(path))
     where = str(path)
+    if isinstance(content, dict) and "traceEvents" in content:
+        raise FomkitError(
+            where, f"is a profiler's trace. Import it: fomkit import {where} --set batch=… -o model.yaml"
+        )
+    if isinstance(content, dict) and "class_name" in content:
+        what = "is a model saved by Keras. Load it in a Python file: model = keras.models.model_from_json(…)."
+        raise FomkitError(where, what)
     if not isinstance(content, dict) or "model_type" not in content:
         raise FomkitError(where, f"has no model_type. Give a transformer's config.json: {', '.join(KNOWN)}.")
     name = str(content["model_type"])

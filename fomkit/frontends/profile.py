@@ -150,12 +150,12 @@ _TRAINERS = frozenset(
     """
     transformers lightning pytorch_lightning accelerate trl sentence_transformers setfit deepspeed composer fastai
     ignite skorch catalyst mmengine speechbrain ultralytics pytorch_tabnet darts gluonts neuralforecast
-    pytorch_forecasting stable_baselines3 torchrl deepxde
+    pytorch_forecasting stable_baselines3 torchrl deepxde pyro
     """.split()  # noqa: SIM905 - as a list it fills a page
 )
 """Packages that contain a training loop in PyTorch or take part in one."""
 _MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
-_TRAINS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "learn", "run", "initialize"})
+_TRAINS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "learn", "run", "initialize", "step"})
 """Methods by which these packages train."""
 _MAKES_PROCESSES = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
@@ -195,12 +195,15 @@ def is_program(path: Path) -> bool:
     makes = any(name.endswith(_MAKES_TRAINER) for name in named)
     if libraries & _TRAINERS and (makes or calls & _TRAINS):
         return True
+    is_keras = bool(imported(tree) & {*KERAS, "tensorflow"})
+    if of_trainer and not is_keras and _called(*_run_by(tree, _NOT_YET[:2])) & {"fit", "train"}:
+        return True  # by a trainer of any other package
     trains = "backward" in calls and ("model" not in own or "step" in calls or "grad" in named)
     if "torch" in libraries and (named & _MAKES_PROCESSES or trains):
         return True
     # A Keras model needs no ``inputs``; functions of its file may train it when it is run, not when it is read.
     runs = _run_by(tree, _NOT_YET) if "model" in own else [tree]
-    return bool(imported(tree) & {*KERAS, "tensorflow"}) and bool(_called(*runs) & _KERAS_LOOP)
+    return is_keras and bool(_called(*runs) & _KERAS_LOOP)
 
 
 def _run_by(tree: ast.Module, not_yet: tuple[type, ...]) -> list[ast.stmt]:

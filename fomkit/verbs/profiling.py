@@ -214,7 +214,11 @@ _SAVED_BY_KERAS = "is a model saved by Keras. Load it in a Python file: model = 
 _OTHERS = {
     ".ipynb": "is a notebook. Call fomkit.estimate(model, 'v100', inputs=…) in it, or save it as a .py file.",
     **dict.fromkeys((".keras", ".h5"), _SAVED_BY_KERAS),
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".safetensors", ".gguf"), _HOLDS_WEIGHTS),
+    **dict.fromkeys((".ckpt", ".safetensors", ".gguf"), _HOLDS_WEIGHTS),
+    **dict.fromkeys((".pt", ".pth"), f"{_HOLDS_WEIGHTS[:-1]}; of TorchScript one with model = torch.jit.load(…)."),
+    ".pt2": "is an exported graph. Load it in a Python file: model = torch.export.load(…).module().",
+    ".tflite": "is a model for TensorFlow Lite. Give the Keras file it was converted from.",
+    ".pb": "is a TensorFlow graph. Give the Python file that builds the model, or convert it to ONNX.",
 }
 """What to do with files of models that cannot be read as one, by their ending."""
 
@@ -226,6 +230,8 @@ def model_in(given: Any) -> Any:
     path = Path(given)
     if (ending := path.suffix.lower()) in _OTHERS and path.is_file():
         raise FomkitError(str(given), _OTHERS[ending])
+    if (path / "saved_model.pb").is_file():
+        raise FomkitError(str(given), f"is a SavedModel. {_OTHERS['.pb'].partition('. ')[2]}")
     return path / "config.json" if (path / "config.json").is_file() else given
 
 

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pi
 
 from fomkit.core.errors import FomkitError  # noqa: E402
 from fomkit.frontends.script import child  # noqa: E402
+from fomkit.frontends.script.loops import trains  # noqa: E402
 from fomkit.frontends.script.torch_draft import without_cuda  # noqa: E402
 
 needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
@@ -68,6 +70,47 @@ def test_objects_of_a_device_that_does_not_exist_do_nothing(tmp_path: Path) -> N
     )
     assert (names["took"], names["name"], names["kinds"]) == (0.0, "no CUDA device", torch.float64)
     assert not names["has_length"]
+
+
+def test_a_notebook_saved_as_a_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    path = tmp_path / "notebook.py"
+    commands = (
+        "run_line_magic('matplotlib', 'inline')", "system('pip')", "run_cell_magic('time', '', 'made = 5')",
+        "run_cell_magic('writefile', 'x.py', 'made = 6')",
+    )  # fmt: skip
+    path.write_text("".join(f"get_ipython().{one}\n" for one in commands))
+    child.run_program(path, [])
+    assert sys.modules["__main__"].made == 5
+    path.write_text("inside = 'get_ipython' in globals()")  # asks where it runs, and must not find a notebook
+    child.run_program(path, [])
+    assert not sys.modules["__main__"].inside
+
+
+def test_a_process_that_trains_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps would be in another process, where nothing is seen."""
+    monkeypatch.setattr(child, "_BEGUN", [])
+    text = """
+        import multiprocessing
+        seen = []
+        class loss:
+            backward = staticmethod(lambda: seen.append("a step"))
+        def train(times):
+            for _ in range(times): loss.backward()
+        def begin(run, times): run(times)
+        def load(): pass
+        processes = [multiprocessing.Process(target=begin, args=(train, 2)) for _ in range(2)]
+        for process in processes: process.start()
+        for process in processes: process.join()
+    """
+    with child.training_here():
+        names = run(textwrap.dedent(text), tmp_path)
+    assert names["seen"] == ["a step"] * 4
+    assert "(multiprocessing): to estimate many devices" in child.horovod_notes()[0]
+    assert [trains(names[one]) for one in ("train", "load")] == [True, False]
 
 
 def test_the_terminal_has_a_usual_size() -> None:

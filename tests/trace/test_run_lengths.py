@@ -167,6 +167,10 @@ STEP = "        step(loader)\n        n += 1\n"
         ("for e in range(7):\n    bar = enumerate(loader)\n    bar = iter([*bar])\n    for i, x in bar:\n"
          "        step(loader)", (7, None)),
         ("import torch\nx = torch.arange(10)\nfor e in range(3):\n    for i in x:\n        step()", (None, 30)),
+        ("for e in range(7):\n    rows = iter(loader)\n    while True:\n        try: x = next(rows)\n"
+         "        except StopIteration: break\n        step(loader)", (7, None)),
+        ("for e in range(7):\n    rows = iter(loader)\n    while True:\n        try: x = next(rows)\n"
+         "        except StopIteration: rows = iter(loader)\n        step(loader)\n        break", (None, None)),
     ],
 )  # fmt: skip
 def test_a_counter_inside_the_loop_over_the_data_limits_the_steps(
@@ -175,6 +179,64 @@ def test_a_counter_inside_the_loop_over_the_data_limits_the_steps(
     once = "def once():\n    global n\n    step(loader)\n    n += 1\n" if "once" in text else ""
     found = length_in(once + text, tmp_path)
     assert (found.epochs, found.steps) == length
+
+
+STEP = "step(loader)\n"
+TO_LIMIT = f"for i, x in enumerate(loader):\n        {STEP}        if i + 1 == 3: break"
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "is_told"),
+    [
+        (f"for i, x in enumerate(loader, 1):\n    if i > 5: break\n    {STEP}", 5, False),
+        (f"for i, x in enumerate(loader):\n    {STEP}    if i == 5: break", 6, False),
+        (f"for e in range(4):\n    {TO_LIMIT}", 12, False),
+        (f"for e in range(4):\n    {TO_LIMIT}".replace("i + 1 == 3", "x[0] == 99"), None, True),
+        (f"for e in range(4):\n    {TO_LIMIT}".replace("step", "if i % 2 == 0: step"), None, True),
+        ("from itertools import count\nfor n in count(10):\n    if n >= 2000: break\n    step()", 1990, False),
+        ("from itertools import count\nfor n in count():\n    step()\n    if step: break", None, False),
+    ],
+)
+def test_a_loop_that_numbers_its_rounds_ends_at_its_limit(
+    text: str, steps: int | None, is_told: bool, tmp_path: Path
+) -> None:
+    found = length_in(text, tmp_path)
+    assert (found.steps, any("before its last round" in one for one in found.remarks)) == (steps, is_told)
+
+
+@pytest.mark.parametrize("test", ["not torch.isnan(x).any()", "~(torch.isnan(x) | torch.isinf(x))", "x > 1"])
+def test_a_loss_that_must_be_finite_leaves_out_no_step(test: str, tmp_path: Path) -> None:
+    found = length_in(f"import torch\nx = torch.tensor(2.)\nfor n in range(9):\n    if {test}: step()", tmp_path)
+    assert found.steps == (None if test == "x > 1" else 9)
+
+
+@pytest.mark.parametrize(
+    ("later", "where"),
+    [
+        ("for e in range(6):\n    for x in loader: loss.backward()", "train.py:7"),
+        ("for e in range(6):\n    tune()\nfor e in range(2):\n    tune()", "train.py:7 and train.py:9"),
+        ("tune()", "train.py:7"),
+        ("for e in range(6):\n    print()", ""),
+        ("loss.backward()", ""),
+    ],
+)
+def test_a_later_training_is_told(later: str, where: str, tmp_path: Path) -> None:
+    """The program ends after some steps, so what it trains after them does not run."""
+    tune = "class loss:\n    backward = staticmethod(print)\ndef tune():\n    loss.backward()\n"
+    found = length_in(f"{tune}for e in range(4):\n    for x in loader: step(loader)\n{later}", tmp_path)
+    told = f"doubtful: {where} computes gradients later; its steps are not counted"
+    assert (found.epochs, found.remarks) == (4, (told,) * bool(where))
+
+
+@pytest.mark.parametrize(("passes", "steps"), [(1, 9), (2, None)])
+def test_every_round_is_a_step_where_accelerate_joins_no_passes(
+    passes: int, steps: int | None, tmp_path: Path
+) -> None:
+    state = (
+        f"from types import SimpleNamespace\nstate = SimpleNamespace(sync_gradients=True, num_steps={passes})\n"
+    )
+    found = length_in(f"{state}for n in range(9):\n    if state.sync_gradients: step()", tmp_path)
+    assert found.steps == steps
 
 
 @pytest.mark.parametrize(

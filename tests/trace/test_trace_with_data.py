@@ -14,6 +14,8 @@ from traced_work import flop, numbers
 import fomkit
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_file, profile_workload
+from fomkit.frontends.torch.calls import model_to_trace
+from fomkit.frontends.torch.forms import shape_only
 
 
 def module_of(torch: Any, run: Callable[..., Any], **parts: Any) -> Any:
@@ -175,6 +177,25 @@ def test_grouped_products_of_any_format_have_shapes(torch: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rows", "products"),
+    [
+        (14, [[2, 5, 4, 8], [1, 4, 4, 8], [2, 8, 4, 5], [1, 8, 4, 4]]),
+        (2, [[2, 1, 4, 8], [2, 8, 4, 1], [1, 8, 4, 1]]),  # a gradient of all three is written
+    ],
+)
+def test_groups_of_rows_are_as_equal_as_they_can_be(torch: Any, rows: int, products: list[list[float]]) -> None:
+    """Before, each had as many rows as the largest: one token that takes 8 of 128 experts read all of them."""
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        pytest.skip("PyTorch 2.10 and later have it")
+    weights, ends = torch.nn.Parameter(torch.randn(3, 8, 4)), torch.full((3,), rows, dtype=torch.int32)
+    run = module_of(
+        torch, lambda self, x: torch.nn.functional.grouped_mm(x, self.weights, offs=ends), weights=weights
+    )
+    found = numbers(trace(run, torch.randn(rows, 8))).query("kind == 'gemm'")
+    assert found[["b", "m", "n", "k"]].to_numpy().tolist() == products
+
+
 def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
     """30 points of 5 numbers to 32: a product with 7 columns; few points one by one; half of a 6x6 matrix."""
     near = module_of(torch, lambda self, x: torch.cdist(self.layer(x), x), layer=torch.nn.Linear(5, 5))
@@ -193,6 +214,26 @@ def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
 def test_a_scripted_model_is_traced(torch: Any) -> None:
     scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU()))
     assert flop(numbers(trace(scripted, torch.randn(6, 5))), "forward", "backward") == 2 * 2 * 6 * 4 * 5
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:The .grad attribute")
+def test_a_recorded_convolution_has_its_work(torch: Any) -> None:
+    """TorchScript calls ``_convolution``; its tensors cannot be replaced one by one, as a file's model needs."""
+    recorded = torch.jit.trace(torch.nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8), check_trace=False)
+    profile = trace(recorded, torch.randn(2, 3, 8, 8), mode="infer")
+    assert flop(numbers(profile), "forward") == 2 * 2 * 36 * 4 * 27
+    assert not profile.unsupported
+    with shape_only("meta"):
+        ready, _ = model_to_trace(recorded, own=True)
+    assert ready(torch.empty(2, 3, 8, 8, device="meta")).shape == (2, 4, 6, 6)
+
+
+def test_an_exported_graph_has_no_mode_to_change(torch: Any) -> None:
+    class Exported(torch.nn.Linear):
+        def eval(self) -> Any:
+            raise NotImplementedError("Calling eval() is not supported yet.")
+
+    assert flop(numbers(trace(Exported(5, 4), torch.randn(6, 5), mode="infer")), "forward") == 2 * 6 * 5 * 4
 
 
 def test_code_that_waits_for_a_random_number_ends() -> None:
@@ -266,3 +307,53 @@ def test_an_update_that_fails_with_data_leaves_no_state_in_the_memory() -> None:
     found = fomkit.profile(Workload(model, torch.ones(8, 4), lambda y, _: y.sum(), optimizer))
     assert "optimizer Fails" in found.unsupported
     assert found.order is None or not found.order["role"].eq("state").any()
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_flexible_attention_is_attention_over_all_pairs(torch: Any, mode: str) -> None:
+    """PyTorch trains it on accelerators only; 2 samples, 4 heads of queries, 2 of keys, 128 tokens of width 8."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="PyTorch 2.5 and later have it")
+    if not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        pytest.skip("this PyTorch compiles it always")
+
+    def attend(model: Any, x: Any) -> Any:
+        heads = model.inside(x).view(2, 128, 8, 8).transpose(1, 2)
+        mask = flex.create_block_mask(lambda _, __, q, k: q >= k, None, None, 128, 128, device=x.device)
+        parts = heads[:, :4], heads[:, 4:6], heads[:, 6:]
+        return flex.flex_attention(*parts, lambda score, *_: score / 2, mask, enable_gqa=True)
+
+    profile = trace(module_of(torch, attend, inside=torch.nn.Linear(5, 64)), torch.randn(2, 128, 5), mode=mode)
+    assert "all pairs of queries and keys count" in "\n".join(profile.notes)
+    square = 4 * 2 * 4 * 128 * 128 * 8
+    assert flop(numbers(profile), "forward", kind="attention") == square
+    assert flop(numbers(profile), "backward", kind="attention") == 2 * square * (mode == "train")
+
+
+def test_forces_are_computed_in_an_inference_too(torch: Any) -> None:
+    """The gradient of an energy by the positions is no backward pass of training."""
+
+    def energy_and_forces(model: Any, x: Any) -> Any:
+        x = x.requires_grad_()
+        energy = model.inside(x).sum()
+        return energy, torch.autograd.grad(energy, x)[0]
+
+    profile = trace(
+        module_of(torch, energy_and_forces, inside=torch.nn.Linear(5, 4)), torch.randn(6, 5), mode="infer"
+    )
+    assert "the forward pass computes gradients: it ran with them switched on" in profile.notes
+    assert products(profile) == [[6, 4, 5, 1], [6, 5, 4, 1]]
+
+
+def test_rows_of_a_sparse_gradient_have_a_price(torch: Any) -> None:
+    """Of 100 rows of 4 numbers, 3 are picked, as updates of embeddings do: no others are read."""
+
+    def picked(model: Any, x: Any) -> Any:
+        rows = torch.sparse_coo_tensor([[1, 7, 9]], model.inside(x).detach(), (100, 4)).coalesce()
+        return model.inside(x) + torch.ones(100, 4).sparse_mask(rows)._values()
+
+    profile = trace(module_of(torch, picked, inside=torch.nn.Linear(5, 4)), torch.randn(3, 5))
+    rows = numbers(profile).set_index("op")
+    assert not profile.unsupported
+    assert "lower bound" not in "\n".join(profile.notes)
+    assert rows.loc["aten::sparse_mask", ["numel", "write_byte"]].tolist() == [12, 48]
+    assert rows.loc["aten::_coalesce", "read_byte"] == 48

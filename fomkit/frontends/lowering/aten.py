@@ -93,19 +93,22 @@ def gemm_of(left: str, right: str) -> Rule:
 
 
 def grouped(call: Call) -> list[Work]:
-    """Price products of groups of rows whose bounds depend on data, as the same number of equal groups.
+    """Price products of groups of rows whose bounds depend on data, as if the groups were as equal as they can be.
 
-    If both factors have two axes, the product sums over the rows of a group: a weight gradient.
+    If both factors have two axes, the product sums over the rows of a group: a weight gradient. Of groups without
+    rows, only the gradients are written.
     """
     left, right = call.array("self"), call.array("mat2")
     groups = (call.array("offs") if call.arguments.get("offs") else left).shape[0]
     m, k = left.shape[-2:]
     sizes: Dimensions = {"b": groups, "m": m, "n": right.shape[-1], "k": k}
     rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
-    if not len(left.shape) == len(right.shape) == 3:
-        sizes[rows] = -(-int(sizes[rows]) // groups)
-    transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
-    return [Work("gemm", {**sizes, **transposed}, left.dtype)]
+    sizes |= {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
+    each, more = divmod(int(sizes[rows]), groups)
+    parts = [(more, each + 1), (groups - more, each or int(rows == "k"))]
+    if len(left.shape) == len(right.shape) == 3:
+        parts = [(groups, int(sizes[rows]))]
+    return [Work("gemm", {**sizes, "b": b, rows: size}, left.dtype) for b, size in parts if b and size]
 
 
 def _as_column(vector: Array) -> Array:
@@ -303,7 +306,7 @@ PRODUCTS: Mapping[str, Rule | None] = {
     "_sparse_addmm": gemm_of("mat1", "mat2"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
     "_euclidean_dist": calls.euclidean, "convolution": convolution, "convolution_backward": convolution_backward,
-    "_grouped_mm": grouped,
+    "_convolution": convolution, "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 
@@ -337,7 +340,7 @@ RULES: Mapping[str, Rule | None] = {
     "_embedding_bag_forward_only": embedding_bag,
     "_embedding_bag_backward": embedding_bag_backward,
     "_embedding_bag_dense_backward": embedding_bag_backward,
-    **each(gather_from("self", "copy"), "index _unsafe_index index_select gather take"),
+    **each(gather_from("self", "copy"), "index _unsafe_index index_select gather take sparse_mask"),
     **each(scatter, """index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill scatter
         scatter_add scatter_reduce"""),
     # reductions and losses
@@ -384,12 +387,12 @@ RULES: Mapping[str, Rule | None] = {
         searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
         grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter
         _amp_update_scale affine_grid_generator affine_grid_generator_backward repeat_interleave
-        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo"""),
+        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _coalesce"""),
     # no work: only the tensor's description changes, or memory is reserved
     **each(None, """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like empty_strided
         empty_permuted new_empty new_empty_strided is_same_size record_stream _local_scalar_dense
-        _sparse_coo_tensor_with_dims_and_tensors _assert_async _functional_assert_async
+        _sparse_coo_tensor_with_dims_and_tensors is_coalesced _assert_async _functional_assert_async
         _assert_tensor_metadata _efficientzerotensor _has_same_storage_numel _linalg_check_errors"""),
 }  # fmt: skip
 """Op names without ``aten::``. A name that ends in ``_`` and is missing is looked up without the ``_``."""

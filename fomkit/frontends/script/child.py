@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,7 +32,7 @@ from fomkit.core.model import OF_ONE
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
-from fomkit.frontends.script.loops import loops_of_program, loops_to_step
+from fomkit.frontends.script.loops import loops_of_program, loops_to_step, trains
 from fomkit.frontends.script.rounds import Loop, evaluated
 from fomkit.frontends.step import Draft
 
@@ -92,6 +93,23 @@ class FrameworkCapture(Generic[T]):
     around: Callable[[Path], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
 
 
+class Notebook:
+    """Stands for IPython in a notebook that was saved as a program: commands do nothing, timed cells run."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+
+    def __getattr__(self, name: str) -> Callable[..., list[str]]:
+        """Return a function for commands of this kind, such as ``run_cell_magic`` and ``system``."""
+
+        def run(command: str = "", *texts: str) -> list[str]:
+            if name.startswith("run_") and command in ("time", "timeit", "capture", "prun") and texts:
+                exec(texts[-1], self._names)  # noqa: S102 - the program's own code
+            return []
+
+        return run
+
+
 def run_program(path: Path, arguments: Sequence[str]) -> None:
     """Run a file as ``python path arguments`` does."""
     spec = importlib.util.spec_from_file_location("__main__", path)
@@ -100,6 +118,8 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     program = importlib.util.module_from_spec(spec)
     # As for any program; if it had a spec, processes that it spawns would not find it.
     program.__spec__ = None
+    if "get_ipython()." in path.read_text(encoding="utf-8", errors="replace"):
+        vars(program)["get_ipython"] = lambda: Notebook(vars(program))
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
     sys.modules["__main__"] = program
@@ -199,11 +219,29 @@ class AloneFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def horovod_notes() -> list[str]:
-    """Return a note on how a program's devices share the training, if Horovod's stand-in runs them."""
-    what = (
-        "share copies of the model (Horovod): to estimate many devices, use --nodes N with the batch of them all"
-    )
-    return [f"{OF_ONE} of processes that {what}"] * isinstance(sys.modules.get("horovod"), Alone)
+    """Return a note on how a program's processes share the training, by Horovod's stand-in or as they begin."""
+    how = "Horovod" if isinstance(sys.modules.get("horovod"), Alone) else "multiprocessing" if _BEGUN else ""
+    what = f"share copies of the model ({how}): to estimate many devices, use --nodes N with the batch of them all"
+    return [f"{OF_ONE} of processes that {what}"] * bool(how)
+
+
+_BEGUN: list[str] = []
+"""Names of the processes that began here."""
+
+
+@contextlib.contextmanager
+def training_here() -> Iterator[None]:
+    """Run a process of the program that trains here, where its steps are seen; others start as usual."""
+
+    def started(start: Callable[[Any], None], process: Any) -> None:
+        if not any(trains(one) for one in (process._target, *process._args)):
+            return start(process)
+        _BEGUN.append(process.name)
+        process.join = _nothing
+        return process.run()  # type: ignore[no-any-return]
+
+    with watched(BaseProcess, start=started):
+        yield
 
 
 def _hint(error: BaseException) -> str:

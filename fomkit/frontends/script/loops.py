@@ -12,7 +12,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from fomkit.frontends.model_file import library_file, source_tree
+from fomkit.core.model import DOUBTFUL
+from fomkit.frontends.model_file import is_user_file, library_file, source_tree
 from fomkit.frontends.script.rounds import (
     INSIDE,
     LIMITS,
@@ -25,6 +26,7 @@ from fomkit.frontends.script.rounds import (
     limits_of_break,
     loops_around,
     rounds_of,
+    rounds_to_break,
     unwrapped,
 )
 
@@ -59,11 +61,23 @@ def _is_loader(node: ast.expr, frame: FrameType, loader: Any) -> bool:
 
 def _assigned(loop: Loop) -> list[ast.expr]:
     """Return what a loop iterates over; for a name also all that its file assigns to it, as a wrapped iterator."""
-    if isinstance(loop.node, ast.While):
-        return []
-    name, tree = getattr(loop.node.iter, "id", ""), source_tree(Path(loop.frame.f_code.co_filename))
-    made = (one for one in ast.walk(tree) if isinstance(one, ast.Assign)) if name and tree else ()
-    return [loop.node.iter, *(one.value for one in made if getattr(one.targets[0], "id", "") == name)]
+    if isinstance(loop.node, ast.While):  # by next() until this raises StopIteration
+        tries = [one for one in loop.node.body if isinstance(one, ast.Try) and _ends_at_last(one)]
+        calls = [call for one in tries for call in ast.walk(one) if isinstance(call, ast.Call) and call.args]
+        iterated = [call.args[0] for call in calls if called_name(call) == "next"]
+    else:
+        iterated = [loop.node.iter]
+    names, tree = {getattr(one, "id", "") for one in iterated}, source_tree(Path(loop.frame.f_code.co_filename))
+    made = (one for one in ast.walk(tree) if isinstance(one, ast.Assign)) if names - {""} and tree else ()
+    return [*iterated, *(one.value for one in made if getattr(one.targets[0], "id", None) in names - {""})]
+
+
+def _ends_at_last(node: ast.Try) -> bool:
+    """Return whether a loop ends by a ``break`` where an iterator has no more items."""
+    return any(
+        ast.unparse(one.type or node) == "StopIteration" and isinstance(one.body[-1], ast.Break)
+        for one in node.handlers
+    )
 
 
 def loops_of_program(
@@ -88,6 +102,40 @@ def lines_of_calls(file: str, name: str) -> frozenset[int]:
     tree = source_tree(Path(file))
     calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
     return frozenset(call.lineno for call in calls if called_name(call) == name)
+
+
+def _trained_later(loops: list[Loop], frames: list[FrameType]) -> tuple[str, ...]:
+    """Return a note on loops and calls of functions that follow the outermost loop and compute gradients too."""
+    found: list[str] = []
+    for frame in frames[: frames.index(loops[0].frame) + 1] if loops else ():
+        tree, lines = source_tree(Path(frame.f_code.co_filename)), {line for *_, line in frame.f_code.co_lines()}
+        ends = (loops[0].node.end_lineno or 0) if frame is loops[0].frame else frame.f_lineno
+        nodes = [*ast.walk(tree)] if tree else []  # outer ones before inner ones
+        functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef) and has_call(one, {"backward"})}
+        for node in nodes:
+            names = {*functions, "backward"} if isinstance(node, ast.For | ast.While) else functions
+            if not isinstance(node, ast.For | ast.While | ast.Call) or not ends < node.lineno in lines:
+                continue
+            if has_call(node, names):
+                found.append(f"{Path(frame.f_code.co_filename).name}:{node.lineno}")
+                ends = node.end_lineno or 0
+    where = " and ".join(found)
+    return (f"{DOUBTFUL}: {where} computes gradients later; its steps are not counted",) * bool(found)
+
+
+def has_call(node: ast.AST, names: Container[str]) -> bool:
+    """Return whether a method ``backward``, or a function, that has one of these names is called inside."""
+    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(getattr(one, "id", getattr(one, "attr", "") == "backward" and "backward") in names for one in calls)
+
+
+def trains(function: Any) -> bool:
+    """Return whether a function of the program, or one of its file that it calls, has a backward pass."""
+    code = getattr(function, "__code__", None)
+    tree = source_tree(Path(code.co_filename)) if code and is_user_file(code.co_filename) else None
+    functions = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.FunctionDef)]
+    names = {"backward", *(one.name for one in functions if has_call(one, {"backward"}))}
+    return any(one.name == function.__name__ and has_call(one, names) for one in functions)
 
 
 _UPDATES = frozenset({"gradient", "apply_gradients", "minimize"})
@@ -171,12 +219,14 @@ def run_by_loops(
     """
     loops, frames = loops_of_program(frame, is_user_file)
     loops = [loop for loop in loops if loop.head in around] or loops
+    later = _trained_later(loops, frames)
     for place, loop in enumerate(loops):
         iterated = (part for one in _assigned(loop) for part in unwrapped(one))
         if loader is not None and any(_is_loader(node, loop.frame, loader) for node in iterated):
             outside, repeats = _without_repeats(loops[:place], anew)
-            found = _epochs_outside(outside, loop)
-            return replace(found, remarks=(*found.remarks, *repeats))
+            most = None if is_conditional([loop], frames) else rounds_to_break(loop)[0]
+            found = _epochs_outside(outside, loop, most)
+            return replace(found, remarks=(*found.remarks, *repeats, *later))
     loops, repeats = _without_repeats(loops, anew)
     rounds = [rounds_of(loop) for loop in loops]
     where = " and ".join(loop.place for loop in loops)
@@ -188,7 +238,7 @@ def run_by_loops(
             None,
             f"the rounds of the loop{'s' * (len(loops) > 1)} at {where}",
             steps=steps,
-            remarks=(*_breaks(loops), *repeats),
+            remarks=(*_breaks(loops), *repeats, *later),
         )
     why = "the loop over the DataLoader cannot be analysed"
     return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
@@ -205,9 +255,14 @@ def length_by_evaluations(length: RunLength, optimizer: Any, repeats: bool) -> R
     return RunLength(None, origin + f", times {length.origin}" * repeats, steps=times * most)
 
 
-def _breaks(loops: list[Loop]) -> tuple[str, ...]:
-    """Return a note for loops that a ``break`` of their own or a second condition may end early."""
-    places = " and ".join(dict.fromkeys(loop.place for loop in loops if ends_early(loop.node)))
+def _breaks(loops: list[Loop], *, are_counted: bool = True) -> tuple[str, ...]:
+    """Return a note for loops that a ``break`` of their own or a second condition may end early.
+
+    `are_counted`: whether the rounds up to the limit of a loop that numbers them are known.
+    """
+    limits = [rounds_to_break(loop)[1] if are_counted else None for loop in loops]
+    early = (loop.place for loop, limit in zip(loops, limits, strict=True) if ends_early(loop.node, limit))
+    places = " and ".join(dict.fromkeys(early))
     return (f"a break or a condition may end the loop at {places} before its last round",) * bool(places)
 
 
@@ -253,9 +308,14 @@ def _step_limit(loops: list[Loop], data: Loop) -> RunLength | None:
     return None
 
 
-def _epochs_outside(loops: list[Loop], data: Loop) -> RunLength:
-    """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out."""
+def _epochs_outside(loops: list[Loop], data: Loop, most: int | None = None) -> RunLength:
+    """Return the epochs of the loop around that over the data; loops over phases (train, val) are left out.
+
+    `most`: steps after which a ``break`` ends the loop over the data; None if unknown.
+    """
     loops = [loop for loop in loops if not _is_over_phases(loop.node)]
+    if not loops and most:
+        return RunLength(None, f"counted to the limit at {data.place}", steps=most)
     if not loops:
         return RunLength(None, f"no loop encloses the loop over the data at {data.place}")
     rounds, limited = rounds_of(loops[-1]), _step_limit(loops, data)
@@ -269,8 +329,9 @@ def _epochs_outside(loops: list[Loop], data: Loop) -> RunLength:
         return RunLength(None, f"the loop at {loops[-1].place} is not over a range of known length")
     more = " and ".join(loop.place for loop in loops[:-1])
     remarks = (f"the loop at {more} is around these epochs; its rounds are not counted",) * bool(more)
-    origin = f"from the loop at {loops[-1].place}"
-    return RunLength(rounds or None, origin, remarks=(*_breaks([loops[-1], data]), *remarks))
+    origin = f"from the loop at {loops[-1].place}" + f", each to the limit at {data.place}" * bool(most)
+    breaks = dict.fromkeys((*_breaks(loops[-1:]), *_breaks([data], are_counted=bool(most))))
+    return RunLength(rounds or None, origin, steps=rounds * most if most else None, remarks=(*breaks, *remarks))
 
 
 def _is_over_phases(node: ast.For | ast.While) -> bool:

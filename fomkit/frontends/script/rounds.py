@@ -133,14 +133,27 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _is_setting(test: ast.expr) -> bool:
-    """Return whether a test is the same in each round: of a type, of None, or a comparison with names of ways."""
+    """Return whether a test is the same in each round: of a type, of None, a comparison with names of ways.
+
+    So is a test whether a loss is finite, as it is in a program that trains.
+    """
     if isinstance(test, ast.BoolOp | ast.UnaryOp):
         return all(map(_is_setting, test.values if isinstance(test, ast.BoolOp) else [test.operand]))
+    if isinstance(test, ast.BinOp):  # masks of tensors joined by | and &
+        return _is_setting(test.left) and _is_setting(test.right)
     if isinstance(test, ast.Call):
-        return called_name(test) in ("isinstance", "hasattr", "callable")
+        if isinstance(owner := getattr(test.func, "value", None), ast.Call):
+            return _is_setting(owner)
+        return called_name(test) in ("isinstance", "hasattr", "callable", "isnan", "isinf", "isfinite")
     values = test.comparators if isinstance(test, ast.Compare) else []
     named = [part for one in values for part in getattr(one, "elts", [one])]
     return bool(named) and all(isinstance(getattr(one, "value", 0), str | None) for one in named)
+
+
+def _syncs(test: ast.expr, frame: FrameType) -> bool:
+    """Return whether a test is that of accelerate for the last pass of a step, where each step has one pass."""
+    state = evaluated_or_none(getattr(test, "value", test), frame) if isinstance(test, ast.Attribute) else None
+    return getattr(test, "attr", "") == "sync_gradients" and getattr(state, "num_steps", None) == 1
 
 
 def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
@@ -150,7 +163,7 @@ def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
         tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column_of(frame) or 0)
         for node in ast.walk(tree) if tree else ():
             runs = begin <= getattr(node, "lineno", 0) <= frame.f_lineno <= (getattr(node, "end_lineno", 0) or 0)
-            if isinstance(node, ast.If) and runs and not _is_setting(node.test):
+            if isinstance(node, ast.If) and runs and not (_is_setting(node.test) or _syncs(node.test, frame)):
                 return True
             if isinstance(node, _COMPREHENSIONS) and begin <= node.lineno:
                 end = node.end_lineno or 0, node.end_col_offset or 0
@@ -159,9 +172,9 @@ def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
     return False
 
 
-def ends_early(node: ast.For | ast.While) -> bool:
-    """Return whether a ``break`` of its own or a second condition may end a loop."""
-    test, inside = getattr(node, "test", None), {one for part in node.body for one in ast.walk(part)}
+def ends_early(node: ast.For | ast.While, limit: ast.stmt | None = None) -> bool:
+    """Return whether a ``break`` of its own, other than that of a limit, or a second condition may end a loop."""
+    test, inside = getattr(node, "test", None), {one for part in node.body for one in ast.walk(part)} - {limit}
     bodies = (part for one in inside if isinstance(one, ast.For | ast.While) for part in one.body)
     own = inside.difference(*map(ast.walk, bodies))  # a break of an inner loop ends that one
     breaks = any(isinstance(one, ast.Break) for one in own) and not isinstance(test, ast.Constant)
@@ -172,7 +185,38 @@ def rounds_of(loop: Loop) -> int | None:
     """Return the rounds of a loop over a range or other data, or of one that counts to a limit; else None."""
     if isinstance(loop.node, ast.While):
         return _rounds_to_limit(loop, loop.node)
-    return _length(loop.node.iter, loop.frame)
+    ends = (_length(loop.node.iter, loop.frame), rounds_to_break(loop)[0])
+    return min((one for one in ends if one is not None), default=None)
+
+
+def rounds_to_break(loop: Loop) -> tuple[int | None, ast.stmt | None]:
+    """Return the rounds of a loop that numbers them, up to ``if number >= last: break``, and this ``break``."""
+    node, line = loop.node, loop.frame.f_lineno
+    calls = [] if isinstance(node, ast.While) else [*unwrapped(node.iter)]
+    numbers = [one for one in calls if isinstance(one, ast.Call) and called_name(one) in ("enumerate", "count")]
+    if not numbers or isinstance(node, ast.While):
+        return None, None
+    starts = [one.value for one in numbers[0].keywords] or numbers[0].args[
+        called_name(numbers[0]) == "enumerate" :
+    ]
+    first = evaluated_or_none(starts[0], loop.frame) if starts else 0
+    counter = ast.unparse(getattr(node.target, "elts", [node.target])[0])
+    for test, end in _breaks_of(node):
+        if isinstance(test, ast.Compare) and type(test.ops[0]) in (ast.GtE, ast.Gt, ast.Eq):
+            more = {counter: 0, f"{counter} + 1": 1}.get(ast.unparse(test.left))
+            last = evaluated_or_none(test.comparators[0], loop.frame)
+            if more is not None and type(last) is int and type(first) is int:
+                # The last round comes to what runs now if this is before the test.
+                rounds = last - first - more + LIMITS[type(test.ops[0])] + (line < test.lineno)
+                return max(rounds, 0), end
+    return None, None
+
+
+def _breaks_of(node: ast.For | ast.While) -> Iterator[tuple[ast.expr, ast.stmt]]:
+    """Yield each test of a loop's own body that ends the loop by itself, and its ``break``."""
+    for one in node.body:
+        if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
+            yield from ((part, one.body[-1]) for part in limits_of_break(one.test))
 
 
 def _length(node: ast.expr, frame: FrameType) -> int | None:
@@ -271,8 +315,7 @@ def _rounds_to_limit(loop: Loop, node: ast.While) -> int | None:
     kinds: tuple[type, ...] = (ast.Lt, ast.LtE)
     if isinstance(node.test, ast.Constant):
         kinds = (ast.GtE, ast.Gt)
-        breaks = (one for one in node.body if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break))
-        tests = [part for one in breaks for part in limits_of_break(one.test)]
+        tests = [test for test, _ in _breaks_of(node)]
     for test in tests:
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in kinds:
             first = first_value(test.left, loop.frame)

@@ -30,7 +30,7 @@ from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import is_user_file, source_tree
-from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
+from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script, training_here
 from fomkit.frontends.script.loops import RunLength
 from fomkit.frontends.script.rounds import called_name
 from fomkit.frontends.script.torch_batches import named_by_batch
@@ -219,6 +219,7 @@ def one_process(path: Path) -> Iterator[None]:
         stack.enter_context(watched(torch.distributed, init_process_group=alone))
         stack.enter_context(watched(torch.distributed, new_group=lambda make, *_ranks, **_named: make()))
         stack.enter_context(watched(torch.multiprocessing, spawn=here))
+        stack.enter_context(training_here())
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
         if not torch.cuda.is_available():
             stack.enter_context(without_cuda())
@@ -334,7 +335,7 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
         yield f"batch {batch} ({source}); other sizes by the program's own steps at {why}"
     if batch is not None and (doubt := _axis_note(capture)):
         yield doubt
-    yield from (*parallel_notes(capture.seen.models.values()), *horovod_notes())
+    yield from parallel_notes(capture.seen.models.values()) or horovod_notes()
     yield from difference_notes(capture.works, capture.place)
     yield from _length_notes(capture)
     if _accumulates(capture):

@@ -30,6 +30,7 @@ from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
 from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.forms import dense_attention
 from fomkit.frontends.torch.order import has_formula
 from fomkit.frontends.torch.profile import watch_backward
 
@@ -180,6 +181,7 @@ class StepWatch:
             stack.enter_context(watch_loaders(self._relayed(Recording.forget), self._batch, self._quietly))
             stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
             stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
+            stack.enter_context(dense_attention(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
             stack.callback(hooks.register_optimizer_step_post_hook(self._after).remove)

@@ -245,6 +245,7 @@ def model_to_trace(
             ready.cpu()
         copies = [*ready.parameters(), *ready.buffers()]
         return ready, {id(one): other for one, other in zip(tensors, copies, strict=True)}
+    own = own and not isinstance(model, torch.jit.ScriptModule)  # whose tensors cannot be replaced
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
     if not own:
         # Shared parameters stay shared, because deepcopy first looks up every tensor in this memo.

@@ -1,19 +1,22 @@
 """Tensors without data: the user's code runs on them, and an op's result has a form only.
 
 `shape_only` makes the tensors of a route, `without_data` takes the data of one, and `KnownForms` runs an op.
+`dense_attention` runs attention here that PyTorch compiles for accelerators.
 `WithNumbers` runs the ops of a training program whose parameters have no values.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nested._internal.nested_tensor import NestedTensor
+from torch.nn import functional
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils, checkpoint
@@ -161,6 +164,22 @@ def _run_without_data() -> Iterator[None]:
             yield
     finally:
         library._destroy()
+
+
+def dense_attention(note: Callable[[str], object]) -> AbstractContextManager[None]:
+    """Run FlexAttention over all pairs inside the block, and note it: PyTorch trains it on accelerators only."""
+
+    def dense(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+        note("flex_attention: all pairs of queries and keys count, though its block mask may leave some out")
+        sums = query.new_zeros(query.shape[:-1])
+        return functional.scaled_dot_product_attention(query, key, value, enable_gqa=True), sums, sums
+
+    with suppress(ImportError):  # PyTorch 2.4 has no such module
+        importlib.import_module("torch.nn.attention.flex_attention")
+    flex = getattr(torch.nn.attention, "flex_attention", None)
+    others: dict[str, Any] = {"flex_attention_hop": dense, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True}
+    others["_validate_device"] = lambda *_: None
+    return replaced(flex, **others) if all(hasattr(flex, name) for name in others) else nullcontext()
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from fomkit.frontends.model_file import (
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
 from fomkit.frontends.torch.calls import inputs_and_sizes, map_tensors, model_to_trace, tensors_of
-from fomkit.frontends.torch.forms import shape_only
+from fomkit.frontends.torch.forms import dense_attention, shape_only
 from fomkit.frontends.torch.modes import (
     CallWatcher,
     follow_autocast,
@@ -69,6 +69,7 @@ class Prepared:
     """A workload ready to be traced, its tensors without data if its code allows that.
 
     `stand_ins`: the traced parameter by the ``id`` of each parameter that the optimizer may hold.
+    `differentiates`: whether the forward pass of an inference computes gradients, such as forces from an energy.
     """
 
     model: torch.nn.Module
@@ -80,6 +81,7 @@ class Prepared:
     on_meta: bool
     where: str
     has_data: bool = False
+    differentiates: bool = False
 
 
 def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -183,7 +185,8 @@ def _trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         recorder.layers = layers = stack.enter_context(watch_layers(model))
         stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
         stack.enter_context(watch_sync_norms(recorder))
-        stack.enter_context(plain_kernels(prepared.mode))
+        stack.enter_context(plain_kernels("train" if prepared.differentiates else prepared.mode))
+        stack.enter_context(dense_attention(recorder.note))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
         with no_collection(), same_random_numbers():
@@ -337,7 +340,8 @@ def _prepared_copy(
     model, stand_ins = model_to_trace(given, own=own, data=has_data)
     optimizer = None
     if request.mode == "infer":
-        model.eval()
+        with suppress(NotImplementedError):  # an exported graph has no mode but that of its export
+            model.eval()
     else:
         if not model.training:
             notes.append("the model was in eval mode; it is traced in train mode")
@@ -361,7 +365,13 @@ def _prepared_copy(
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not ``own`` is copied first."""
     prepared, sizes, notes = _prepared_copy(workload, request, own=own)
-    sized = trace_sizes(partial(trace_step, prepared), sizes)
+    try:
+        sized = trace_sizes(partial(trace_step, prepared), sizes)
+    except RuntimeError as error:
+        if request.mode != "infer" or "does not require grad" not in str(error):
+            raise
+        notes.append("the forward pass computes gradients: it ran with them switched on")
+        sized = trace_sizes(partial(trace_step, replace(prepared, differentiates=True)), sizes)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
     device = "meta" if prepared.on_meta else request.route
