@@ -742,5 +742,5 @@ def test_the_folder_of_a_model_is_its_config_and_weights_are_no_model(tmp_path: 
             with pytest.raises(FomkitError, match=words):
                 verb(tmp_path / name)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(FomkitError, match="is a SavedModel. Give the Python file"):
+    with pytest.raises(FomkitError, match="is a SavedModel"):
         fomkit.profile(tmp_path)
