@@ -110,15 +110,20 @@ class Work:
         """Mask of the ops in the forward pass."""
         return self.table["pass_name"].eq("forward").to_numpy(bool)
 
+    @cached_property
+    def _runs(self) -> Mapping[Recompute, Array]:
+        """How often each op runs, by what is recomputed for the backward pass."""
+        count, core = self.table["count"].to_numpy(np.float64), self.table["module"].eq(transformer.CORE)
+        again = count * self.forward
+        return {"none": count, "selective": count + again * core.to_numpy(bool), "full": count + again}
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        return [str(source) for source in self.table["time_source"]]
+
     def runs(self, recompute: Recompute) -> Array:
         """Return how often each op runs, including recomputation for the backward pass."""
-        count = self.table["count"].to_numpy(np.float64)
-        if recompute == "none":
-            return count
-        again = self.forward
-        if recompute == "selective":
-            again = again & self.table["module"].eq(transformer.CORE).to_numpy(bool)
-        return np.asarray(count * (1.0 + again))
+        return self._runs[recompute]
 
     def passes(self, recompute: Recompute, host_op_s: float) -> Pass:
         """Return the times of both passes [s], each at least the time of the host to start its ops."""
@@ -131,7 +136,7 @@ class Work:
         """Add up time by time source [s]."""
         found: dict[str, float] = {}
         seconds = (self.ops.seconds[0, :, 0] * runs).tolist()
-        for source, spent in zip(self.table["time_source"].tolist(), seconds, strict=True):
+        for source, spent in zip(self._sources, seconds, strict=True):
             found[source] = found.get(source, 0.0) + spent
         return found
 
