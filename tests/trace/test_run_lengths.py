@@ -216,6 +216,7 @@ def test_a_loss_that_must_be_finite_leaves_out_no_step(test: str, tmp_path: Path
         ("for e in range(6):\n    for x in loader: loss.backward()", "train.py:7"),
         ("for e in range(6):\n    tune()\nfor e in range(2):\n    tune()", "train.py:7 and train.py:9"),
         ("tune()", "train.py:7"),
+        ("for x in loader:\n    graph.replay()", "train.py:7"),
         ("for e in range(6):\n    print()", ""),
         ("loss.backward()", ""),
     ],

@@ -124,9 +124,13 @@ def _trained_later(loops: list[Loop], frames: list[FrameType]) -> tuple[str, ...
 
 
 def has_call(node: ast.AST, names: Container[str]) -> bool:
-    """Return whether a method ``backward``, or a function, that has one of these names is called inside."""
+    """Return whether a function that has one of these names is called inside, or a method ``backward``.
+
+    So is ``replay``, of a CUDA graph that was recorded from a step, where ``backward`` is among the names.
+    """
     calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
-    return any(getattr(one, "id", getattr(one, "attr", "") == "backward" and "backward") in names for one in calls)
+    methods = {"backward", "replay"} if "backward" in names else set()
+    return any(getattr(one, "id", "") in names or getattr(one, "attr", "") in methods for one in calls)
 
 
 def trains(function: Any) -> bool:
