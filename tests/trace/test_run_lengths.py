@@ -216,14 +216,14 @@ def test_a_loss_that_must_be_finite_leaves_out_no_step(test: str, tmp_path: Path
         ("for e in range(6):\n    for x in loader: loss.backward()", "train.py:7"),
         ("for e in range(6):\n    tune()\nfor e in range(2):\n    tune()", "train.py:7 and train.py:9"),
         ("tune()", "train.py:7"),
-        ("for x in loader:\n    graph.replay()", "train.py:7"),
+        ("for x in loader:\n    loss.replay()", "train.py:7"),
         ("for e in range(6):\n    print()", ""),
         ("loss.backward()", ""),
     ],
 )
 def test_a_later_training_is_told(later: str, where: str, tmp_path: Path) -> None:
     """The program ends after some steps, so what it trains after them does not run."""
-    tune = "class loss:\n    backward = staticmethod(print)\ndef tune():\n    loss.backward()\n"
+    tune = "class loss:\n    backward = replay = staticmethod(print)\ndef tune():\n    loss.backward()\n"
     found = length_in(f"{tune}for e in range(4):\n    for x in loader: step(loader)\n{later}", tmp_path)
     told = f"doubtful: {where} computes gradients later; its steps are not counted"
     assert (found.epochs, found.remarks) == (4, (told,) * bool(where))
