@@ -321,9 +321,8 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     if options.precision is not None:
         followed = in_formats(model, sizes, formats_named(options.precision))
         if followed is None:
-            what = (
-                "has no order of its ops" if model.order is None else "trains, and keeps low copies of activations"
-            )
+            traced = "was traced in other formats, from which no rule derives what such a step keeps"
+            what = "has no order of its ops" if model.order is None else traced
             why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
             raise FomkitError(model.name, why)
         in_16 = [AS_AUTOCAST] * (followed is not model and options.precision not in BLOCKS)
@@ -353,7 +352,7 @@ def memory_of_job(placed: Placed, options: Options) -> Memory:
     """Return the memory of the fullest device of a job by role (``fomkit/memory/1``)."""
     model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
     if held is None:
-        why = "it was traced in wider formats, or at other sizes. Leave precision and sizes out."
+        why = "it was traced in other formats, or at other sizes. Leave precision and sizes out."
         why = why if model.order is not None else NO_ORDER
         why = why if placed.layout.recompute == "none" else "its activations are recomputed. Leave recompute out."
         raise FomkitError(model.name, f"the memory of a device's part is unknown: {why}")
