@@ -387,3 +387,15 @@ def test_gradients_of_earlier_microbatches_are_kept() -> None:
     assert sum(one["totals"].values()) == whole["peak"]["byte"]
     gradients = whole["totals"]["gradient"]
     assert two["totals"]["gradient"] == gradients > one["totals"].get("gradient", 0.0)
+
+
+def test_what_is_assumed_of_a_device_and_not_counted_is_said() -> None:
+    job = {"batch": 64, "nodes": 1, "layout": "zero=3"}
+    traced, narrow = (memory("resnet50", "a100-sxm", precision=one, **job).content for one in (None, "bf16"))
+    assert traced["assumed"] == memory("resnet50").content["assumed"]
+    assert narrow["assumed"] == memory("resnet50", precision="bf16").content["assumed"] != traced["assumed"]
+    assert "layers that zero gathers" in traced["excludes"][-1]
+    packed = memory("llama3-8b-decode", "h100-sxm", precision="fp8", layout="tensor=2").content
+    assert packed["assumed"][-1] == "except the weights of linear layers, in fp8"
+    by_sizes = memory("llama3-8b", "h100-sxm", nodes=1, layout="zero=3").content
+    assert (by_sizes["assumed"], len(by_sizes["excludes"])) == ([], 2)

@@ -21,7 +21,6 @@ from fomkit.output.values import job_words
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.job import Placed
-from fomkit.plan.memory_of import in_formats
 from fomkit.plan.op_tables import ROLE_WORDS, composition_table, memory_table, pareto_table
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_user_links
@@ -29,7 +28,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.validation.cells import Cell as Measured
 from fomkit.validation.cells import make_cells
 from fomkit.validation.verdicts import CellVerdict, cell_verdicts
-from fomkit.verbs.machine_view import AS_AUTOCAST, ASSUMED, EXCLUDED
+from fomkit.verbs.machine_view import EXCLUDED, assumed_of
 from fomkit.verbs.report.words import ends, figure, frame_table, number, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.verbs.views import Plots
@@ -200,12 +199,8 @@ def memory(estimate: Estimate, key: str) -> Section:
          f"({peak['pass_name'].iloc[0]}).",),
         frame_table("Memory at the peak", at_peak, {"role": "", "byte": "memory"}),
     )  # fmt: skip
-    model, formats = estimate.model, estimate.formats
-    derived = not formats.low and in_formats(model, estimate.sizes, formats) not in (None, model)
-    lists = (
-        Listing("Assumed", (*ASSUMED[:-1], AS_AUTOCAST) if derived else ASSUMED),
-        Listing("Not counted", EXCLUDED),
-    )
+    assumed = assumed_of(estimate.model, estimate.sizes, estimate.formats)
+    lists = (Listing("Assumed", assumed), Listing("Not counted", EXCLUDED))
     return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), lists=lists)
 
 
