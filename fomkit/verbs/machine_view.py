@@ -358,6 +358,17 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     )  # fmt: skip
 
 
+def bounds_of_part(placed: Placed, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what is assumed of the memory of a device of a job, and what is not counted."""
+    model = placed.model
+    if model.order is None or model.trains_by_sizes:
+        return (), EXCLUDED
+    framework = model.traced_with.get("framework", "")
+    formats = choose_formats(options.precision, framework, placed.machine, model.ops)
+    sizes = choose_sizes(model, {**placed.wanted, BATCH: placed.schedule[0]})
+    return assumed_of(model, sizes, formats), (*EXCLUDED, *[GATHERED] * (placed.layout.zero > 1))
+
+
 def memory_of_job(placed: Placed, options: Options) -> Memory:
     """Return the memory of the fullest device of a job by role (``fomkit/memory/1``)."""
     model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
@@ -367,17 +378,11 @@ def memory_of_job(placed: Placed, options: Options) -> Memory:
         why = why if placed.layout.recompute == "none" else "its activations are recomputed. Leave recompute out."
         raise FomkitError(model.name, f"the memory of a device's part is unknown: {why}")
     totals = {role: held[role] for role in (*ROLES, WORKSPACE) if role in held}
-    by_order, assumed = model.order is not None and not model.trains_by_sizes, tuple[str, ...]()
-    if by_order:
-        framework = model.traced_with.get("framework", "")
-        formats = choose_formats(options.precision, framework, placed.machine, model.ops)
-        sizes = choose_sizes(model, {**placed.wanted, BATCH: placed.schedule[0]})
-        assumed = assumed_of(model, sizes, formats)
+    assumed, excludes = bounds_of_part(placed, options)
     room = _room_content(model, placed.machine, options, sum(held.values()),
                          largest_microbatch=placed.largest_microbatch())  # fmt: skip
     return as_content(
         Memory, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=placed.sizes,
         totals=totals, peak=None, passes={}, modules=[], live=[], layers=None, target=room, batch_is_fixed=False,
-        assumed=assumed, deviations=model.caveats, part=placed.content,
-        excludes=(*EXCLUDED, *[GATHERED] * (by_order and placed.layout.zero > 1)),
+        assumed=assumed, deviations=model.caveats, excludes=excludes, part=placed.content,
     )  # fmt: skip
