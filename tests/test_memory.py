@@ -399,3 +399,13 @@ def test_what_is_assumed_of_a_device_and_not_counted_is_said() -> None:
     assert packed["assumed"][-1] == "except the weights of linear layers, in fp8"
     by_sizes = memory("llama3-8b", "h100-sxm", nodes=1, layout="zero=3").content
     assert (by_sizes["assumed"], len(by_sizes["excludes"])) == ([], 2)
+
+
+def test_a_profile_whose_run_uses_several_devices_is_a_job() -> None:
+    """As `estimate` reads it: its batch is that of all devices."""
+    alone = load_model("alexnet")
+    model = replace(alone, run=replace(alone.run, devices_per_run=8))
+    for verb in (memory, explain):
+        part = verb(model, "v100", batch=512).content["part"]
+        assert (part["replicas"], part["microbatch"]) == (8, 64)
+        assert verb(alone, "v100", batch=512).content["part"] is None
