@@ -311,3 +311,18 @@ def test_a_part_of_a_job_is_explained_as_one_microbatch_on_one_device() -> None:
     head = " ".join(found.summary().split())
     assert "a microbatch of 1 sample takes a device" in head
     assert "part of 8 devices (1 node), tensor 2, sequence, microbatch 1, zero 1; replicas: 4" in head
+
+
+def test_a_part_fits_as_its_job_does() -> None:
+    """Replicas of all layers do not; shared states do, though one device alone could not hold them."""
+    whole = {"nodes": 1, "layout": "microbatch=1"}
+    found = fomkit.explain("llama3-8b", "h100-sxm", top=1, **whole)
+    assert [text.partition(":")[0] for text in found.unfit] == ["llama3-8b on h100-sxm does not fit"]
+    vgg = load_model("vgg16")
+    small = replace(
+        machine := load_machine("v100"),
+        device=replace(machine.device, capacity_byte=Fact.exact(1.9e9, "published", "test")),
+    )
+    alone, shared = (fomkit.explain(vgg, small, top=1, batch=batch, nodes=nodes, layout=layout)
+                     for batch, nodes, layout in ((1, None, ""), (8, 1, "zero=1")))  # fmt: skip
+    assert (len(alone.unfit), shared.unfit) == (1, [])

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.core.units import Precision
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import memory_use, standing_memory
 from fomkit.plan.memory_of import can_follow, largest_batch, largest_that_fits, step_memory, too_much
@@ -26,7 +27,7 @@ from fomkit.plan.scaling import smallest_layout
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.verbs.estimates import estimate, estimate_all
-from fomkit.verbs.looks import memory
+from fomkit.verbs.looks import explain, memory
 from fomkit.verbs.machine_view import memory_content
 
 MIB = 2**20
@@ -314,8 +315,17 @@ def test_weights_of_linear_layers_are_kept_in_the_low_format_that_is_asked_for()
     assert parameter == [2 * 70_553_706_496, 2 * 70_553_706_496 - layers]
     assert as_traced["totals"]["buffer"] == low["totals"]["buffer"]
     assert "in fp8" in low["assumed"][-1]
-    with pytest.raises(FomkitError, match="trains, and keeps low copies of activations"):
-        memory_content(load_model("resnet50"), Options(precision="fp8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [("resnet50", "fp8"), ("llama3-8b-decode", "fp32"), ("nt3-keras", "bf16")]
+)
+def test_memory_that_no_rule_derives_from_the_trace_is_unknown(name: str, precision: Precision) -> None:
+    """Quantised copies; a trace in 16 bits; Keras, whose norms keep wide copies (1.7 times the derived peak)."""
+    with pytest.raises(FomkitError, match=f"{name}: was traced in other formats, .* its memory in {precision}"):
+        memory(name, precision=precision)
+    as_traced, known = memory(name).content, memory(name, precision="fp32" if precision != "fp32" else "bf16")
+    assert known.content["totals"] == as_traced["totals"]
 
 
 def test_what_fits_follows_the_format_of_the_weights() -> None:
@@ -346,6 +356,11 @@ def test_the_memory_of_a_job_is_that_of_its_device_by_role() -> None:
         FomkitError, match=r"layout: needs a machine, whose devices it describes. Add, for example"
     ):
         memory("llama3-70b-decode", layout="tensor=8")
+    with pytest.raises(FomkitError, match="nodes: needs a machine"):
+        memory("llama3-70b-decode", nodes=1)
+    for verb in (memory, explain):
+        with pytest.raises(FomkitError, match="links: are for runs on several devices"):
+            verb("llama3-70b-decode", "h100-sxm", links=["node, 5 us, 25 GB/s, each"])
 
 
 def test_the_memory_of_a_training_job_is_by_its_sizes(tmp_path: Path) -> None:
@@ -372,3 +387,25 @@ def test_gradients_of_earlier_microbatches_are_kept() -> None:
     assert sum(one["totals"].values()) == whole["peak"]["byte"]
     gradients = whole["totals"]["gradient"]
     assert two["totals"]["gradient"] == gradients > one["totals"].get("gradient", 0.0)
+
+
+def test_what_is_assumed_of_a_device_and_not_counted_is_said() -> None:
+    job = {"batch": 64, "nodes": 1, "layout": "zero=3"}
+    traced, narrow = (memory("resnet50", "a100-sxm", precision=one, **job).content for one in (None, "bf16"))
+    assert traced["assumed"] == memory("resnet50").content["assumed"]
+    assert narrow["assumed"] == memory("resnet50", precision="bf16").content["assumed"] != traced["assumed"]
+    assert "layers that zero gathers" in traced["excludes"][-1]
+    packed = memory("llama3-8b-decode", "h100-sxm", precision="fp8", layout="tensor=2").content
+    assert packed["assumed"][-1] == "except the weights of linear layers, in fp8"
+    by_sizes = memory("llama3-8b", "h100-sxm", nodes=1, layout="zero=3").content
+    assert (by_sizes["assumed"], len(by_sizes["excludes"])) == ([], 2)
+
+
+def test_a_profile_whose_run_uses_several_devices_is_a_job() -> None:
+    """As `estimate` reads it: its batch is that of all devices."""
+    alone = load_model("alexnet")
+    model = replace(alone, run=replace(alone.run, devices_per_run=8))
+    for verb in (memory, explain):
+        part = verb(model, "v100", batch=512).content["part"]
+        assert (part["replicas"], part["microbatch"]) == (8, 64)
+        assert verb(alone, "v100", batch=512).content["part"] is None

@@ -301,3 +301,16 @@ def test_memory_in_16_bits_is_that_of_a_trace_under_autocast(name: str) -> None:
 def test_inference_in_16_bits_holds_half(name: str) -> None:
     derived, traced = peaks_in_16_bits(*NETWORKS[name], wrap=lambda network: network.bfloat16(), mode="infer")
     assert derived == traced
+
+
+def test_a_convolution_in_16_bits_gathers_half_and_no_gradient_stays_wide() -> None:
+    make, inputs, loss, _, batch = NETWORKS["convolutions"]
+    model = profile_workload(Workload(make(), inputs, loss, None, batch), mode="train")
+    wide, narrow = (
+        step_memory(one, model.sizes) for one in (model, in_formats(model, model.sizes, FORMATS["bf16"])) if one
+    )
+    assert wide is not None
+    assert narrow is not None
+    assert narrow.workspace_byte.max() == wide.workspace_byte.max() / 2 > 0
+    # Without an update no weights stay in fp32.
+    assert narrow.total("gradient") == narrow.total("parameter") < 0.6 * wide.total("gradient")

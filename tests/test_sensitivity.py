@@ -32,8 +32,8 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.suites import load_suite
 from fomkit.whatif.cases import OneModel, figures_of
-from fomkit.whatif.sensitivity import STEP, Sensitivity
-from fomkit.whatif.subjects import OfSuite, OnNodes
+from fomkit.whatif.sensitivity import STEP, Sensitivity, effect_of
+from fomkit.whatif.subjects import OfSuite, OnNodes, subject_of_model
 
 PEAK = "flop_per_s/fp32/vector"
 INPUT = "overhead/step/input"
@@ -419,3 +419,13 @@ def test_figures_without_a_run_are_those_of_a_step() -> None:
 def test_options_of_something_else_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(FomkitError, match=message):
         fomkit.sensitivity(**{"model": None, "machine": "x86-lecture", **options})
+
+
+def test_more_nodes_than_a_system_has_complete_no_run() -> None:
+    """The rate has no slope there, and the time of a step does not replace it."""
+    of_one = subject_of_model(
+        load_model("llama3-8b-decode"), replace(load_machine("h100-sxm"), system_nodes=1), Options(), 1, Layout()
+    )
+    more = next(one for one in of_one.parameters() if one.name == "nodes")
+    assert "unit_per_day" not in of_one.figures_at({"nodes": 2})
+    assert effect_of(of_one, more, of_one.figures_at({}), "unit_per_day") is None

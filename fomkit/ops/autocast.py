@@ -365,13 +365,13 @@ def narrow_order(
     """Return the memory of a step in fp32 as that of a step in a narrow format of two bytes.
 
     `trains`: fp32 weights by autocast: what a product makes, and what it keeps, is narrow; a norm in fp32 keeps a
-    wide copy of what it reads; weights have a narrow copy from their first product to their last. Else weights and
-    all results are narrow. `ops`, `order`: as traced, whose cells may be expressions; `numbers`, `sized`: the same
-    at some sizes.
+    wide copy of what it reads; weights have a narrow copy from their first product to their last. Else weights,
+    their gradients and all results are narrow. `ops`, `order`: as traced, whose cells may be expressions;
+    `numbers`, `sized`: the same at some sizes.
     """
     if not trains:
         words = numbers["kind"].isin(_LOOKUPS).any()  # data are whole numbers then
-        roles = ("parameter", "buffer", *(() if words else ("input",)))
+        roles = ("parameter", "gradient", "buffer", *(() if words else ("input",)))
         stored = _results(sized, numbers) | sized["role"].isin(roles).to_numpy()
         factor = ITEM_BYTE["fp32"] // ITEM_BYTE[narrow]
         halved = [_cells_product((cell,), factor if one else 1)

@@ -348,7 +348,8 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     step, alone = stepper.at(placed.devices, batch), stepper.one_device(placed.devices, batch)
     time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
-    fit, messages = step_fit(machine, step), [*step.notes, *run_notes(model, run, placed.wanted), *placed.notes]
+    fit = step_fit(machine, step.memory_byte)
+    messages = [*step.notes, *run_notes(model, run, placed.wanted), *placed.notes]
     fit = alone.fit if fit.fits is None else fit  # the memory that every step needs may already be too much
     deviations = tuple(dict.fromkeys([fit.message, *messages] if fit.message else messages))
     return Estimate(
@@ -361,12 +362,21 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
 def time_microbatch(placed: Placed, options: Options) -> Estimate:
     """Estimate what one device of a job executes for a microbatch, without waits that are not among its ops."""
     stepper, (micro, _) = placed.stepper, placed.schedule
-    if not isinstance(stepper, TransformerStep):
-        return stepper.estimate(micro)
-    alone, model = stepper.one_device(placed.devices, placed.batch), on_one_device(placed.model)
-    time = roll_up_step(alone.ops, alone.machine, options.interval)
-    run = roll_up_run(model, placed.machine, time, micro, model.data.last_batch)
-    detail = Detail(fitted=alone.machine, ops=alone.ops, coverage=coverage(alone.ops), deviations=stepper.notes,
-                    fit=UNKNOWN_FIT)  # fmt: skip
-    sizes = {**placed.sizes, "batch": micro}
-    return Estimate(model, placed.machine, sizes, "device", 1, time, run, None, alone.formats, detail)
+    if isinstance(stepper, TransformerStep):
+        alone, model = stepper.one_device(placed.devices, placed.batch), on_one_device(placed.model)
+        time = roll_up_step(alone.ops, alone.machine, options.interval)
+        run = roll_up_run(model, placed.machine, time, micro, model.data.last_batch)
+        detail = Detail(fitted=alone.machine, ops=alone.ops, coverage=coverage(alone.ops),
+                        deviations=stepper.notes, fit=UNKNOWN_FIT)  # fmt: skip
+        sizes = {**placed.sizes, "batch": micro}
+        one = Estimate(model, placed.machine, sizes, "device", 1, time, run, None, alone.formats, detail)
+    else:
+        one = stepper.estimate(micro)
+    held = stepper.held(placed.devices, placed.batch)
+    if held is None:
+        return one
+    # A microbatch alone has no gradients of former ones, and all that `zero` keeps on other devices.
+    fit = step_fit(placed.machine, sum(held.values()))
+    others = [text for text in one.deviations if text != one.fit.message]
+    made = {"fit": fit, "deviations": (*[fit.message] * bool(fit.message), *others)}
+    return replace(one, detail=Detail(**{**one.detail.made, **made}))

@@ -175,14 +175,19 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
 def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
     """Return a model whose order is that of a step in these formats: as autocast keeps tensors, packed weights.
 
-    None where it has no order, or the formats keep low copies of a training's activations.
+    None where it has no order, or no rule says what a step in these formats keeps: low copies of activations, what
+    was traced in 16 bits in 32, and trainings in Keras, whose norms keep wide copies by other rules.
     """
     if model.order is None:
         return None
     ops = resize_ops(model.ops, sizes, model.name)
+    in_16, framework = computes_in_16(ops), model.traced_with.get("framework")
+    if formats.stream == "fp32" and in_16:
+        return None
     if narrows(ops, formats):
-        as_traced = model if computes_in_16(ops) else _as_autocast(model, model.order, formats)
-        return None if formats.low else as_traced
+        if formats.low or (not in_16 and framework in ("tensorflow", "keras") and keeps_weights(ops, formats)):
+            return None
+        return model if in_16 else _as_autocast(model, model.order, formats)
     stored = stored_byte(ops, formats)
     if not stored:
         return model
@@ -194,15 +199,21 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
 
 
 def _as_autocast(model: ModelProfile, order: pd.DataFrame, formats: Formats) -> ModelProfile:
-    """Return a model traced in fp32 with the order of a step in 16 bits, derived once for all sizes."""
+    """Return a model traced in fp32 with the order of a step in 16 bits, derived once for all sizes.
 
-    def derived() -> pd.DataFrame:
+    Its convolutions are narrow, too: they decide the workspace.
+    """
+
+    def derived() -> tuple[pd.DataFrame, pd.DataFrame]:
         numbers, sized = (resize_ops(table, model.sizes, model.name) for table in (model.ops, order))
-        trains = keeps_weights(numbers, formats)
-        return narrow_order(model.ops, numbers, order, sized, formats.stream, trains=trains)
+        trains, ops = keeps_weights(numbers, formats), model.ops
+        narrow = ops["dtype"].astype(object).mask(ops["kind"].eq("conv") & ops["dtype"].eq("fp32"), formats.stream)
+        found = narrow_order(ops, numbers, order, sized, formats.stream, trains=trains)
+        return found, ops.assign(dtype=narrow)
 
     sizes = sorted(model.sizes.items())
-    return replace(model, order=cached(order, model.ops, f"order in {formats.name}, {sizes}", derived))
+    kept, ops = cached(order, model.ops, f"order in {formats.name}, {sizes}", derived)
+    return replace(model, order=kept, ops=ops)
 
 
 def held_of_step(

@@ -62,11 +62,11 @@ def _wall_s(step: ParallelStep, end: str) -> float:
     return step.wall_s.value - step.exposed_s.value + exposed_s
 
 
-def step_fit(machine: Machine, step: ParallelStep) -> Fit:
+def step_fit(machine: Machine, needed_byte: float | None) -> Fit:
     """Check whether a device's part of a step fits in its memory."""
-    if machine.device.capacity_byte is None or step.memory_byte is None:
+    if machine.device.capacity_byte is None or needed_byte is None:
         return UNKNOWN_FIT
-    message = too_much(machine, step.memory_byte)
+    message = too_much(machine, needed_byte)
     return Fit(not message, message)
 
 
@@ -96,7 +96,7 @@ class Point:
     @property
     def fits(self) -> bool | None:
         """Whether it fits in a device's memory; None where unknown."""
-        return step_fit(self.machine, self.step).fits
+        return step_fit(self.machine, self.step.memory_byte).fits
 
     @property
     def losses(self) -> dict[str, float]:

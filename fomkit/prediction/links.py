@@ -13,8 +13,6 @@ from dataclasses import replace
 from math import ceil, exp, hypot, inf, log, log2, sqrt
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
 
@@ -342,6 +340,8 @@ def replayed(found: Duration, message_byte: float, ranks: int) -> Duration:
     >>> round(replayed(Duration(20.0, 15.0, 40.0), 2**18, 8).value, 6)
     8.4
     """
+    import numpy as np  # the help of verbs loads this module, and must not wait for it
+
     known = [np.interp(log2(message_byte), REPLAYED_BITS, shares) for shares in REPLAYED_SHARES.values()]
     share = float(np.interp(log2(ranks), [log2(many) for many in REPLAYED_SHARES], known))
     value, low, high = found.value * share, found.low * share * _OFF[0], found.high * share * _OFF[1]

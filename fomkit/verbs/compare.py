@@ -51,19 +51,24 @@ class Spread:
         devices = max((model.run.devices_per_run for model in models), default=1)
         return choose_scope(machines, wanted, max(devices, of_layout))
 
+    def _of_one_device(self, model: ModelProfile) -> bool:
+        """Return whether a run uses one device; raise where links are stated for it."""
+        of_one = self.job is None and model.run.devices_per_run == 1
+        if of_one and self.links:
+            raise FomkitError(
+                "links", f"are for runs on several devices, and a run of {model.name} uses one. Add --nodes."
+            )
+        return of_one
+
     def place(self, model: ModelProfile, machine: Machine, options: Options) -> Placed | None:
         """Place a run on a machine that `on` returned; None where it runs on one device."""
         from fomkit.plan.job import place_job
 
-        return None if self.job is None else place_job(model, machine, self.job, options)
+        return None if self._of_one_device(model) else place_job(model, machine, self.job, options)
 
     def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
         """Estimate a run on a machine that `on` returned."""
-        if self.job is None and self.links and model.run.devices_per_run == 1:
-            raise FomkitError(
-                "links", f"are for runs on several devices, and a run of {model.name} uses one. Add --nodes."
-            )
-        if self.job is None and model.run.devices_per_run == 1:
+        if self._of_one_device(model):
             return estimate(model, machine, options)
         from fomkit.plan.job import time_job  # most work has none
 

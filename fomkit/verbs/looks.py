@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 @command("explaining", judges_fit=True)
 def explain(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *, top: int = 10, batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, nodes: int | None = None,
-    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    nodes: int | Literal["fill"] | None = None, layout: str | Path | Sequence[str] = "",
+    links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
     """Explain the predicted time of a step: the longest ops, the evidence for each, and what to measure first.
@@ -84,8 +85,9 @@ def explain(
 @command("computing the memory")
 def memory(
     model: str | Path | ModelProfile, machine: str | Path | Machine | None = None, *, batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, nodes: int | None = None,
-    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    nodes: int | Literal["fill"] | None = None, layout: str | Path | Sequence[str] = "",
+    links: Sequence[str | Link] = (), node_devices: int | None = None,
 ) -> Answer:  # fmt: skip
     """Compute the memory that one step needs (parameters, gradients, optimizer state, activations) at each moment.
 
@@ -128,8 +130,9 @@ def memory(
     options = options_of(batch, sizes=sizes, precision=precision)
     device = None if machine is None else as_machine(machine)
     known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
-    if spread.job is not None and device is None:
-        raise FomkitError("layout", "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
+    stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
+    if device is None and (given := [name for name, value in stated.items() if value]):
+        raise FomkitError(given[-1], "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
     placed = None if device is None else spread.place(known, spread.on(device), options)
     if placed is None:
         content = memory_content(known, options, device)

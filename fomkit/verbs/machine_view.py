@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -14,7 +14,7 @@ from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import BATCH, ModelProfile
 from fomkit.ops.groups import column_texts
-from fomkit.ops.precision import BLOCKS, formats_named
+from fomkit.ops.precision import Formats, choose_formats, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
@@ -202,9 +202,12 @@ AS_AUTOCAST = (
     "inference, derived from the trace; the peaks of 41 trainings were 0.88 to 1.16 times those of traces under "
     "autocast, 35 of them within 3%"
 )
+OF_FORMATS = (*ASSUMED[:-1], AS_AUTOCAST)
+"""What is assumed where the memory is derived from the trace in other formats."""
 AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
 
+GATHERED = "layers that zero gathers, and gradients that it has not scattered yet"
 NO_ORDER = (
     "the profile has no order of its ops, and no sizes by which layouts are priced. Profile its code with 'fomkit "
     "profile FILE.py'."
@@ -212,11 +215,18 @@ NO_ORDER = (
 BY_SIZES = "with --layout, for example microbatch=1, activations are counted by the transformer's sizes"
 
 
-def _memory_assumed(use: Use) -> list[str]:
+def _memory_assumed(use: Use, assumed: Sequence[str]) -> list[str]:
     """Return the assumptions; the order of the ops decides whether gradients wait for one update of all."""
     gradients = use.pieces[use.pieces["role"] == "gradient"]
     at_once = bool((gradients["last"] < len(use.live_byte) - 1).any())
-    return [AT_ONCE if at_once and "gradients" in text else text for text in ASSUMED]
+    return [AT_ONCE if at_once and "gradients" in text else text for text in assumed]
+
+
+def assumed_of(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> tuple[str, ...]:
+    """Return what is assumed of a step that was followed in these formats."""
+    if in_formats(model, sizes, formats) in (None, model):
+        return ASSUMED
+    return (*ASSUMED, f"except the weights of linear layers, in {formats.low}") if formats.low else OF_FORMATS
 
 
 Moment = TypedDict("Moment", {"id": int, "op": str | None, "module": str | None, "pass_name": str | None,
@@ -317,22 +327,21 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     `model`: without the order of its ops only the memory that does not depend on the batch is known; `options`:
     batch and other sizes; `machine`: device that it should fit. Returns a dict: ``fomkit/memory/1``.
     """
-    sizes, in_16 = choose_sizes(model, options.wanted_sizes), list[str]()
+    sizes = choose_sizes(model, options.wanted_sizes)
+    assumed: Sequence[str] = ASSUMED
     if options.precision is not None:
+        assumed = assumed_of(model, sizes, formats_named(options.precision))
         followed = in_formats(model, sizes, formats_named(options.precision))
         if followed is None:
-            what = (
-                "has no order of its ops" if model.order is None else "trains, and keeps low copies of activations"
-            )
+            traced = "was traced in other formats, from which no rule derives what such a step keeps"
+            what = "has no order of its ops" if model.order is None else traced
             why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
             raise FomkitError(model.name, why)
-        in_16 = [AS_AUTOCAST] * (followed is not model and options.precision not in BLOCKS)
         model = followed
     use = step_memory(model, sizes)
     found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
-    of_weights = [f"except the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
     by_sizes = [BY_SIZES] * (use is None and model.trains_by_sizes)
     room = None
     if machine is not None:
@@ -342,26 +351,38 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
         layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
-        assumed=[*_memory_assumed(use)[: -1 if in_16 else None], *in_16, *of_weights] if use is not None else [],
+        assumed=_memory_assumed(use, assumed) if use is not None else [],
         deviations=[*model.caveats, *by_sizes],
         excludes=EXCLUDED if use is not None else ["activations and everything else that needs the order"],
         part=None,
     )  # fmt: skip
 
 
+def bounds_of_part(placed: Placed, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what is assumed of the memory of a device of a job, and what is not counted."""
+    model = placed.model
+    if model.order is None or model.trains_by_sizes:
+        return (), EXCLUDED
+    framework = model.traced_with.get("framework", "")
+    formats = choose_formats(options.precision, framework, placed.machine, model.ops)
+    sizes = choose_sizes(model, {**placed.wanted, BATCH: placed.schedule[0]})
+    return assumed_of(model, sizes, formats), (*EXCLUDED, *[GATHERED] * (placed.layout.zero > 1))
+
+
 def memory_of_job(placed: Placed, options: Options) -> Memory:
     """Return the memory of the fullest device of a job by role (``fomkit/memory/1``)."""
     model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
     if held is None:
-        why = "it was traced in wider formats, or at other sizes. Leave precision and sizes out."
+        why = "it was traced in other formats, or at other sizes. Leave precision and sizes out."
         why = why if model.order is not None else NO_ORDER
         why = why if placed.layout.recompute == "none" else "its activations are recomputed. Leave recompute out."
         raise FomkitError(model.name, f"the memory of a device's part is unknown: {why}")
     totals = {role: held[role] for role in (*ROLES, WORKSPACE) if role in held}
+    assumed, excludes = bounds_of_part(placed, options)
     room = _room_content(model, placed.machine, options, sum(held.values()),
                          largest_microbatch=placed.largest_microbatch())  # fmt: skip
     return as_content(
         Memory, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=placed.sizes,
         totals=totals, peak=None, passes={}, modules=[], live=[], layers=None, target=room, batch_is_fixed=False,
-        assumed=[], deviations=model.caveats, excludes=EXCLUDED, part=placed.content,
+        assumed=assumed, deviations=model.caveats, excludes=excludes, part=placed.content,
     )  # fmt: skip

@@ -121,7 +121,7 @@ def _point(
 
 def _reference_content(curve: Curve, machine: Machine) -> Reference:
     one = curve.reference
-    fits = step_fit(machine, one).fits
+    fits = step_fit(machine, one.memory_byte).fits
     return as_content(Reference, one, mode=curve.mode, batch=one.samples, step_s=one.wall_s, fits=fits)
 
 

@@ -82,11 +82,14 @@ def _around(parameter: Parameter) -> list[tuple[float, float]]:
     return [(parameter.value - move, parameter.value + move) for move in moves]
 
 
+def _figure_of(outcome: Outcome | None, name: str) -> Span | None:
+    """Return a figure of an outcome; None where it has none, such as the rate of a system too small for a run."""
+    return outcome.get(name) if isinstance(outcome, Mapping) else None
+
+
 def _slope(pair: tuple[Outcome | None, Outcome | None], at: tuple[float, float], figure: str) -> float | None:
-    low, high = pair
-    if not isinstance(low, Mapping) or not isinstance(high, Mapping):
-        return None
-    return math.log(high[figure].value / low[figure].value) / math.log(at[1] / at[0])
+    low, high = (_figure_of(outcome, figure) for outcome in pair)
+    return math.log(high.value / low.value) / math.log(at[1] / at[0]) if low and high else None
 
 
 def _central(
@@ -121,8 +124,7 @@ def effect_of(subject: AnySubject, parameter: Parameter, here: Figures, figure: 
     above = _slope((here, near[1]), (parameter.value, at[1]), figure)
     if slopes[figure] is None:
         return None
-    at_low, at_high = (outcome[figure] if isinstance(outcome, Mapping) else None
-                       for outcome in (found.get(end) for end in ends))  # fmt: skip
+    at_low, at_high = (_figure_of(found.get(end), figure) for end in ends)
     middle, known = here[figure], [slope for slope in (slopes[figure], half, below, above) if slope is not None]
     swing = abs((at_high or middle).value - (at_low or middle).value) / middle.value
     errors = [str(outcome) for outcome in found.values() if isinstance(outcome, FomkitError)]

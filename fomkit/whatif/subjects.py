@@ -317,7 +317,8 @@ class OnNodes(Subject):
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "precision": step.precision,
                 "nodes": self.nodes, "samples_per_step": step.samples,
                 "layout": vars(self.layout), "excludes": sorted(excludes),
-                "does_not_fit": step_fit(job.machine, step).message, "notes": list(verdict_on(self._fitted)),
+                "does_not_fit": step_fit(job.machine, step.memory_byte).message,
+                "notes": list(verdict_on(self._fitted)),
                 "conditions": job.conditions(self.nodes)}  # fmt: skip
 
     @cached_property
@@ -372,7 +373,7 @@ class OnNodes(Subject):
     def unfit(self, point: Point) -> str:
         """Return a message if a device's memory does not hold its part of the step."""
         job, step, _ = self._step(point)
-        return step_fit(job.machine, step).message
+        return step_fit(job.machine, step.memory_byte).message
 
     def measurements(self) -> ToMeasure:
         """Rank a step on one device and the collectives by how much the step's interval would shrink."""

@@ -15,11 +15,15 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import install_hint
+from fomkit.core.job import Job
 from fomkit.output import pages
 from fomkit.output.pages import Book, Cell, Chapter, Claim, Head, Section, Table
 from fomkit.plan.evidence import op_frame
+from fomkit.plan.job import place_job
 from fomkit.plan.options import Options
-from fomkit.verbs.report.step import scaling
+from fomkit.verbs.machine_view import OF_FORMATS
+from fomkit.verbs.report.step import devices, scaling
+from fomkit.verbs.report.write import sensitivity
 
 MOST_BYTE = 3_000_000
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -268,3 +272,18 @@ def test_a_run_on_several_devices_shows_one_of_them(tmp_path: Path) -> None:
     serving = fomkit.estimate("llama3-70b-decode", "h100-sxm", layout="tensor=8")
     assert "h100-sxm has 8 devices, and no link to more" in scaling(serving, "e0", Options(batch=16)).absent
     assert "262 kB over 8" in op_frame(serving)["size"].tolist()
+
+
+def test_the_nodes_of_one_run_and_the_memory_of_16_bits_are_no_limits_of_a_page() -> None:
+    """Where the number of nodes is not stated, more nodes complete more, as `fomkit sensitivity` says."""
+    one = fomkit.estimate("llama3-8b-decode", "h100-sxm", nodes=1)
+    section = sensitivity(one, "e0", Options(batch=16))
+    (row,) = (row for row in section.figures[0].table.rows if row[0].text == "nodes")
+    known = fomkit.sensitivity("llama3-8b-decode", "h100-sxm", nodes=1, batch=2).content["parameters"]
+    (slope,) = (entry["elasticity"]["unit_per_day"] for entry in known if entry["parameter"] == "nodes")
+    assert slope == pytest.approx(float(row[4].text), abs=1e-3) == 1
+    narrow = Options(batch=64, precision="bf16")
+    placed = place_job(fomkit.model("resnet50"), fomkit.machine("a100-sxm"), Job(1), narrow)
+    job = fomkit.estimate("resnet50", "a100-sxm", nodes=1, batch=64, precision="bf16")
+    said = {one.title: one.lines for one in devices(job, placed, "e0", narrow).lists}
+    assert said["Assumed of memory"] == OF_FORMATS

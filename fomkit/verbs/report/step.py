@@ -28,7 +28,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.validation.cells import Cell as Measured
 from fomkit.validation.cells import make_cells
 from fomkit.validation.verdicts import CellVerdict, cell_verdicts
-from fomkit.verbs.machine_view import ASSUMED, EXCLUDED
+from fomkit.verbs.machine_view import EXCLUDED, assumed_of, bounds_of_part
 from fomkit.verbs.report.words import ends, figure, frame_table, number, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.verbs.views import Plots
@@ -154,7 +154,7 @@ def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
     )
 
 
-def devices(estimate: Estimate, placed: Placed, key: str) -> Section:
+def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> Section:
     """Make the section about the devices of a job: how long one calculates and waits, and what it holds."""
     job, step, whole_s = placed.content, placed.stepper.at(placed.devices, placed.batch), estimate.step
     parts = {"calculation, and waits for the host": step.compute_s, "waits for other stages": step.bubble_s,
@@ -173,14 +173,9 @@ def devices(estimate: Estimate, placed: Placed, key: str) -> Section:
         f"The times of ops on this page are those of one device for a microbatch of "
         f"{count_text(job['microbatch'], 'sample')}; of several stages it is the first.",
     )
-    return Section(
-        f"{key}-devices",
-        "The devices of a run",
-        says,
-        (),
-        tuple(tables),
-        (Listing("Memory not counted", EXCLUDED),),
-    )
+    named = zip(("Assumed of memory", "Memory not counted"), bounds_of_part(placed, options), strict=True)
+    lists = tuple(Listing(name, items) for name, items in named if items and held is not None)
+    return Section(f"{key}-devices", "The devices of a run", says, (), tuple(tables), lists)
 
 
 def memory(estimate: Estimate, key: str) -> Section:
@@ -199,7 +194,8 @@ def memory(estimate: Estimate, key: str) -> Section:
          f"({peak['pass_name'].iloc[0]}).",),
         frame_table("Memory at the peak", at_peak, {"role": "", "byte": "memory"}),
     )  # fmt: skip
-    lists = (Listing("Assumed", ASSUMED), Listing("Not counted", EXCLUDED))
+    assumed = assumed_of(estimate.model, estimate.sizes, estimate.formats)
+    lists = (Listing("Assumed", assumed), Listing("Not counted", EXCLUDED))
     return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), lists=lists)
 
 

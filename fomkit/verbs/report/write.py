@@ -32,7 +32,7 @@ from fomkit.output.suites import format_merit, merit_caveats
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.job import place_job, time_microbatch
+from fomkit.plan.job import OF_ONE_RUN, place_job, time_microbatch
 from fomkit.plan.options import Options
 from fomkit.readers.measurements import every_table
 from fomkit.verbs.answer import checked
@@ -99,6 +99,8 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
         return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent="Not computed for a part of a node.")
     if job is not None:
         options = replace(options, scope=None, batch=job.samples // job.replicas)
+    if OF_ONE_RUN.format(machine.name) in estimate.deviations:  # the system grows with the run
+        machine = replace(machine, system_nodes=None)
     layout = Layout() if job is None else replace(job.layout, data=None)
     try:
         found = work_out(subject_of_model(model, machine, options, whole, layout))
@@ -244,7 +246,7 @@ def _chapter(
         machine = estimate.machine
         whole = machine.nodes_of(estimate.job.devices) or None
         placed = place_job(estimate.model, machine, Job(whole, estimate.job.layout), options)
-        one, of_job = time_microbatch(placed, options), (devices(estimate, placed, key),)
+        one, of_job = time_microbatch(placed, options), (devices(estimate, placed, key, options),)
     sections = (
         *of_job,
         roofline(one, key),
