@@ -197,9 +197,6 @@ def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) 
     (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)
 
 
-_FITS = {"True": True, "False": False, "": None}
-
-
 class KeptStretches:
     """The finished stretches (blocks of points) of a sweep, each stored as a file in a folder beside the output.
 
@@ -256,12 +253,11 @@ class KeptStretches:
         for number in range(self.count):
             start, stop = stretches[number] if number < len(stretches) else (0, -1)
             path = self._path(number)
+            found, reason = None, ""
             try:
                 found = self._read(path, columns)
             except (ValueError, OSError) as error:
-                found, reason = None, f" ({error})"
-            else:
-                reason = ""
+                reason = f" ({error})"
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
                 raise FomkitError(
                     str(path),
@@ -284,7 +280,8 @@ class KeptStretches:
             raise ValueError("other columns")
         cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
         # Cells are read as text and parsed by Python, so that each number equals the one that was written.
-        whole = {"basis": cells.pop("basis"), "fits": [_FITS[cell] for cell in cells.pop("fits", ())]}
+        fits = {"True": True, "False": False, "": None}
+        whole = {"basis": cells.pop("basis"), "fits": [fits[cell] for cell in cells.pop("fits", ())]}
         numbers = {name: [float(cell or "nan") for cell in column] for name, column in cells.items()}
         known = {**numbers, **{name: column for name, column in whole.items() if name in columns}}
         return pd.DataFrame({name: known[name] for name in columns})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text, level_text
@@ -37,8 +37,7 @@ def merit_caveats(merit: Merit) -> list[str]:
 
 def merit_interval(merit: Merit) -> str:
     """Format the interval of a figure of merit; "" where the given times have no spread."""
-    ends: MaybeEnds = {"value": merit["value"], "low": merit["low"], "high": merit["high"]}
-    return "" if merit["low"] is None else format_interval(ends, None)
+    return "" if merit["low"] is None else format_interval(merit, None)
 
 
 def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
@@ -97,10 +96,7 @@ def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
     page.lines(others)
 
 
-_EXACT_DIGITS = 8
-
-
-def _rate_text(value: float | None, digits: int = _EXACT_DIGITS) -> str:
+def _rate_text(value: float | None, digits: int = 8) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
@@ -150,12 +146,9 @@ def _line_notes(content: view.SuiteContent) -> Iterator[str]:
     return (f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
 
 
-_MET: Mapping[str, str] = dict(zip(PROPOSAL, ACCEPTANCE, strict=True))
-
-
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
-    met = _MET.get(threshold["verdict"], threshold["verdict"])
+    met = dict(zip(PROPOSAL, ACCEPTANCE, strict=True)).get(threshold["verdict"], threshold["verdict"])
     if "why" in threshold:
         # The lines are named above, with their shares; in the JSON ``why`` names them.
         why = "it depends on lines above, where the device explains less than half of a measured run"

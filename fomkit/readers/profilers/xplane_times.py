@@ -87,9 +87,7 @@ class PlaneTimes:
 
     def add(self, name: str, kernel: str, start: Iterable[int], own: Iterable[float]) -> None:
         """Add executions of a node, their starts [ns] and times [s]."""
-        known = self.nodes.get(name)
-        if known is None:
-            known = self.nodes[name] = NodeTime(kernel)
+        known = self.nodes.setdefault(name, NodeTime(kernel))
         known.start.extend(start)
         known.own.extend(own)
 
