@@ -97,7 +97,6 @@ def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 PASSES = ("forward", "backward_input", "backward_weight")
 FORMS = ((3, False), (1, False), (3, True), (5, False), (1, False), (7, False))
 """Side of a filter, and whether the convolution is depthwise (one filter per channel)."""
-STRIDES = ("1", "1", "1", "2")
 
 
 def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
@@ -107,7 +106,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         "out_channels": (16.0, 768.0),
         "side": (6.0, 112.0),
     }
-    forms, strides = shuffled(FORMS, count), shuffled(STRIDES, count, seed=1)
+    forms, strides = shuffled(FORMS, count), shuffled(("1", "1", "1", "2"), count, seed=1)
     for (kernel, alone), stride, sizes in zip(forms, strides, log_sizes(count, ranges, (32, 16, 1)), strict=True):
         side, edge = str(sizes.pop("side")), str(kernel // 2)
         groups = sizes["in_channels"] if alone else 1

@@ -176,13 +176,6 @@ def _add_summary(page: Page, content: grid.ComparedContent) -> None:
             )
 
 
-def _marks(cell: grid.CellContent) -> str:
-    """Format the mark of a modelled rate, with the explained share of a measured run if it is below half."""
-    share = cell["explained"]
-    little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
-    return mark_of(cell) + little
-
-
 def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
     """Format one row for each model and machine, one column for each framework and mode; empty cells say why."""
     page = Page(screen)
@@ -196,7 +189,9 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
             text = f"empty: {cell['why']}"
         else:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
-            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_marks(cell)}"
+            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{mark_of(cell)}"
+            if (share := cell["explained"]) is not None and share < 1 / 2:
+                text += f", the device explains {share:.1%} of a measured run"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
     absent = "empty: the profile is of another framework"
     page.rows(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 WAYS: Mapping[Literal["predicted", "measured_times_ratio"], str] = {
     "predicted": "predicted", "measured_times_ratio": "measured × ratio"
 }  # fmt: skip
-_STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
 def with_ways(content: Study) -> list[Entry]:
@@ -74,7 +73,7 @@ def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
     yield (
         f"{name}: {one['verdict']}: measured × ratio is {format_number(one['factor'], 3)} times the prediction; "
         f"{one['verdict_means']}",
-        _STYLES[one["verdict"]],
+        {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}[one["verdict"]],
     )
     yield f"  predicted step ratio {format_number(ratio['value'], 3)} ({format_interval(ratio, None)})", ""
     if way["scaled_unpredicted"]:

@@ -39,10 +39,8 @@ def _flat(one: Entry) -> dict[str, object]:
     for key, value in one.items():
         if isinstance(value, Mapping):
             row |= {f"{key}.{name}": cell for name, cell in _flat(value).items()}
-        elif isinstance(value, list):
-            row[key] = "; ".join(str(item) for item in value)
         else:
-            row[key] = value
+            row[key] = "; ".join(str(item) for item in value) if isinstance(value, list) else value
     return row
 
 
@@ -156,12 +154,9 @@ def timeline_text(content: Entry) -> str:
     return f'{{"traceEvents": [\n{events}\n],\n{rest}}}\n'
 
 
-ENDINGS = (".csv", ".parquet")
-
-
 def check_ending(where: str, ending: str) -> None:
     """Raise where points cannot be written with this ending; called before the work."""
-    if ending not in ENDINGS:
+    if ending not in (".csv", ".parquet"):
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
         run = f"Run: {install_hint('parquet')}, or write .csv."

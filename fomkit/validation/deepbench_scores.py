@@ -133,11 +133,10 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
 EIE = "EIE's dense layers"
 _WORDS = ("machine", "kind", "dtype", "layout")
 _NUMBERS = ("batch", "b", "m", "n", "k", "trans_a", "trans_b", "time_s")
-_OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
 
 
 def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
-    ops = row_major(rows)[_OF_AN_OP].reset_index(drop=True)
+    ops = row_major(rows)[["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]].reset_index(drop=True)
     timed = predict_ops(ops, with_fits(load_machine(machine)), interval=level).ops
     return cases_of_table(timed, rows["time_s"].to_numpy(np.float64))
 
