@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from fomkit.bench.libraries import Cells, Wanted, as_table, cell
-from fomkit.core.units import ITEM_BYTE
+from fomkit.core.units import ITEM_BYTE, by_key
 from fomkit.ops.pricing import add_costs
 
 Choice = TypeVar("Choice")
@@ -292,10 +292,8 @@ ALL_FORMAT_KINDS = ("gemm", "conv")
 
 def seeds(ops: list[Wanted]) -> list[Wanted]:
     """Draw ops of each family, enough for a first fit."""
-    families: dict[tuple[str, ...], list[Wanted]] = {}
-    for one in ops:
-        key = tuple(one.cells.get(name, "") for name in ("kind", "dtype", "pass_name", "rule", "impl"))
-        families.setdefault(key, []).append(one)
+    names = ("kind", "dtype", "pass_name", "rule", "impl")
+    families = by_key((tuple(one.cells.get(name, "") for name in names), one) for one in ops)
     found = []
     for (kind, dtype, *_), family in families.items():
         share = SHARES.get(dtype, 0.5)

@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import BINARY, count_text, format_number, format_quantity
+from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.values import UNFIT, format_interval, mark_of
@@ -371,9 +371,7 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     """
     page = Page(screen)
     _add_aims(page, content["aims"])
-    sections: dict[str, list[Entry]] = {}
-    for line in content["lines"]:
-        sections.setdefault(f"{line['comparison']}: {_LEVELS[line['level']]}", []).append(line)
+    sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)
         table = table_of_numbers(_LINE)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text, level_text
-from fomkit.core.units import format_number
+from fomkit.core.units import by_key, format_number
 from fomkit.merit.fom import ACCEPTANCE, OF_RATES, PROPOSAL
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, cancel_notes, format_interval, mark_of, run_notes, seconds
@@ -138,11 +138,10 @@ def _add_lines(page: Page, content: view.SuiteContent) -> None:
 
 def _line_notes(content: view.SuiteContent) -> Iterator[str]:
     """Yield the notes of the estimates behind the lines, equal notes of several lines once."""
-    lines: dict[tuple[str, str], list[str]] = {}
-    for line in content["lines"]:
-        for name, rated in line["machines"].items():
-            for message in rated["notes"]:
-                lines.setdefault((name, message), []).append(line["name"])
+    lines = by_key(
+        ((name, message), line["name"])
+        for line in content["lines"] for name, rated in line["machines"].items() for message in rated["notes"]
+    )  # fmt: skip
     return (f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
 
 
@@ -350,10 +349,7 @@ def _similarity_key(finding: FindingContent) -> tuple[str, ...]:
 
 
 def _findings(page: Page, findings: Sequence[FindingContent]) -> None:
-    similar: dict[tuple[str, ...], list[FindingContent]] = {}
-    for finding in findings:
-        similar.setdefault(_similarity_key(finding), []).append(finding)
-    for some in similar.values():
+    for some in by_key((_similarity_key(finding), finding) for finding in findings).values():
         is_bulk = len(some) >= _BULK
         more = f" And {len(some) - 1} more cells of this column." if is_bulk else ""
         for one in some[:1] if is_bulk else some:

@@ -94,7 +94,7 @@ PerByte = Annotated[
 Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m")), _written("length_m")]
 MoneyRate = Annotated[
     tuple[float, str],
-    BeforeValidator(partial(parsed, parse=lambda text: parse_money_rate(text, "", FIELD))),
+    BeforeValidator(lambda value: parsed(value, lambda text: parse_money_rate(text, "", FIELD))),
     WithJsonSchema({"type": "string", "examples": ["4.56 USD/h"]}),
 ]
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
+from fomkit.core.units import by_key
 from fomkit.files.csv import read_header
 from fomkit.ops.groups import IDENTITY
 from fomkit.ops.tables import DIMENSIONS, TIMINGS
@@ -87,9 +88,7 @@ def median_line(
 
 
 def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
-    kinds: dict[str, list[Score]] = {}
-    for line in lines:
-        kinds.setdefault(line.what, []).append(line)
+    kinds = by_key((line.what, line) for line in lines)
     peers = SIMPLE if comparison == GROUPED else {}
     return [median_line(found, comparison, what, peers.get(what, {})) for what, found in kinds.items()]
 
