@@ -215,6 +215,9 @@ class Rows:
         return TracedOp(kernel[:80], "other", {}, self._default_dtype, key.pass_name, "")
 
 
+_NEVER = ("other", "input", "optimizer")
+
+
 def _identity(row: Row) -> dict[str, object]:
     op = row.op
     dtype, engine = op.dtype, op.engine
@@ -231,7 +234,7 @@ def _identity(row: Row) -> dict[str, object]:
 
 
 def _reason_dropped(row: Row) -> str:
-    if row.op.kind in ("other", "input", "optimizer"):
+    if row.op.kind in _NEVER:
         return "no dimensions to key a timing by"
     if not row.alone:
         return "one time for ops of different work"
