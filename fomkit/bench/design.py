@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from fomkit.bench.libraries import Cells, Wanted, as_table, cell
-from fomkit.core.units import ITEM_BYTE
+from fomkit.core.units import ITEM_BYTE, by_key
 from fomkit.ops.pricing import add_costs
 
 Choice = TypeVar("Choice")
@@ -97,7 +97,6 @@ def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 PASSES = ("forward", "backward_input", "backward_weight")
 FORMS = ((3, False), (1, False), (3, True), (5, False), (1, False), (7, False))
 """Side of a filter, and whether the convolution is depthwise (one filter per channel)."""
-STRIDES = ("1", "1", "1", "2")
 
 
 def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
@@ -107,7 +106,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         "out_channels": (16.0, 768.0),
         "side": (6.0, 112.0),
     }
-    forms, strides = shuffled(FORMS, count), shuffled(STRIDES, count, seed=1)
+    forms, strides = shuffled(FORMS, count), shuffled(("1", "1", "1", "2"), count, seed=1)
     for (kernel, alone), stride, sizes in zip(forms, strides, log_sizes(count, ranges, (32, 16, 1)), strict=True):
         side, edge = str(sizes.pop("side")), str(kernel // 2)
         groups = sizes["in_channels"] if alone else 1
@@ -293,10 +292,8 @@ ALL_FORMAT_KINDS = ("gemm", "conv")
 
 def seeds(ops: list[Wanted]) -> list[Wanted]:
     """Draw ops of each family, enough for a first fit."""
-    families: dict[tuple[str, ...], list[Wanted]] = {}
-    for one in ops:
-        key = tuple(one.cells.get(name, "") for name in ("kind", "dtype", "pass_name", "rule", "impl"))
-        families.setdefault(key, []).append(one)
+    names = ("kind", "dtype", "pass_name", "rule", "impl")
+    families = by_key((tuple(one.cells.get(name, "") for name in names), one) for one in ops)
     found = []
     for (kind, dtype, *_), family in families.items():
         share = SHARES.get(dtype, 0.5)

@@ -217,7 +217,6 @@ def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], 
 
 START_S = 120.0
 """Time limit [s] for a process to load its library."""
-_THREADS = ("OMP", "MKL", "OPENBLAS")
 
 
 class EndedError(Exception):
@@ -275,7 +274,7 @@ class Child:
         return self._ended_s + self._spent_s
 
     def _start(self) -> None:
-        threads = {f"{name}_NUM_THREADS": str(self._setup["threads"]) for name in _THREADS}
+        threads = {f"{name}_NUM_THREADS": str(self._setup["threads"]) for name in ("OMP", "MKL", "OPENBLAS")}
         self._process = subprocess.Popen(  # noqa: S603 - the program is this interpreter
             self._command,
             stdin=subprocess.PIPE,

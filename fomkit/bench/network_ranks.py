@@ -41,11 +41,9 @@ def _exchange_note(cells: Cells, found: Summary) -> str:
 
 def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
     """Fit the links of one tier to messages sent forth and back."""
-    timed: list[tuple[float, float, float]] = []
-    for cells, answer in answers:
-        if "times" in answer and cells["op"] == op_of(SEND) and cells["link"] == tier:
-            found = summarise(answer["times"])
-            timed.append((float(cells["message_byte"]), found.median_s, min(found.width, 1.0)))
+    sent = (one for one in answers if one[0]["op"] == op_of(SEND) and one[0]["link"] == tier)
+    found = [(float(cells["message_byte"]), summarise(one["times"])) for cells, one in sent if "times" in one]
+    timed = [(byte, one.median_s, min(one.width, 1.0)) for byte, one in found]
     columns = list(zip(*timed, strict=True)) if timed else [(), (), ()]
     return links_of(Timed(*columns), tier, channel, source)
 

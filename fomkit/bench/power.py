@@ -302,13 +302,6 @@ def _powers(marks: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
     return value, max(low, 1e-3 * value), high
 
 
-def _undiluted(marks: Sequence[dict[str, Any]], value: float, idle_w: float) -> tuple[float, float]:
-    """Return the share of timed work in the readings' time, and its power if the device idled otherwise."""
-    share = sum(mark["timed_s"] for mark in marks) / sum(mark["wall_s"] for mark in marks)
-    used = min(max(share, LEAST_SHARE), 1.0)
-    return share, (value - idle_w * (1 - used)) / used
-
-
 def energy_of(journal: Journal, device: str) -> Energy | None:
     """Make the energy part of a profile: idle power, and the power of timed ops; None without readings."""
     idle, marks = journal.marked("idle"), journal.marked("power")
@@ -325,8 +318,10 @@ def energy_of(journal: Journal, device: str) -> Energy | None:
         idle_w = Fact(*_powers(idle), "measured", source)
     if marks:
         value, low, high = _powers(marks)
-        share, alone = _undiluted(marks, value, idle_w.value if idle_w else 0.0)
-        limit = first["limit_w"]
+        share = sum(mark["timed_s"] for mark in marks) / sum(mark["wall_s"] for mark in marks)
+        used = min(max(share, LEAST_SHARE), 1.0)
+        # Power of the timed work if the device idled otherwise.
+        alone, limit = (value - (idle_w.value if idle_w else 0.0) * (1 - used)) / used, first["limit_w"]
         if device == "cuda":
             # Between timed repeats a GPU may idle while it waits for the host; a CPU makes operands meanwhile.
             high = max(high, min(alone, limit) if limit else alone)

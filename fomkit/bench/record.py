@@ -288,13 +288,6 @@ def _drift(journal: Journal) -> list[str]:
     ]
 
 
-def _skipped(journal: Journal) -> list[str]:
-    """Return notes of ops that were not timed, one for each kind, format and reason."""
-    found = ((cells, one["reason"]) for cells, one in journal.answers.values() if "reason" in one)
-    groups = Counter((cells["kind"], cells["dtype"], str(reason)) for cells, reason in found)
-    return [f"not timed: {count} {kind} of {dtype}, {reason}" for (kind, dtype, reason), count in groups.items()]
-
-
 def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     """Return the notes of the profile: machine, noise, drift, load, throttling and what is missing."""
     count, noisy, width = noise_of(in_step(one) for _, one in journal.answers.values() if "reason" not in one)
@@ -314,7 +307,10 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
     cut = f"{counts[-1] - counts[0]} more events while measuring" if counts else "not readable"
     recorded = [str(one["said"]) for one in journal.marked("said")]
-    return (*messages, f"throttling: {cut}", *recorded, *missed_of(journal), *_skipped(journal))
+    reasons = ((cells, one["reason"]) for cells, one in journal.answers.values() if "reason" in one)
+    groups = Counter((cells["kind"], cells["dtype"], str(reason)) for cells, reason in reasons)
+    skipped = [f"not timed: {count} {kind} of {dtype}, {why}" for (kind, dtype, why), count in groups.items()]
+    return (*messages, f"throttling: {cut}", *recorded, *missed_of(journal), *skipped)
 
 
 def machine_of(journal: Journal, subject: Subject) -> Machine:

@@ -235,15 +235,13 @@ def _verdict_on(
     )
 
 
-def _clocks(spec: MeasureSpec, child: Child) -> Clocks:
-    return clocks_of(spec.device, spec.threads, child.spent_s)
-
-
 def measure(
     spec: MeasureSpec,
     advance: Callable[[str], None] = lambda _text: None,
     start: Callable[[Mapping[str, Any]], Child] = start_child,
-    choose_clocks: Callable[[MeasureSpec, Child], Clocks] = _clocks,
+    choose_clocks: Callable[[MeasureSpec, Child], Clocks] = (
+        lambda spec, child: clocks_of(spec.device, spec.threads, child.spent_s)
+    ),
 ) -> Measured:
     """Measure this machine and write its profile, with the fits of its timings.
 

@@ -17,8 +17,6 @@ from fomkit.core.units import Precision, count_text
 Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
 """The algorithm of a collective over several devices."""
 Recompute = Literal["none", "selective", "full"]
-OptimizerPlace = Literal["device", "server"]
-Prefetch = Literal["post", "pre"]
 Scatter = Literal["each", "last"]
 Launch = Literal["eager", "graphs"]
 LAYOUT = "layout"
@@ -90,8 +88,8 @@ class Layout:
     staleness: int = 0
     sync_norm: bool = False
     clip: bool = False
-    optimizer: OptimizerPlace = "device"
-    prefetch: Prefetch = "post"
+    optimizer: Literal["device", "server"] = "device"
+    prefetch: Literal["post", "pre"] = "post"
     scatter: Scatter = "each"
     gradient_byte: float = 4
     attention_peak_fraction: float | None = None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from fomkit.core.errors import FomkitError, nearest_names
 
@@ -144,6 +144,18 @@ def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str,
 def stated_note(stated: Stated) -> str:
     """Write the stated facts as a call of ``with_``."""
     return f"{STATED}: with_({', '.join(f'{word}={_brief(value)}' for word, value in stated.values())})"
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, keys and values in the order of the pairs."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def equal_fields(one: Any, other: object) -> bool:

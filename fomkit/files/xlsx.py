@@ -44,7 +44,6 @@ _HEAD = 200
 _ENCODING = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([\x21-\x7e]*?)["']""")
 _PLAIN = ("utf-8", "utf8", "us-ascii", "ascii")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
-_XML = (".xml", ".rels", ".vml")
 _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 _REASON_LENGTH = 100
 """Largest number of shown characters of the cause of damage, which may quote the file."""
@@ -149,7 +148,7 @@ def _check_part(path: Path, name: str, data: bytes) -> None:
     """Raise for XML that is not UTF-8, the encoding of spreadsheet programs, and for any document type."""
     encoding = _ENCODING.match(data[:_HEAD])
     stated = encoding[1].decode("ascii").lower() if encoding else "utf-8"
-    if data[:2] in _UTF16 and name.endswith(_XML):
+    if data[:2] in _UTF16 and name.endswith((".xml", ".rels", ".vml")):
         stated = "utf-16"
     if stated not in _PLAIN:
         raise FomkitError(

@@ -17,7 +17,6 @@ from fomkit.files.xlsx import MAX_COLUMNS, damage_reported, local, palette_of, u
 
 _INVISIBLE = 0.5
 """Row heights [points] and column widths [characters] below which cells are invisible."""
-_SHAPES = ("sp", "pic", "cxnSp")
 _PARTS = ("val", "cat", "xVal", "yVal", "bubbleSize", "plus", "minus")
 _TYPED = "figures stored in the chart itself"
 
@@ -154,7 +153,7 @@ def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[
                 if local(one) in ("comment", "threadedComment"):
                     comments.setdefault(one.get("ref", ""), "".join(one.itertext()).strip())
         elif kind == "drawing":
-            shapes += sum(local(one) in _SHAPES for one in _tree(archive.read(there)).iter())
+            shapes += sum(local(one) in ("sp", "pic", "cxnSp") for one in _tree(archive.read(there)).iter())
             for _, what, chart in _relations(archive, there):
                 series.update(_series(archive.read(chart)) if what == "chart" else ())
     content = archive.read(part)

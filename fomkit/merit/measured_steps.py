@@ -23,8 +23,6 @@ from fomkit.plan.content import MaybeEnds, as_content, stated_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
-_MEASURED = "measured"
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -59,7 +57,7 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
     """Return the reason why a row is no measured time of this estimate; "" where it is one."""
     if row.quantity == "energy_j":
         return "energy_j is not a time"
-    if row.basis != _MEASURED:
+    if row.basis != "measured":
         return f"its basis is {row.basis}, not measured"
     devices = estimated.model.run.devices_per_run if estimated.job is None else estimated.job.devices
     conditions: list[tuple[str, object, object]] = [
@@ -100,14 +98,6 @@ def explained_share(quantity: str, projected: Span | None, measured: float) -> f
     return 1 / share if quantity == "sample_per_s" else share
 
 
-def _other_terms(estimated: Estimate, run: bool) -> list[str]:
-    """Return the names of the priced terms of an epoch or a run that do not scale with its steps."""
-    terms = {"epoch overheads": estimated.run_time.epoch_extra_s}
-    if run:
-        terms["start_up"] = estimated.run_time.startup_s
-    return [name for name, span in terms.items() if span is not None and span.value > 0]
-
-
 def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     """Divide an epoch or a run by its steps, if it includes no other priced term than validation.
 
@@ -116,7 +106,9 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     steps, epochs, of_run = estimated.run_time.steps_per_epoch, estimated.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
         return Reading(row, None, f"the profile does not state how many steps {row.quantity} has")
-    if others := _other_terms(estimated, of_run):
+    run_time = estimated.run_time
+    terms = {"epoch overheads": run_time.epoch_extra_s, "start_up": run_time.startup_s if of_run else None}
+    if others := [name for name, span in terms.items() if span is not None and span.value > 0]:
         return Reading(row, None, f"{row.quantity} includes {', '.join(others)} besides steps; measure step_s")
     validation = estimated.run_time.validation_s
     extra = validation.value / estimated.step.value if validation is not None else 0.0

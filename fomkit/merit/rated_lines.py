@@ -23,8 +23,6 @@ from fomkit.plan.options import Options
 from fomkit.plan.run import unit_per_day
 from fomkit.prediction.estimates import cached
 
-_ANY = "as the framework does"
-
 
 def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditions:
     """Return the fixed conditions of a line: those that it states, else the values of its model profile."""
@@ -54,7 +52,7 @@ def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
     found.pop("quality", None)
     shown = "quality not shown" if proposed.quality is None else f"quality: {proposed.quality}"
     return tuple(
-        f"{name} {required.get(name, _ANY)} → {value} ({shown})"
+        f"{name} {required.get(name, 'as the framework does')} → {value} ({shown})"
         for name, value in found.items()
         if value != required.get(name) and (name in required or name == "precision")
     )
@@ -80,15 +78,7 @@ def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfil
     return model.with_run({name: count for name, count in stated.items() if count is not None})
 
 
-def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
-    """Raise when a proposal changes a size that the line's model does not have."""
-    if unknown := sorted(set(proposed.sizes) - set(fixed.sizes)):
-        known = ", ".join(["batch", "precision", "epochs", "samples", "quality", *fixed.sizes])
-        raise FomkitError(name, f"{', '.join(unknown)} is not fixed by the line. It fixes: {known}.")
-
-
 Load = Callable[[str], ModelProfile]
-RateKind = Literal["given", "frozen", "estimated", "missing"]
 
 
 @dataclass(frozen=True)
@@ -116,7 +106,7 @@ class RatedLine:
     deviations: tuple[str, ...] = ()
     estimate: Estimate | None = None
     missing: str = ""
-    kind: RateKind = "given"
+    kind: Literal["given", "frozen", "estimated", "missing"] = "given"
     precision: str = ""
     work: str = ""
     excludes: tuple[str, ...] | None = ()
@@ -234,7 +224,9 @@ class LineRating:
                 "which is frozen. Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
             )
         proposed = self.proposals.get(line.name, Conditions())
-        check_proposed(line.name, fixed, proposed)
+        if unknown := sorted(set(proposed.sizes) - set(fixed.sizes)):
+            known = ", ".join(["batch", "precision", "epochs", "samples", "quality", *fixed.sizes])
+            raise FomkitError(line.name, f"{', '.join(unknown)} is not fixed by the line. It fixes: {known}.")
         deviating = deviations(fixed, proposed)
         run = changed_conditions(fixed, proposed)
         options = replace(

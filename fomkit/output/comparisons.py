@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import BINARY, count_text, format_number, format_quantity
+from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.values import UNFIT, format_interval, mark_of
@@ -176,13 +176,6 @@ def _add_summary(page: Page, content: grid.ComparedContent) -> None:
             )
 
 
-def _marks(cell: grid.CellContent) -> str:
-    """Format the mark of a modelled rate, with the explained share of a measured run if it is below half."""
-    share = cell["explained"]
-    little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
-    return mark_of(cell) + little
-
-
 def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
     """Format one row for each model and machine, one column for each framework and mode; empty cells say why."""
     page = Page(screen)
@@ -196,7 +189,9 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
             text = f"empty: {cell['why']}"
         else:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
-            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_marks(cell)}"
+            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{mark_of(cell)}"
+            if (share := cell["explained"]) is not None and share < 1 / 2:
+                text += f", the device explains {share:.1%} of a measured run"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
     absent = "empty: the profile is of another framework"
     page.rows(
@@ -376,9 +371,7 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     """
     page = Page(screen)
     _add_aims(page, content["aims"])
-    sections: dict[str, list[Entry]] = {}
-    for line in content["lines"]:
-        sections.setdefault(f"{line['comparison']}: {_LEVELS[line['level']]}", []).append(line)
+    sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)
         table = table_of_numbers(_LINE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text
-from fomkit.core.units import count_text, format_quantity
+from fomkit.core.units import by_key, count_text, format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
@@ -88,9 +88,7 @@ def _parameter_cells(one: EffectContent, name: str) -> list[str]:
 
 def _by_why(entries: Iterable[NotVaried]) -> Iterator[tuple[str, str]]:
     """Return each reason with the parameters that it applies to."""
-    found: dict[str, list[str]] = {}
-    for one in entries:
-        found.setdefault(one["why"], []).append(one["parameter"])
+    found = by_key((one["why"], one["parameter"]) for one in entries)
     return ((why, ", ".join(names)) for why, names in found.items())
 
 
@@ -114,9 +112,7 @@ def _elasticity_lines(content: SensitivityContent) -> Iterator[str]:
 
 def _commands(found: Sequence[Measurable]) -> Iterator[str]:
     """Yield the command for each measurement; the most frequent command comes last and covers the others."""
-    by: dict[str, list[str]] = {}
-    for one in found:
-        by.setdefault(one["command"] or "a measurement on its machine", []).append(one["what"])
+    by = by_key((one["command"] or "a measurement on its machine", one["what"]) for one in found)
     *few, (usual, _) = sorted(by.items(), key=lambda item: len(item[1]))
     yield from (f"{', '.join(names)}: {command}" for command, names in few)
     yield f"{'the others' if few else 'each'}: {usual}"

@@ -13,7 +13,7 @@ from fomkit.output.suites import merit_caveats, merit_interval
 from fomkit.output.values import format_coverage, format_interval, interval_words, job_words, seconds
 
 if TYPE_CHECKING:
-    from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest
+    from fomkit.plan.evidence import ExplainedOp, Explanation, Rest
     from fomkit.plan.op_tables import Totals
     from fomkit.verbs.compare import Study
     from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row, Way
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 WAYS: Mapping[Literal["predicted", "measured_times_ratio"], str] = {
     "predicted": "predicted", "measured_times_ratio": "measured × ratio"
 }  # fmt: skip
-_STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
 def with_ways(content: Study) -> list[Entry]:
@@ -74,7 +73,7 @@ def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
     yield (
         f"{name}: {one['verdict']}: measured × ratio is {format_number(one['factor'], 3)} times the prediction; "
         f"{one['verdict_means']}",
-        _STYLES[one["verdict"]],
+        {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}[one["verdict"]],
     )
     yield f"  predicted step ratio {format_number(ratio['value'], 3)} ({format_interval(ratio, None)})", ""
     if way["scaled_unpredicted"]:
@@ -121,12 +120,6 @@ _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
 
 
 _seconds = partial(seconds, digits=3)
-
-
-def _timing_source(near: Near) -> str:
-    row = near["source_row"]
-    places = [near["source_file"], near["source_sheet"], None if row is None else f"row {row:g}"]
-    return ", ".join(str(place) for place in places if place is not None) or "source not stated"
 
 
 def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
@@ -176,8 +169,9 @@ def _op_explained(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
         yield "evidence", entry["evidence"]
     for number, near in enumerate(entry["nearest"]):
         far = "the same op" if near["distance"] == 0 else f"distance {near['distance']:.2g}"
-        label = f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({_timing_source(near)})"
-        yield "" if number else "timed", label
+        row = None if near["source_row"] is None else f"row {near['source_row']:g}"
+        source = ", ".join(filter(None, (near["source_file"], near["source_sheet"], row))) or "source not stated"
+        yield "" if number else "timed", f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({source})"
     yield "flop", _cost("flop", entry)
     yield "byte", _cost("byte", entry)
     floor_s, by = entry["floor"]["time_s"], entry["floor"]["binding"]
@@ -196,13 +190,6 @@ def _add_op(page: Page, place: int, entry: ExplainedOp) -> None:
     for name, text in _op_explained(entry):
         grid.add_row("", name, text)
     page.table(grid)
-
-
-def _shorthands(ops: Sequence[ExplainedOp]) -> Iterator[str]:
-    costs = [cost for one in ops for cost in one["costs"].values()]
-    if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
-        yield from ("", "named parts of the formulas")
-        yield from (f"  {name} = {_with_dots(text)}" for name, text in named.items())
 
 
 def _add_measurements(page: Page, content: Explanation) -> None:
@@ -248,7 +235,10 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
         _add_op(page, place, one)
-    page.lines(_shorthands(content["ops"]))
+    costs = [cost for one in content["ops"] for cost in one["costs"].values()]
+    if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
+        page.heading("named parts of the formulas", "")
+        page.lines(f"  {name} = {_with_dots(text)}" for name, text in named.items())
     _add_measurements(page, content)
     for left in content["unpriced"]:
         page.line(f"without a time: {left['op']} ({left['sizes']}), {left['count']:,.0f} ×")

@@ -39,10 +39,8 @@ def _flat(one: Entry) -> dict[str, object]:
     for key, value in one.items():
         if isinstance(value, Mapping):
             row |= {f"{key}.{name}": cell for name, cell in _flat(value).items()}
-        elif isinstance(value, list):
-            row[key] = "; ".join(str(item) for item in value)
         else:
-            row[key] = value
+            row[key] = "; ".join(str(item) for item in value) if isinstance(value, list) else value
     return row
 
 
@@ -156,12 +154,9 @@ def timeline_text(content: Entry) -> str:
     return f'{{"traceEvents": [\n{events}\n],\n{rest}}}\n'
 
 
-ENDINGS = (".csv", ".parquet")
-
-
 def check_ending(where: str, ending: str) -> None:
     """Raise where points cannot be written with this ending; called before the work."""
-    if ending not in ENDINGS:
+    if ending not in (".csv", ".parquet"):
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
         run = f"Run: {install_hint('parquet')}, or write .csv."
@@ -195,9 +190,6 @@ def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) 
     Blocks are written one at a time (as row groups of Parquet), so that memory does not grow with the points.
     """
     (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)
-
-
-_FITS = {"True": True, "False": False, "": None}
 
 
 class KeptStretches:
@@ -256,12 +248,11 @@ class KeptStretches:
         for number in range(self.count):
             start, stop = stretches[number] if number < len(stretches) else (0, -1)
             path = self._path(number)
+            found, reason = None, ""
             try:
                 found = self._read(path, columns)
             except (ValueError, OSError) as error:
-                found, reason = None, f" ({error})"
-            else:
-                reason = ""
+                reason = f" ({error})"
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
                 raise FomkitError(
                     str(path),
@@ -284,7 +275,8 @@ class KeptStretches:
             raise ValueError("other columns")
         cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
         # Cells are read as text and parsed by Python, so that each number equals the one that was written.
-        whole = {"basis": cells.pop("basis"), "fits": [_FITS[cell] for cell in cells.pop("fits", ())]}
+        fits = {"True": True, "False": False, "": None}
+        whole = {"basis": cells.pop("basis"), "fits": [fits[cell] for cell in cells.pop("fits", ())]}
         numbers = {name: [float(cell or "nan") for cell in column] for name, column in cells.items()}
         known = {**numbers, **{name: column for name, column in whole.items() if name in columns}}
         return pd.DataFrame({name: known[name] for name in columns})

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import (
+    by_key,
     count_text,
     exact_quantity,
     format_mebibyte,
@@ -189,17 +190,12 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
 
 def _size_ranges(families: Sequence[ShapeCoverage]) -> str:
     """Format the range of each size over the families of a kind, and the number of reference ops outside it."""
-    sizes: dict[str, list[float]] = {}
-    beyond: dict[str, int] = {}
-    for family in families:
-        for name, least_most in family["sizes"].items():
-            sizes.setdefault(name, []).extend(least_most)
-        for name, count in family["outside"].items():
-            beyond[name] = max(count, beyond.get(name, 0))
-    ends = {name: (min(values), max(values)) for name, values in sizes.items()}
-    varied = ", ".join(f"{name} {low:g}…{high:g}" for name, (low, high) in ends.items() if low < high)
-    same = ", ".join(f"{name} {low:g}" for name, (low, high) in ends.items() if low == high)
-    listed = ", ".join(f"{name} {count}" for name, count in beyond.items())
+    sizes = by_key((name, end) for family in families for name, ends in family["sizes"].items() for end in ends)
+    beyond = by_key(counted for family in families for counted in family["outside"].items())
+    ranges = {name: (min(values), max(values)) for name, values in sizes.items()}
+    varied = ", ".join(f"{name} {low:g}…{high:g}" for name, (low, high) in ranges.items() if low < high)
+    same = ", ".join(f"{name} {low:g}" for name, (low, high) in ranges.items() if low == high)
+    listed = ", ".join(f"{name} {max(counts)}" for name, counts in beyond.items())
     most = max(family["reference"] for family in families)
     outside = f"; of up to {most} reference ops beyond: {listed}" if listed else ""
     return f"{varied}{f'; always {same}' if same else ''}{outside}"

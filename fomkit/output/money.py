@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
 from fomkit.core.model import CACHE
-from fomkit.core.units import KWH_J, UNITS, exact_quantity, format_number, format_quantity
+from fomkit.core.units import KWH_J, UNITS, by_key, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import NO_SPREAD, UNFIT, job_lines, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import title_of
@@ -417,10 +417,7 @@ def _campaign_money(page: Page, entry: MachinePhases) -> None:
 
 def _why_no_energy(entry: MachinePhases) -> str:
     """Return each reason once, with the phases that it applies to."""
-    phases: dict[str, list[str]] = {}
-    for phase in entry["phases"]:
-        for why in phase["energy_missing"]:
-            phases.setdefault(why, []).append(phase["name"])
+    phases = by_key((why, phase["name"]) for phase in entry["phases"] for why in phase["energy_missing"])
     if phases:
         return "unknown; " + "; ".join(f"{why} ({', '.join(names)})" for why, names in phases.items())
     if any(phase["missing"] for phase in entry["phases"]):

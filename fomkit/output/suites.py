@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text, level_text
-from fomkit.core.units import format_number
+from fomkit.core.units import by_key, format_number
 from fomkit.merit.fom import ACCEPTANCE, OF_RATES, PROPOSAL
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, cancel_notes, format_interval, mark_of, run_notes, seconds
@@ -37,8 +37,7 @@ def merit_caveats(merit: Merit) -> list[str]:
 
 def merit_interval(merit: Merit) -> str:
     """Format the interval of a figure of merit; "" where the given times have no spread."""
-    ends: MaybeEnds = {"value": merit["value"], "low": merit["low"], "high": merit["high"]}
-    return "" if merit["low"] is None else format_interval(ends, None)
+    return "" if merit["low"] is None else format_interval(merit, None)
 
 
 def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
@@ -97,10 +96,7 @@ def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
     page.lines(others)
 
 
-_EXACT_DIGITS = 8
-
-
-def _rate_text(value: float | None, digits: int = _EXACT_DIGITS) -> str:
+def _rate_text(value: float | None, digits: int = 8) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
@@ -142,20 +138,16 @@ def _add_lines(page: Page, content: view.SuiteContent) -> None:
 
 def _line_notes(content: view.SuiteContent) -> Iterator[str]:
     """Yield the notes of the estimates behind the lines, equal notes of several lines once."""
-    lines: dict[tuple[str, str], list[str]] = {}
-    for line in content["lines"]:
-        for name, rated in line["machines"].items():
-            for message in rated["notes"]:
-                lines.setdefault((name, message), []).append(line["name"])
+    lines = by_key(
+        ((name, message), line["name"])
+        for line in content["lines"] for name, rated in line["machines"].items() for message in rated["notes"]
+    )  # fmt: skip
     return (f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
-
-
-_MET: Mapping[str, str] = dict(zip(PROPOSAL, ACCEPTANCE, strict=True))
 
 
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
-    met = _MET.get(threshold["verdict"], threshold["verdict"])
+    met = dict(zip(PROPOSAL, ACCEPTANCE, strict=True)).get(threshold["verdict"], threshold["verdict"])
     if "why" in threshold:
         # The lines are named above, with their shares; in the JSON ``why`` names them.
         why = "it depends on lines above, where the device explains less than half of a measured run"
@@ -357,10 +349,7 @@ def _similarity_key(finding: FindingContent) -> tuple[str, ...]:
 
 
 def _findings(page: Page, findings: Sequence[FindingContent]) -> None:
-    similar: dict[tuple[str, ...], list[FindingContent]] = {}
-    for finding in findings:
-        similar.setdefault(_similarity_key(finding), []).append(finding)
-    for some in similar.values():
+    for some in by_key((_similarity_key(finding), finding) for finding in findings).values():
         is_bulk = len(some) >= _BULK
         more = f" And {len(some) - 1} more cells of this column." if is_bulk else ""
         for one in some[:1] if is_bulk else some:

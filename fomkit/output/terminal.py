@@ -157,17 +157,12 @@ def _headline(one: Estimated) -> str:
     return f"{one['model']} on {one['target']}{place}: {text}{faster}"
 
 
-def _headlines(content: Study) -> list[str]:
-    """Format the headlines and an empty line; nothing for more than `FEW` estimates."""
-    over = {model["ratio"]["baseline"] for model in content["models"] if model.get("ratio")}
-    on_targets = [model for model in content["models"] if model["target"] not in over]
-    return [*map(_headline, on_targets), ""] if len(on_targets) <= FEW else []
-
-
 def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     """Format a study: the headlines, the coverage, the table of estimates, and what they exclude."""
     page, models = Page(screen), content["models"]
-    page.lines(_headlines(content), "bold")
+    over = {model["ratio"]["baseline"] for model in models if model.get("ratio")}
+    on_targets = [model for model in models if model["target"] not in over]
+    page.lines([*map(_headline, on_targets), ""] if len(on_targets) <= FEW else [], "bold")
     page.line(_first_line(models))
     _add_table(page, models)
     page.lines(_size_lines(models))

@@ -44,7 +44,7 @@ from fomkit.plan.memory_of import device_kind
 from fomkit.prediction.donors import Others, as_others
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
-from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
+from fomkit.prediction.plausibility import check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
 from fomkit.profiles.locate import file_key, is_shipped, shipped_folder, user_cached
 from fomkit.profiles.machines import as_loaded, fit_key, load_machine, save_fits, table_key
@@ -67,13 +67,6 @@ def others_of(machine: Machine) -> dict[str, Others]:
     known = (FamilyName(*name.split("/")) for name in _shared_processes())
     found = {str(name): as_others(_shared_processes()[str(name)], built, name) for name in known}
     return {name: one for name, one in found.items() if one is not None}
-
-
-def _key_of(timings: pd.DataFrame, *more: str) -> str:
-    """Hash a table as loaded and its current content, which may have been changed; "" where it has no key."""
-    key = as_loaded(timings).key
-    whole = f"{key} {table_key(timings)} {' '.join(more)}"
-    return hashlib.sha256(whole.encode()).hexdigest() if key else ""
 
 
 FOLDER, SURFACES, OPS, GENERATIONS = "usual_utilisation", "surfaces.csv", "ops.csv", "generations.csv"
@@ -180,9 +173,11 @@ def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     """Check a machine's table, add costs, and find the impossible rows."""
-    key = ""  # for a machine that was changed after loading
-    if machine.typical is not None and replace(machine, typical=None, asked_as="") == as_loaded(given).machine:
-        key = _key_of(given, machine.typical.key)
+    key, loaded = "", as_loaded(given)  # no key for a machine that was changed after loading
+    same = machine.typical is not None and replace(machine, typical=None, asked_as="") == loaded.machine
+    if machine.typical is not None and loaded.key and same:
+        whole = f"{loaded.key} {table_key(given)} {machine.typical.key}"
+        key = hashlib.sha256(whole.encode()).hexdigest()
     places, why, suspicions = user_cached("plausibility", key, partial(_implausible, given, machine))
     left = given.drop(index=given.index[list(places)]).reset_index(drop=True) if places else given
     return Plausibility(why, suspicions, given, left, machine.device, machine.links)
@@ -200,7 +195,7 @@ def _implausible(
         if own.any():
             places = np.flatnonzero(own)
             which = f"{'' if own.all() else own.tobytes().hex()} of {machine.name} {kind}"
-            check = partial(_found_among, costed, own, replace(machine, device=device), kind)
+            check = partial(check_timings, costed[own], replace(machine, device=device), kind)
             found = cached(given, device, f"impossible rows {which}", check)
             suspicions += found.suspicions
             named |= {int(places[at]): text for at, text in found.impossible.items()}
@@ -209,10 +204,6 @@ def _implausible(
 
 def _facts_suspected(machine: Machine) -> tuple[str, ...]:
     return check_facts(machine.device, machine.name, machine.links, refuse=machine.origin is None)
-
-
-def _found_among(costed: pd.DataFrame, own: NDArray[np.bool_], machine: Machine, kind: str) -> Verdict:
-    return check_timings(costed[own], machine, kind)
 
 
 def without_implausible(machine: Machine) -> Machine:

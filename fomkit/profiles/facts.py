@@ -69,7 +69,6 @@ def _one_word(text: str) -> str:
 
 
 SomeByte = Annotated[Byte, checked(_above_0)]
-SomeLength = Annotated[Length, checked(_above_0)]
 NumberFormat = Annotated[str, checked(_number_format)]
 OneWord = Annotated[str, checked(_one_word)]
 
@@ -158,7 +157,7 @@ class EnergyRecord(Record):
 
     scope: EnergyScope
     devices: int | None = Field(default=None, ge=1)
-    process: SomeLength | None = None
+    process: Annotated[Length, checked(_above_0)] | None = None
     idle: IdleRecord | None = None
     per_flop: list[PerFlopRecord] = []
     per_byte: PerByteRecord | None = None

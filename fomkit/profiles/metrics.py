@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Level = Literal["op", "network", "training", "distributed", "system"]
 Better = Literal["lower", "higher", "none"]
@@ -40,13 +40,10 @@ class Metric(NamedTuple):
     keyed: str = ""
 
 
-def _read_metrics() -> tuple[Metric, ...]:
-    with Path(__file__).with_name("metrics.csv").open(encoding="utf-8", newline="") as file:
-        rows: list[Any] = [*csv.DictReader(file)]
-    return tuple(Metric(*(row[name] for name in Metric._fields)) for row in rows)
-
-
-METRICS = _read_metrics()
+METRICS = tuple(
+    Metric._make(row[name] for name in Metric._fields)
+    for row in csv.DictReader(Path(__file__).with_name("metrics.csv").read_text(encoding="utf-8").splitlines())
+)
 
 
 class PeerColumn(NamedTuple):

@@ -70,10 +70,6 @@ def _quantity(value: object, dimension: str) -> float:
     return parsed(value, lambda text: parse_quantity(text, dimension, "", FIELD))
 
 
-def _money_rate(value: object) -> tuple[float, str]:
-    return parsed(value, lambda text: parse_money_rate(text, "", FIELD))
-
-
 def _written(dimension: str) -> WithJsonSchema:
     """Return how a quantity is written in a file, for the JSON schema."""
     units = "|".join(sorted(UNITS[dimension]))
@@ -97,7 +93,9 @@ PerByte = Annotated[
 ]
 Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m")), _written("length_m")]
 MoneyRate = Annotated[
-    tuple[float, str], BeforeValidator(_money_rate), WithJsonSchema({"type": "string", "examples": ["4.56 USD/h"]})
+    tuple[float, str],
+    BeforeValidator(lambda value: parsed(value, lambda text: parse_money_rate(text, "", FIELD))),
+    WithJsonSchema({"type": "string", "examples": ["4.56 USD/h"]}),
 ]
 
 

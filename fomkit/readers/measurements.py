@@ -25,20 +25,18 @@ from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.records import IMPORTERS
 
-_SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")
 
 
 def _interval_bounds(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     """Return low and high of a row's interval, and whether the row states them."""
-    value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
+    value, low, high = (float(row.get(name, math.nan)) for name in ("value", "low", "high"))
     if math.isnan(low) and math.isnan(high):
         return value, value, False
     if math.isnan(low) or math.isnan(high):
         raise FomkitError(where, "states one bound of its interval. Give low and high, or neither.")
     if not low <= value <= high:
-        bounds = f"low {low:g} and high {high:g}"
-        raise FomkitError(where, f"value {value:g} is not between {bounds}. Correct them.")
+        raise FomkitError(where, f"value {value:g} is not between low {low:g} and high {high:g}. Correct them.")
     return low, high, True
 
 

@@ -88,12 +88,11 @@ def _extra_fields(row: Measurement, mode: str) -> dict[str, object]:
 def _take_extra_fields(rest: dict[str, Any]) -> dict[str, object]:
     """Remove and return the facts that an export added to a record; another program's field of this name stays."""
     found = rest.get(_BESIDE)
-    if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
-        return {}
     kinds = {**dict.fromkeys(_ENDS, float), **dict.fromkeys(_WORDS, str)}
-    if not all(isinstance(value, kinds[name]) for name, value in found.items()):
-        return {}
-    return dict(rest.pop(_BESIDE))
+    ours = isinstance(found, dict) and all(
+        name in kinds and isinstance(value, kinds[name]) for name, value in found.items()
+    )
+    return dict(rest.pop(_BESIDE)) if ours else {}
 
 
 def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
+from fomkit.core.units import by_key
 from fomkit.files.csv import read_header
 from fomkit.ops.groups import IDENTITY
 from fomkit.ops.tables import DIMENSIONS, TIMINGS
@@ -87,9 +88,7 @@ def median_line(
 
 
 def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
-    kinds: dict[str, list[Score]] = {}
-    for line in lines:
-        kinds.setdefault(line.what, []).append(line)
+    kinds = by_key((line.what, line) for line in lines)
     peers = SIMPLE if comparison == GROUPED else {}
     return [median_line(found, comparison, what, peers.get(what, {})) for what, found in kinds.items()]
 
@@ -133,11 +132,10 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
 EIE = "EIE's dense layers"
 _WORDS = ("machine", "kind", "dtype", "layout")
 _NUMBERS = ("batch", "b", "m", "n", "k", "trans_a", "trans_b", "time_s")
-_OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
 
 
 def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
-    ops = row_major(rows)[_OF_AN_OP].reset_index(drop=True)
+    ops = row_major(rows)[["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]].reset_index(drop=True)
     timed = predict_ops(ops, with_fits(load_machine(machine)), interval=level).ops
     return cases_of_table(timed, rows["time_s"].to_numpy(np.float64))
 

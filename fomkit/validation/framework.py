@@ -204,7 +204,6 @@ REORDERED = ("transpose", "permute")
 FIRST_PRODUCT = "transpose"
 """The call before the product of queries and keys: the graphs transpose the keys there, and before no other."""
 LOOKED_UP = ("embed", "embeddings", "embedding", "wpe", "wte", "tokens")
-_MASKS = ("masked_fill_", "lt", "gt", "le")
 
 
 def _forward_linear(row: GraphRow) -> list[Work]:
@@ -274,7 +273,7 @@ def _forward_unnamed(row: GraphRow) -> list[Work]:
     if function == "masked_fill":
         filled = elementwise("aten::masked_fill_", row.output, 1 + MASK_BYTE / ITEM)
         return [copy("aten::clone", row.output), filled]
-    if function in _MASKS:
+    if function in ("masked_fill_", "lt", "gt", "le"):
         return [elementwise(f"aten::{function.rstrip('_')}", row.output, 1)]
     if function.endswith(LOOKED_UP) and len(row.output) == 1 + len(row.inputs[0]):
         return _forward_lookup(row)

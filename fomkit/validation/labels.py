@@ -28,12 +28,6 @@ _PASSES: Mapping[str, str] = {"forward": "fw", "backward": "bw"}
 _MS = 1e-3
 
 
-def _graph(table: pd.DataFrame) -> pd.Series:
-    """Return the name of each label's op graph: model, mode, sequence and batch."""
-    seq, batch = (table[name].map("{:.0f}".format) for name in ("seq", "batch"))
-    return table["model"] + "-" + table["mode"] + "-" + seq + "-" + batch
-
-
 def read_whole_models(path: Path) -> pd.DataFrame:
     """Read the labels of whole passes.
 
@@ -47,8 +41,10 @@ def read_whole_models(path: Path) -> pd.DataFrame:
     table = read_columns(
         path, texts, ("batch", "seq", *measured, *predicted), optional=("option", "flag", *predicted)
     )
+    seq, batch = (table[name].map("{:.0f}".format) for name in ("seq", "batch"))
     found = table[["device"]].assign(
-        graph=_graph(table), mode=table["mode"].map(lambda word: MODES.get(word, word))
+        graph=table["model"] + "-" + table["mode"] + "-" + seq + "-" + batch,
+        mode=table["mode"].map(lambda word: MODES.get(word, word)),
     )
     for name in ("option", "flag"):
         found[name] = table[name] if name in table.columns else ""

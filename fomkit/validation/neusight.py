@@ -234,12 +234,6 @@ def _pair_cases(found: list[Pair]) -> Cases:
     return cases_of_spans([pair.truth for pair in found], [pair.span for pair in found])
 
 
-def ratio_cases(machines: Mapping[str, list[Outcome]]) -> list[Cases]:
-    """Return the ratios of all pairs of machines as cases, for pooled figures."""
-    found = [pair for one, other in combinations(machines, 2) for pair in pairs(machines[one], machines[other])]
-    return [_pair_cases(found)] if found else []
-
-
 def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iterator[Score]:
     """Score the ratios of each pair of machines, and of all pairs together."""
     every = {
@@ -434,4 +428,6 @@ def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
     predicted = [
         (outcomes_of(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
     ]
-    return [*(cases_of(labels, name) for labels, name in predicted if labels), *ratio_cases(counted)]
+    ratios = [pair for one, other in combinations(counted, 2) for pair in pairs(counted[one], counted[other])]
+    cases = [cases_of(labels, name) for labels, name in predicted if labels]
+    return [*cases, _pair_cases(ratios)] if ratios else cases

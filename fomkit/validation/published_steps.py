@@ -27,7 +27,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.transformer import Transformer
-from fomkit.core.units import BINARY
+from fomkit.core.units import BINARY, by_key
 from fomkit.files.csv import read_rows
 from fomkit.ops.tables import column_names
 from fomkit.plan.content import Ends
@@ -176,19 +176,15 @@ def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others:
 
 def by_setting(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Cases:
     """Return each setting as one case: the sum of its rows, which were composed of the same few measurements."""
-    known: dict[tuple[object, ...], list[int]] = {}
-    for place, row in enumerate(rows):
-        known.setdefault(row.setting, []).append(place)
+    known = by_key((row.setting, place) for place, row in enumerate(rows))
     sums = [add_common([spans[place] for place in places]) for places in known.values()]
     return cases_of_spans([sum(rows[place].step_s for place in places) for places in known.values()], sums)
 
 
 def host_by_others(rows: Sequence[PublishedStep], out: Sequence[PublishedStep]) -> Cases:
     """Return ``out`` as cases, with the host time that best fits the median row of each setting of ``rows``."""
-    settings: dict[tuple[object, ...], list[PublishedStep]] = {}
-    for row in rows:
-        settings.setdefault(row.setting, []).append(row)
-    chosen = [sorted(own, key=lambda row: row.step_s)[len(own) // 2] for own in settings.values()]
+    settings = by_key((row.setting, row) for row in rows).values()
+    chosen = [sorted(own, key=lambda row: row.step_s)[len(own) // 2] for own in settings]
     times = np.array([[row.projected(host_s).value for row in chosen] for host_s in HOST_S])
     host_s = _best_choice(HOST_S, times, np.array([row.step_s for row in chosen]))
     return _cases_of_rows(out, [row.projected(host_s) for row in out])
@@ -196,10 +192,7 @@ def host_by_others(rows: Sequence[PublishedStep], out: Sequence[PublishedStep]) 
 
 def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
     """Score every set; the two sets with a chosen constant also with the constant chosen on other rows."""
-    sets: dict[str, list[PublishedStep]] = {}
-    for row in published_steps(level=level):
-        sets.setdefault(row.of, []).append(row)
-    for name, rows in sets.items():
+    for name, rows in by_key((row.of, row) for row in published_steps(level=level)).items():
         machine = rows[0].machine.name
         # Both steps of a row in succession: they share predicted times, and only the last few plans are cached.
         pairs = [[row, row.with_attention(OTHER_FRACTION)] if name == MPT else [row] for row in rows]
@@ -396,11 +389,8 @@ def _step_groups(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]
 
 def vision_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
     """Score the steps: all, of networks that no rule was chosen by, of the others, by largest part, by family."""
-    machines: dict[str, list[ImageStep]] = {}
-    for machine, step in predicted_steps(level):
-        machines.setdefault(machine, []).append(step)
     return [
         score(cases_of_spans([one.measured_s for one in some], [one.predicted for one in some]), VISION, "model",
               machine, what, interval=level)
-        for machine, steps in machines.items() for what, some in _step_groups(steps) if some
+        for machine, steps in by_key(predicted_steps(level)).items() for what, some in _step_groups(steps) if some
     ]  # fmt: skip

@@ -232,7 +232,10 @@ class Page:
         self._put(self.row, 1, title or table.title, "title")
         for position, column in enumerate(table.columns, start=1):
             self._put(self.row + 1, position, column.header, "header")
-            self._widen(position, column, table.title in _FOLDED)
+            dimension = self.sheet.column_dimensions[get_column_letter(position)]
+            dimension.width = max(column.width, dimension.width if dimension.customWidth else 0)
+            if table.title in _FOLDED and (column.role == "issued" or column.key == "dimensions"):
+                dimension.outlineLevel, dimension.hidden = 1, True
         self.sheet.row_dimensions[self.row + 1].height = _HEADER_HEIGHT
         first = self.first_row()
         for index, row in enumerate(rows):
@@ -245,12 +248,6 @@ class Page:
         placed = Placed(table, first, first + len(rows) - 1, tuple(about))
         mark_table(self.sheet, placed)
         return placed
-
-    def _widen(self, position: int, column: Column, folded: bool) -> None:
-        dimension = self.sheet.column_dimensions[get_column_letter(position)]
-        dimension.width = max(column.width, dimension.width if dimension.customWidth else 0)
-        if folded and (column.role == "issued" or column.key == "dimensions"):
-            dimension.outlineLevel, dimension.hidden = 1, True
 
     def _put(self, row: int, position: int, value: Value, style: str) -> None:
         if value is None:

@@ -11,6 +11,7 @@ from typing import TypedDict, get_args
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above
 from fomkit.core.machine import Party
+from fomkit.core.units import by_key
 from fomkit.ops.tables import BASES
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, JOBS, OPS, WORKLOADS, Table
 from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows
@@ -392,8 +393,5 @@ class Effector:
 
 def columns(changed: Iterable[Change]) -> Iterator[list[Change]]:
     """Yield the changes of one machine in one column, where there are many."""
-    similar: dict[tuple[str, str, str], list[Change]] = {}
-    for one in changed:
-        if one.title in _ROW_TABLES:
-            similar.setdefault((one.title, one.machine, one.key), []).append(one)
+    similar = by_key(((one.title, one.machine, one.key), one) for one in changed if one.title in _ROW_TABLES)
     yield from (some for some in similar.values() if len(some) >= BULK)

@@ -94,8 +94,7 @@ class Placed:
 def _read_tables() -> dict[str, Table]:
     """Read the tables by title, from the table of their columns."""
     found: dict[str, Table] = {}
-    with Path(__file__).with_name("layout.csv").open(encoding="utf-8", newline="") as file:
-        rows: list[Any] = [*csv.DictReader(file)]
+    rows: Any = csv.DictReader(Path(__file__).with_name("layout.csv").read_text(encoding="utf-8").splitlines())
     for row in rows:
         table = found.setdefault(row["table"], Table(row["sheet"], row["table"], ()))
         column = Column(row["key"], row["header"], row["role"], float(row["width"]), row["form"])

@@ -11,6 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Basis, Device, Fact, Machine, Overhead, Party, Peak, Scope
 from fomkit.core.model import Data, Run, Unit
+from fomkit.core.units import by_key
 from fomkit.ops.tables import DIMENSIONS, empty_table
 from fomkit.workbook.input_sheets import (
     ASSUMPTION_ENDS,
@@ -160,9 +161,7 @@ def _op(row: Row) -> OpLine:
 
 
 def _cases_in(rows: tuple[Row, ...]) -> tuple[Case, ...]:
-    ops: dict[tuple[str, str], list[OpLine]] = {}
-    for row in rows:
-        ops.setdefault((_text_in(row, "workload"), _text_in(row, "machine")), []).append(_op(row))
+    ops = by_key(((_text_in(row, "workload"), _text_in(row, "machine")), _op(row)) for row in rows)
     return tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items())
 
 
@@ -200,9 +199,7 @@ def sheet_model_from(book: Book) -> SheetModel:
     chosen = dict(reversed(choices))
     _check_choices(book, chosen)
     level = float(cast("float", chosen["interval level"]))
-    machines: dict[str, list[Row]] = {}
-    for row in book.rows(FACTS):
-        machines.setdefault(_text_in(row, "machine"), []).append(row)
+    machines = by_key((_text_in(row, "machine"), row) for row in book.rows(FACTS))
     baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
     return SheetModel(
         title=str(chosen.get("title")),

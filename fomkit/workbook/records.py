@@ -13,7 +13,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, divide, half_width
 from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit
-from fomkit.plan.coverage import USES, Spread, Use, Uses, check_work, coverage
+from fomkit.plan.coverage import USES, Spread, Use, check_work, coverage
 from fomkit.plan.run import RunTime, roll_up_run, runs_per_day, unit_per_day
 from fomkit.plan.step import StepTime, chip_of, roll_up_step
 
@@ -363,19 +363,15 @@ def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
     times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
     timed = timed_table(case, times)
     check_work(timed, case.name)
-    step = roll_up_step(timed, machine, sheet_model.level, _uses(sheet_model, case.machine), case.workload)
+    # What use in a step adds to the errors of the machine's ops.
+    z, ratios = half_width(sheet_model.level), sheet_model.uses_on(case.machine).items()
+    adds = {group: Spread(-math.log(low) / z, math.log(high) / z) for group, (_, (low, high)) in ratios}
+    uses = {group: Use(both, both) for group, both in adds.items()}
+    step = roll_up_step(timed, machine, sheet_model.level, uses, case.workload)
     run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
     at_once = machine.devices(sheet_model.scope) // workload.run.devices_per_run
     rate = run.run_s and runs_per_day(model, machine, run.run_s, sheet_model.scope, at_once)
     return CaseValues(times, step, run, at_once, rate, coverage(timed))
-
-
-def _uses(sheet_model: SheetModel, machine: str) -> Uses:
-    """Return what use in a step adds to the errors of a machine's ops."""
-    z = half_width(sheet_model.level)
-    known = sheet_model.uses_on(machine).items()
-    ends = {group: [math.log(end) / z for end in ratios] for group, (_, ratios) in known}
-    return {group: Use(Spread(-low, high), Spread(-low, high)) for group, (low, high) in ends.items()}
 
 
 def _rate_of(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:

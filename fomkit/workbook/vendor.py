@@ -18,7 +18,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
 from fomkit.core.machine import Device, Machine
-from fomkit.core.units import DAY_S
+from fomkit.core.units import DAY_S, by_key
 from fomkit.files.op_csv import format_as_given
 from fomkit.harness.torch.cases import CannotTimeError
 from fomkit.harness.torch.times import check_case, knows_op
@@ -171,10 +171,7 @@ def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     >>> free_texts(SheetModel("spring offer", "device", (), (), (), ()))
     {'title of the study': ('spring offer',)}
     """
-    found: dict[str, dict[str, None]] = {}
-    for sort, text in _texts_by_sort(sheet_model):
-        if text:
-            found.setdefault(sort, {})[text] = None
+    found = by_key(pair for pair in dict.fromkeys(_texts_by_sort(sheet_model)) if pair[1])
     return {sort: tuple(texts) for sort, texts in found.items()}
 
 

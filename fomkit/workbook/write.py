@@ -217,7 +217,6 @@ def _fill_book(book: Workbook, sheet_model: SheetModel, only: str | None) -> dic
 
 
 _PAGES_WIDE = {"Ops": 2}
-_PAGES_HIGH = {"Read me": 1}
 _FROZEN = {"Machines": "E5", "Workloads": "B5", "Ops": "D5", "Timings": "D1", "Summary": "B1"}
 
 
@@ -229,7 +228,7 @@ def _set_up(pages: dict[str, Page]) -> None:
         sheet.page_setup.orientation = "landscape"
         sheet.page_setup.paperSize = 9  # A4
         sheet.page_setup.fitToWidth = _PAGES_WIDE.get(name, 1)
-        sheet.page_setup.fitToHeight = _PAGES_HIGH.get(name, 0)
+        sheet.page_setup.fitToHeight = {"Read me": 1}.get(name, 0)
         sheet.sheet_properties.pageSetUpPr = PageSetupProperties(fitToPage=True)
         sheet.HeaderFooter = HeaderFooter(
             oddHeader=HeaderFooterItem(left=_HeaderFooterPart(name), right=_HeaderFooterPart("fomkit")),

@@ -65,18 +65,6 @@ class TraceRows:
     step_s: tuple[float, ...]
 
 
-def _nested_value(value: Any, *keys: Any) -> Any:
-    """Look up keys in nested values of unknown structure; ``None`` if a key is missing."""
-    for key in keys:
-        if isinstance(value, dict):
-            value = value.get(key)
-        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        else:
-            return None
-    return value
-
-
 def _check_events(events: Events, where: str) -> None:
     if not events.seen:
         raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
@@ -164,8 +152,8 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
     device = join_device(events, nesting)
     default_dtype = commonest_dtype(events)
     executions = Collector(events, nesting, device, default_dtype).collect()
-    ranks = _nested_value(head, "distributedInfo", "world_size")
-    properties = _nested_value(head, "deviceProperties")
+    launched, properties = head.get("distributedInfo"), head.get("deviceProperties")
+    ranks = launched.get("world_size") if isinstance(launched, dict) else None
     local = len(properties) if isinstance(properties, list) else 0
     rows = Rows(events, executions, default_dtype, ranks if type(ranks) is int and ranks > 1 else 0, local)
     return Steps(head, events, nesting, device, executions, rows)
@@ -183,7 +171,7 @@ def read_trace(path: Path) -> TraceRows:
 
 def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
     """Return the file's facts of a device; if they are not numbered, those common to all devices."""
-    listed = _nested_value(head, "deviceProperties")
+    listed = head.get("deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     numbered = [one for one in known if str(one.get("id")) == unit]
     similar = known if len({str(one.get("name")) for one in known}) == 1 else []

@@ -30,7 +30,6 @@ DTYPES: Mapping[str, str] = {
     "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8", "c10::Float8_e5m2fnuz": "fp8",
 }  # fmt: skip
 """Names of number formats as C++ compilers write them."""
-LISTS = ("TensorList", "GenericList")
 MAX_LENGTH = 1e15
 
 
@@ -113,7 +112,7 @@ class _Arguments:
             return "list"
         if not isinstance(word, str):
             return ""
-        return "list" if word in LISTS else "tensor" if word in DTYPES else ""
+        return "list" if word in ("TensorList", "GenericList") else "tensor" if word in DTYPES else ""
 
     def argument(self, place: int, kind: str) -> Any:
         """Return an argument in the form that rules use."""

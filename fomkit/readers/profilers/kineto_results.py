@@ -243,9 +243,7 @@ def _picked(call: Call, _name: str) -> Made:
 
 def _like_first(call: Call, name: str) -> Made:
     first = _like(next(arrays_in(call.arguments.values())))
-    if name in ("sort", "cummax", "cummin"):
-        return [first, _like(first, 1, "int64")]
-    return [first]
+    return [first, _like(first, 1, "int64")] if name in ("sort", "cummax", "cummin") else [first]
 
 
 _BY_RULE: Mapping[Rule, Callable[[Call, str], Made]] = {

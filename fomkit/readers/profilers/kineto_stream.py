@@ -155,7 +155,6 @@ class TraceReader:
 HOST = ("cpu_op", "operator", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "concurrent_kernel")
 """Categories of events, in lower case; those of PyTorch 1.8 to 1.10 began with capitals."""
-_LAUNCH = ("_runtime", "_driver", "runtime")
 MAX_DISTINCT = 500_000
 """Most distinct names, and most distinct calls, of one trace."""
 _MORE_VALUES = ("add_", "_foreach_add_", "lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention")
@@ -238,7 +237,7 @@ class Events:
 
     def _add(self, event: Mapping[str, Any], category: str) -> None:
         host, device = category in HOST, category in DEVICE
-        if not (host or device or category.endswith(_LAUNCH)):
+        if not (host or device or category.endswith(("_runtime", "_driver", "runtime"))):
             return
         start, time, name = _real(event.get("ts")), _real(event.get("dur", 0)), event.get("name")
         if start is None or time is None or start != start or time != time or not isinstance(name, str):

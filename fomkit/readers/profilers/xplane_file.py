@@ -56,8 +56,6 @@ bytes_value 6 bytes, ref_value 7 int64
 """
 """Messages, a line each: name, number, type of each field; * marks repeated fields, | the fields of a choice."""
 
-Stats = Mapping[str, str | float]
-
 
 class PlanesError(ValueError):
     """What is wrong with a file of planes, and what to do, as the end of a sentence about the file."""
@@ -185,7 +183,7 @@ class Plane:
             start = line.timestamp_ns if 0 <= line.timestamp_ns < MAX_START else 0
             yield Line(_name_of(line.name), start, line.events)
 
-    def stats(self, encoded: Sequence[bytes]) -> Stats:
+    def stats(self, encoded: Sequence[bytes]) -> Mapping[str, str | float]:
         """Decode details: texts and numbers; a reference becomes the text it refers to."""
         found: dict[str, str | float] = {}
         for content in encoded:

@@ -87,9 +87,7 @@ class PlaneTimes:
 
     def add(self, name: str, kernel: str, start: Iterable[int], own: Iterable[float]) -> None:
         """Add executions of a node, their starts [ns] and times [s]."""
-        known = self.nodes.get(name)
-        if known is None:
-            known = self.nodes[name] = NodeTime(kernel)
+        known = self.nodes.setdefault(name, NodeTime(kernel))
         known.start.extend(start)
         known.own.extend(own)
 
@@ -322,9 +320,7 @@ class PlaneSteps:
 
 def _by_step(time: NodeTime, steps: int) -> NDArray[np.float64] | None:
     """Divide a node's time [s] among steps by the order of its executions; None if they do not fill the steps."""
-    if time.count % steps:
-        return None
-    return np.asarray(time.in_order().reshape(steps, -1).sum(axis=1))
+    return None if time.count % steps else np.asarray(time.in_order().reshape(steps, -1).sum(axis=1))
 
 
 def steps_of(times: PlaneTimes, steps: int) -> PlaneSteps:

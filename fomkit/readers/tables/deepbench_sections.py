@@ -214,10 +214,6 @@ Cells = dict[str, float | str]
 """The values of one row, by column."""
 
 
-def _as_read(cells: Cells, _time_s: float) -> Cells:
-    return cells
-
-
 @dataclass(frozen=True)
 class Section:
     """One kind of op in a section: its dimensions, its times by pass [ms], and constants of all its rows.
@@ -238,7 +234,7 @@ class Section:
     precision: Precision | None = None
     dtypes: tuple[str, ...] = ()
     harness: str = "DeepBench"
-    complete: Callable[[Cells, float], Cells] = _as_read
+    complete: Callable[[Cells, float], Cells] = lambda cells, _time_s: cells
 
 
 def _plain_sizes(**headers: str) -> tuple[Dimension, ...]:

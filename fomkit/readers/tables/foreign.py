@@ -20,14 +20,6 @@ from fomkit.ops.tables import HUGE, LINE, TIMINGS
 Cell = str | float
 
 
-def _bounded_number(cell: str, where: str, name: str) -> Cell:
-    """Read a number small enough that a product of a few such numbers does not overflow."""
-    value = parse_number(cell, where, name)
-    if isinstance(value, float) and abs(value) > HUGE:
-        raise FomkitError(where, f"{name} is {value:g}. Expected a number of at most {HUGE:g}.")
-    return value
-
-
 def read_columns(
     path: Path,
     texts: Collection[str],
@@ -64,7 +56,10 @@ def read_columns(
                 columns[name].append(cell)
                 continue
             if cell not in values:
-                values[cell] = _bounded_number(cell, f"{path}:{line}", name)
+                value = values[cell] = parse_number(cell, f"{path}:{line}", name)
+                if isinstance(value, float) and abs(value) > HUGE:  # a product of a few would overflow
+                    what = f"{name} is {value:g}. Expected a number of at most {HUGE:g}."
+                    raise FomkitError(f"{path}:{line}", what)
             columns[name].append(values[cell])
     if not lines:
         raise FomkitError(str(path), "has no row of the requested kind. Check the file.")
