@@ -506,7 +506,7 @@ def test_a_run_of_several_devices_is_no_run_on_one(tmp_path: Path) -> None:
         # These have jobs, but not at a scope that cannot hold them, nor of a batch that does not divide.
         why = {
             **dict.fromkeys(("fom", "campaign"), "a run uses 8 devices, but the scope 'device'"),
-            **dict.fromkeys(("estimate", "cost"), "a batch of 100 does not divide into 8 replicas"),
+            **dict.fromkeys(("estimate", "cost", "explain"), "a batch of 100 does not divide into 8 replicas"),
         }.get(words[0], "its run uses 8 devices (run.devices_per_run)")
         assert why in " ".join(told.split()), words
     two = replace(eight, name="two", run=replace(eight.run, devices_per_run=2))

@@ -164,7 +164,7 @@ def test_the_memorys_peak_is_that_of_the_memory_command() -> None:
     ("change", "options", "why"),
     [
         ({"order": None}, Options(), "the profile has no op order"),
-        ({}, Options(precision="mixed"), "traced in other number formats"),
+        ({"traced_with": {"framework": "keras"}}, Options(precision="mixed"), "traced in other number formats"),
     ],
 )
 def test_memory_that_nobody_knows_is_absent(change: dict[str, Any], options: Options, why: str) -> None:

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan, nan
 from operator import mul
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.model import STATE_TENSORS
-from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import ROLES
-from fomkit.parallel.step import stages_of, words_of_one
+
+if TYPE_CHECKING:
+    from fomkit.core.job import Layout
+    from fomkit.core.transformer import Transformer
 
 BLOCK_BYTE = 512
 """Memory is allocated in blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
@@ -252,10 +253,14 @@ def block_activation_byte(shape: Transformer, samples: float, layout: Layout) ->
     times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
     `fomkit.parallel.transformer` read.
 
+    >>> from fomkit.core.job import Layout
+    >>> from fomkit.core.transformer import Transformer
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
     59.25
     """
+    from fomkit.core.job import LAYOUT  # most memory is of a trace
+
     if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
         raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
     stream = shape.seq * samples * shape.hidden
@@ -290,6 +295,8 @@ def activation_byte(
     with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer. With `head` the last
     also holds the scores of words of one microbatch.
     """
+    from fomkit.parallel.step import stages_of, words_of_one  # most memory is of a trace
+
     scores = shape.seq * samples * (_HEAD * shape.hidden / (layout.tensor if layout.sequence else 1)
                                   + _LOGIT * words_of_one(shape, layout.tensor))  # fmt: skip
     each = [block_activation_byte(of, samples, layout) for _, of in shape.kinds]
@@ -307,6 +314,7 @@ def split_standing(parameters: float, layout: Layout, replicas: int) -> Standing
 
     Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
 
+    >>> from fomkit.core.job import Layout
     >>> split_standing(7.5e9, Layout(zero=1), 64).byte / 1e9
     46.40625
     """

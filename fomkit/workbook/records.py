@@ -14,7 +14,7 @@ from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.coverage import USES, Spread, Use, check_work, coverage
-from fomkit.plan.run import RunTime, roll_up_run, runs_per_day, unit_per_day
+from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day, unit_per_day
 from fomkit.plan.step import StepTime, chip_of, roll_up_step
 
 
@@ -369,7 +369,10 @@ def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
     uses = {group: Use(both, both) for group, both in adds.items()}
     step = roll_up_step(timed, machine, sheet_model.level, uses, case.workload)
     run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
-    at_once = machine.devices(sheet_model.scope) // workload.run.devices_per_run
+    # Without gradients, the ops of one device of a group are its whole step, and the group fits in the scope.
+    trains = {one.pass_name for one in case.ops} != {"forward"}
+    grouped = machine.devices(sheet_model.scope) // workload.run.devices_per_run
+    at_once = grouped if grouped and not trains else runs_at_once(model, machine, sheet_model.scope)
     rate = run.run_s and runs_per_day(model, machine, run.run_s, sheet_model.scope, at_once)
     return CaseValues(times, step, run, at_once, rate, coverage(timed))
 
