@@ -288,8 +288,8 @@ def block_activation_byte(shape: Transformer, samples: float, layout: Layout) ->
 
 def activation_byte(
     shape: Transformer, samples: float, layout: Layout, microbatches: int, *, head: bool = True
-) -> float:
-    """Return the largest activation memory of a stage, per device [byte].
+) -> list[float]:
+    """Return the activation memory of a device of each stage that differs, in order [byte].
 
     The first holds the activations of ``p`` microbatches in flight, the next of one less, each of its own blocks;
     with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer. With `head` the last
@@ -300,13 +300,13 @@ def activation_byte(
     scores = shape.seq * samples * (_HEAD * shape.hidden / (layout.tensor if layout.sequence else 1)
                                   + _LOGIT * words_of_one(shape, layout.tensor))  # fmt: skip
     each = [block_activation_byte(of, samples, layout) for _, of in shape.kinds]
-    count, chunks, most, at = layout.pipeline, layout.interleave, 0.0, 0
+    count, chunks, found, at = layout.pipeline, layout.interleave, list[float](), 0
     more = 1 + (count - 1) / (count * chunks) if chunks > 1 else 1.0
     for stage in stages_of(shape, layout):
         in_flight = min((count - at) * more, microbatches if microbatches < count else inf)
-        held = sum(map(mul, stage.blocks, each)) * in_flight + scores * (head and stage.last)
-        most, at = max(most, held), at + stage.many
-    return most
+        found.append(sum(map(mul, stage.blocks, each)) * in_flight + scores * (head and stage.last))
+        at += stage.many
+    return found
 
 
 def split_standing(parameters: float, layout: Layout, replicas: int) -> Standing:

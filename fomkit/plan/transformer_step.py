@@ -135,6 +135,21 @@ class TransformerStep:
         return found
 
     @cached_property
+    def _stage_parameters(self) -> list[tuple[float, float]]:
+        """Per stage that differs: the parameters of its device outside shared experts, and those in them.
+
+        Of several stages the first has the words; the last the output's table, or a copy of the words.
+        """
+        layout, shape = self.layout, self.shape
+        table = shape.vocabulary * shape.hidden if layout.pipeline > 1 else 0
+        words = (shape.embedding_parameters - table * (not shape.tied)) / layout.tensor
+        found = list[tuple[float, float]]()
+        for one in stages_of(shape, layout):
+            rest, of_experts = (sum(map(mul, one.blocks, each)) for each in zip(*self._block_pieces, strict=True))
+            found.append((rest + words * one.first + table / layout.tensor * one.last, of_experts))
+        return found
+
+    @cached_property
     def _fullest(self) -> tuple[Blocks, float]:
         """The blocks of the device with most parameters, and its parameters of words.
 
@@ -339,15 +354,18 @@ class TransformerStep:
         return self._held(*self._schedule(samples, replicas), replicas * self.layout.context)
 
     def _held(self, samples: float, count: int, replicas: int) -> Held:
-        """Return the memory of the device with most parameters, with the activations of the stage with most."""
-        layout, (held, shared) = self.layout, self._device_parameters
-        copies = layout.model_devices
-        rest = split_standing((held - shared) * copies, layout, replicas)
-        of_experts = split_standing(shared * copies, layout, replicas // layout.expert_replicas)
-        found = {name: of + getattr(of_experts, name) for name, of in rest._asdict().items()}
+        """Return the memory of a device of the stage that needs most."""
+        layout, copies = self.layout, self.layout.model_devices
+        gathered = dict[str, float]()
         if layout.zero > 1 and replicas > 1:
-            found["temporary"] = max(one.held_byte(layout, count) for one in self._shards(replicas))
-        return {**found, "activation": activation_byte(self.shape, samples, layout, count)}
+            gathered["temporary"] = max(one.held_byte(layout, count) for one in self._shards(replicas))
+        activation, found = activation_byte(self.shape, samples, layout, count), list[Held]()
+        for (held, shared), kept in zip(self._stage_parameters, activation, strict=True):
+            rest = split_standing(held * copies, layout, replicas)
+            of_experts = split_standing(shared * copies, layout, replicas // layout.expert_replicas)
+            standing = {name: of + getattr(of_experts, name) for name, of in rest._asdict().items()}
+            found.append({**standing, **gathered, "activation": kept})
+        return max(found, key=lambda one: sum(one.values()))
 
 
 def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:

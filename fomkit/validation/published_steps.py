@@ -280,7 +280,7 @@ def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> 
         return float("nan")
     layout = _table_layout(Layout(), {**sizes, "technique": technique})
     micro = int(sizes["microbatch"])
-    return activation_byte(model.transformer, micro, layout, int(sizes["batch"]) // micro, head=False)
+    return max(activation_byte(model.transformer, micro, layout, int(sizes["batch"]) // micro, head=False))
 
 
 def megatron_activations(folder: Path) -> list[Compared]:
