@@ -251,13 +251,13 @@ def test_a_transformer_by_sizes(machine, tmp_path):
     assert estimate(again, machine, Options(8)).step.value == pytest.approx(
         estimate(model, machine, Options(8)).step.value
     )
-    # One device of the split model does what the profile says, but for the padding of its words.
-    alone = stepper_of(model, machine, Layout(clip=True, launch="graphs"), Options()).at(1, 4)
+    # One device of the split model does what the profile says, but for the update of its last norm.
+    alone = stepper_of(model, machine, Layout(launch="graphs"), Options()).at(1, 4)
     of_table = estimate(model, machine, Options(4))
-    assert alone.wall_s.value == pytest.approx(of_table.step_time.device_s.value, rel=0.02)
+    assert alone.wall_s.value == pytest.approx(of_table.step_time.device_s.value, rel=1e-4)
     assert alone.exposed_s.value == 0
     # So small a model waits for its host, in one as in the other.
-    waiting = stepper_of(model, machine, Layout(clip=True), Options()).at(1, 4)
+    waiting = stepper_of(model, machine, Layout(), Options()).at(1, 4)
     assert waiting.wall_s.value == pytest.approx(of_table.step.value, rel=0.1)
     assert of_table.step_time.bound == "launch"
     assert any("waits for its host, which needs 51.00 µs per op" in note for note in waiting.notes)
@@ -426,9 +426,9 @@ def test_where_each_device_holds_all_experts_a_block_is_summed_at_once(machine, 
 
 
 def test_one_device_with_all_experts_does_what_the_profile_says(machine, mixed):
-    alone = stepper_of(mixed, machine, Layout(clip=True, launch="graphs"), Options()).at(1, 4)
+    alone = stepper_of(mixed, machine, Layout(launch="graphs"), Options()).at(1, 4)
     of_table = estimate(mixed, machine, Options(4)).step_time.device_s.value
-    assert alone.wall_s.value == pytest.approx(of_table, rel=0.02)
+    assert alone.wall_s.value == pytest.approx(of_table, rel=1e-4)
     assert alone.exposed_s.value == 0
 
 

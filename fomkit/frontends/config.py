@@ -22,6 +22,8 @@ from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import empty_table, table_of_rows
 from fomkit.parallel.kernels import ITEM_BYTE, Mode, step_rows
 from fomkit.plan.inference import order_rows
+from fomkit.plan.transformer_plan import table_of_sizes
+from fomkit.plan.transformer_step import NARROW
 
 MILLION = 1_000_000
 """Tokens of a decoding run, the unit of work that is counted."""
@@ -29,7 +31,7 @@ NOTES = (
     "made by rule from the sizes in config.json, not traced: attention, norms, activations and positions are one "
     "kernel each, and so are queries, keys and values (docs/frontends.md)"
 )
-TRAINS = "products and the stream in {}, AdamW in fp32 with a copy of the weights in it; nothing is recomputed"
+TRAINS = "{}; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
 UNSEEN = "a window of {:,} tokens covers the whole sequence: every token counts as a key, also at other sizes"
 KEPT_LOW = "weights of linear layers are stored as quantization_config ({}) states: {}{}"
@@ -151,22 +153,25 @@ def profile_config(
     used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
     blocks = [block for _, block in shape.blocks]
     notes = [NOTES, *shape.notes]
-    notes += [TRAINS.format(shape.dtype)] * (mode == "train")
+    notes += [TRAINS.format(NARROW.format(shape.dtype))] * (mode == "train")
     most = used.get(CACHE, used.get("seq", 0))
     notes += [(SEEN if one < most or (one == most and mode == "decode") else UNSEEN).format(one)
               for one in sorted({block.attention.window for block in blocks} - {0})]  # fmt: skip
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
     notes += [NOTES_OF[fusion]] * (fusion != "vendor")
+    # Serving splits a step of any length: learnt positions are those of the file.
+    positions = used.get("seq", most) if mode == "train" else dict(shape.sizes).get("seq", most)
+    splits = (mode == "decode" or "seq" in used) and fusion == "vendor"
+    layout_sizes = _layout_sizes(shape, positions) if splits else None
     rows = step_rows(shape, mode, used, fusion)
     ops, saved = table_of_rows(rows, "OPS"), 0.0
+    if layout_sizes is not None and mode == "train":
+        ops = table_of_sizes(layout_sizes, shape.dtype, shape.parameters, any_seq=True)
     if shape.stored is not None and mode == "train":
         notes.append(TRAINED_WIDE.format(shape.stored.method, shape.dtype))
     elif shape.stored is not None:
         ops, saved, note = _narrowed(shape, shape.stored, ops, used)
         notes.append(note)
-    # Serving splits a step of any length: learnt positions are those of the file.
-    positions = used.get("seq", most) if mode == "train" else dict(shape.sizes).get("seq", most)
-    splits = (mode == "decode" or "seq" in used) and fusion == "vendor"
     order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used, saved), "ORDER")
     data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
     return ModelProfile(
@@ -174,7 +179,7 @@ def profile_config(
         ops=ops, parts=empty_table("OPS"), sizes=used,
         traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
-        optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
+        optimizer={"rule": "adam", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
         excludes=("prompt",) * (mode == "decode"), order=order,
-        transformer=_layout_sizes(shape, positions) if splits else None,
+        transformer=layout_sizes,
     )  # fmt: skip

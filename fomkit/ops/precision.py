@@ -270,7 +270,7 @@ def _weights_of(ops: pd.DataFrame, formats: Formats) -> pd.Series[float]:
     """Return the number of weights of each layer whose forward product is in the low format; 0 for other rows."""
     held = ops["dtype"].eq(formats.low) & ops["pass_name"].eq("forward")
     numel = ops["b"] * ops["n"] * ops["k"] if "n" in ops.columns else held * 0.0
-    return numel.where(held, 0.0) * np.where(ops.get("experts", held * np.nan).notna(), MATRICES, 1)
+    return numel.where(held, 0.0) * np.where(ops["kind"].eq("experts"), MATRICES, 1)
 
 
 def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
@@ -335,7 +335,10 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
     if formats.stream:
         widened = allowed & ~(dtype.isin(SHORT) & formats.casts_weights)
         dtype = dtype.mask(widened & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
-        dtype = dtype.mask(allowed & trained & _streams(ops, formats, is_parts=is_parts), formats.stream)
+        # What a step in 16 bits computes in fp32, its program wants so.
+        meant = ops["dtype"].eq("fp32") & (formats.stream in SHORT and computes_in_16(ops))
+        streams = allowed & trained & ~meant & _streams(ops, formats, is_parts=is_parts)
+        dtype = dtype.mask(streams, formats.stream)
     for kind, (its_dtype, its_engine) in formats.matrix.items():
         rows = allowed & trained & kinds.eq(kind)
         dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)

@@ -25,6 +25,7 @@ from fomkit.core.transformer import (
     Stack,
 )
 from fomkit.ops.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
+from fomkit.parallel.transformer import update_rows
 from fomkit.prediction.exchange import REPLAYED
 
 Mode = Literal["train", "infer", "decode"]
@@ -106,18 +107,19 @@ class Step:
             self.add(op, "collective", "forward", engine="vector", collective=collective, ranks=ranks, link=link,
                      message_byte=numel.times(ITEM_BYTE[self.dtype]).cell)  # fmt: skip
 
-    def product(self, op: str, tokens: Many, wide: int, reduced: int, *, batches: int = 1,
-                bias: bool = False, first: bool = False) -> None:  # fmt: skip
-        """Add (tokens × reduced)·(reduced × wide) and, in training, gradients; ``first``: no input gradient."""
-        m = tokens.cell
-        self.add(op, "gemm", "forward", b=batches, m=m, n=wide, k=reduced, trans_a=0, trans_b=1)
+    def product(self, op: str, tokens: Many, wide: int, reduced: int, *, batches: int = 1, experts: int = 0,
+                bias: bool = False) -> None:  # fmt: skip
+        """Add (tokens × reduced)·(reduced × wide) and, in training, gradients; or one such product per expert."""
+        m, each = tokens.cell, {"b": experts or batches, "experts": experts or None}
+        self.add(op, "gemm", "forward", **each, m=m, n=wide, k=reduced, trans_a=0, trans_b=1)
         if not self.trains:
             return
-        if not first:
-            self.add(
-                f"{op}, by input", "gemm", "backward", b=batches, m=m, n=reduced, k=wide, trans_a=0, trans_b=0
-            )
-        self.add(f"{op}, by weight", "gemm", "backward", b=batches, m=wide, n=reduced, k=m, trans_a=1, trans_b=0)
+        self.add(f"{op}, by input", "gemm", "backward", **each, m=m, n=reduced, k=wide, trans_a=0, trans_b=0)
+        self.add(f"{op}, by weight", "gemm", "backward", **each, m=wide, n=reduced, k=m, trans_a=1, trans_b=0)
+        if self.dtype != "fp32":  # as `fomkit.parallel.transformer.linear_backward` says
+            numel = (experts or batches) * wide * reduced
+            self.add(f"{op}, to the fp32 sum", "pointwise", "backward", dtype="fp32", engine="vector", numel=numel,
+                     row=reduced, read_byte=4 * numel, write_byte=2 * numel)  # fmt: skip
         if bias:
             self.stream(f"{op}, by bias", "reduction", "backward", tokens.times(wide), (1, 0), row=wide)
 
@@ -270,37 +272,41 @@ def _cross(step: Step, one: Attention, stream: Stream, source: Stream, hidden: i
     step.product("projection from the source", stream.tokens, hidden, one.heads * width, bias=one.bias[1])
 
 
-def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "feed-forward") -> None:
-    wide = 1 + one.gated
-    step.product(f"{name} in", tokens, wide * one.width, hidden, bias=one.bias)
+def _feed(
+    step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "feed-forward", experts: int = 0
+) -> None:
+    """Add a feed-forward layer, or that of each expert; ``tokens``: of one of them."""
+    wide, numel = 1 + one.gated, tokens.times(one.width * (experts or 1))
+    step.product(f"{name} in", tokens, wide * one.width, hidden, bias=one.bias, experts=experts)
     if one.gated:
-        step.fused("activation", "gated", "pointwise", tokens.times(one.width), inputs=2)
+        step.fused("activation", "gated", "pointwise", numel, inputs=2)
     else:
-        step.both("activation", "pointwise", tokens.times(one.width), (1, 1), (2, 1))
-    step.product(f"{name} out", tokens, hidden, one.width, bias=one.bias)
+        step.both("activation", "pointwise", numel, (1, 1), (2, 1))
+    step.product(f"{name} out", tokens, hidden, one.width, bias=one.bias, experts=experts)
 
 
 def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
-    """Add the router, the experts as one op, and the shared expert; ``tokens``: that the device routes.
+    """Add the router, the experts, and the shared expert; ``tokens``: that the device routes.
 
+    Tables time the experts of serving as one op; a training multiplies a product per expert, with even tokens.
     Where other devices hold some of the experts, as many places arrive here as leave (uniform routing): a token is
     sent once for each expert that it chose, so that each place that arrives is a token of one expert.
     """
     scores, places, own = tokens.times(one.count), tokens.times(one.top_k), tokens.times(hidden)
     step.product("router", tokens, one.count, hidden)
     step.both("router softmax", "softmax", scores, (1, 1), (2, 1), row=one.count)
-    experts, routed, chosen = (one.held, places, 1) if one.held else (one.count, tokens, one.top_k)
-    cells = {"b": experts, "m": routed.cell, "n": one.each.width, "k": hidden, "experts": experts,
-             "top_k": chosen}  # fmt: skip
-    if one.held:
-        step.stream("tokens copied for experts", "copy", "forward", places.times(hidden), (1, 1), row=hidden)
+    if step.trains or one.held:
+        step.both("tokens copied for experts", "copy", places.times(hidden), (1, 1), (1, 1), row=hidden)
+    if step.trains:
+        _feed(step, one.each, places.share(one.count), hidden, "experts", one.count)
+    else:
+        experts, routed, chosen = (one.held, places, 1) if one.held else (one.count, tokens, one.top_k)
         step.exchange("tokens to experts", "all_to_all", places.times(hidden), step.apart)
-    step.add("experts", "experts", "forward", **cells)
-    if one.held:
+        step.add("experts", "experts", "forward", b=experts, m=routed.cell, n=one.each.width, k=hidden,
+                 experts=experts, top_k=chosen)  # fmt: skip
         step.exchange("tokens from experts", "all_to_all", places.times(hidden), step.apart)
-        step.stream("sum of experts", "pointwise", "forward", own, (one.top_k, 1), inputs=one.top_k)
-    for by in ("input", "weight")[: 2 * step.trains]:
-        step.add(f"experts, by {by}", "experts", "backward", **cells)
+    if step.trains or one.held:
+        step.both("sum of experts", "pointwise", own, (one.top_k, 1), (1, one.top_k), inputs=one.top_k)
     if one.shared is not None:
         _feed(step, one.shared, tokens, hidden, "shared expert")
         step.both("shared expert added", "pointwise", own, (2, 1), (1, 1), inputs=2)
@@ -399,13 +405,10 @@ def _end(step: Step, shape: Architecture, stream: Stream) -> None:
 
 
 def _update(step: Step, shape: Architecture) -> None:
-    numel = Many(shape.parameters)
     # Approximate number of parameter tensors; it sets the launches of an update, and a fused update has few.
     tensors = 3 + sum(many * (block.norms + 5 + 2 * block.attention.bias[0]) for many, block in shape.blocks)
-    step.add("AdamW", "optimizer", "update", dtype="fp32", engine="vector", rule="adamw", impl=IMPL[step.fusion],
-             numel=numel.factor, tensors=tensors)  # fmt: skip
-    if step.dtype != "fp32":
-        step.stream("weights to the short format", "copy", "update", numel, (2, 1))
+    rows = update_rows(shape.parameters, tensors, clip=False, impl=IMPL[step.fusion])
+    step.rows += [{**row, "count": 1} for row in rows[-1 if step.dtype == "fp32" else 0 :]]
 
 
 def step_rows(

@@ -82,13 +82,14 @@ class Rows:
 
     def product(
         self, op: str, pass_name: str, size: tuple[float, float, float], module: str = BLOCK, *,
-        batches: float = 1.0, stored: tuple[int, int] = (0, 1), dtype: str = "",
+        batches: float = 1.0, stored: tuple[int, int] = (0, 1), dtype: str = "", experts: float = 0.0,
     ) -> None:  # fmt: skip
-        """Add the product (m × k)·(k × n) of size (m, n, k); ``stored``: which factors are stored transposed."""
+        """Add the product (m × k)·(k × n) of size (m, n, k), or that of each expert; ``stored``: as transposed."""
         m, n, k = size
         self.rows.append(
             {"op": op, "kind": "gemm", "dtype": dtype or self.dtype, "engine": "matrix", "pass_name": pass_name,
-             "b": batches, "m": m, "n": n, "k": k, "trans_a": stored[0], "trans_b": stored[1], "module": module}
+             "b": experts or batches, "m": m, "n": n, "k": k, "trans_a": stored[0], "trans_b": stored[1],
+             "experts": experts or np.nan, "module": module}
         )  # fmt: skip
 
     def stream(
@@ -113,18 +114,18 @@ class Rows:
 
 
 def linear_backward(
-    rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, batches: float = 1.0,
+    rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, experts: float = 0.0,
     wide: bool = False,
 ) -> None:  # fmt: skip
     """Add both gradients of (tokens × reduced)·(reduced × width), and the traffic of the fp32 sum of the second.
 
-    The sum is read and written in 4 bytes where the timed product writes 2. ``batches``: number of such products,
-    each with its own weights; ``wide``: no low format is used.
+    The sum is read and written in 4 bytes where the timed product writes 2. ``experts``: number of such
+    layers; ``wide``: no low format is used.
     """
-    way, numel, dtype = "backward", batches * width * reduced, "" if wide else rows.layer(width, reduced)
+    way, numel, dtype = "backward", (experts or 1) * width * reduced, "" if wide else rows.layer(width, reduced)
     by_input, by_weight = (tokens, reduced, width), (width, reduced, tokens)
-    rows.product(f"{op}, by input", way, by_input, module, batches=batches, stored=(0, 0), dtype=dtype)
-    rows.product(f"{op}, by weight", way, by_weight, module, batches=batches, stored=(1, 0), dtype=dtype)
+    rows.product(f"{op}, by input", way, by_input, module, experts=experts, stored=(0, 0), dtype=dtype)
+    rows.product(f"{op}, by weight", way, by_weight, module, experts=experts, stored=(1, 0), dtype=dtype)
     rows.stream(f"{op}, to the fp32 sum", way, "pointwise", numel, 4, 2, reduced, module, "fp32")
 
 
@@ -145,26 +146,26 @@ def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float
 
 
 def _wide_forward(
-    rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0, name: str = "feed-forward"
+    rows: Rows, shape: Transformer, tokens: float, wide: int, *, experts: float = 0.0, name: str = "feed-forward"
 ) -> None:
-    """Add the products of a feed-forward layer and the op between them; ``batches``: number of such layers."""
+    """Add the products of a feed-forward layer and the op between them; ``experts``: number of such layers."""
     hidden, way, sides = shape.hidden, "forward", 1 + shape.gated
     into, out = rows.layer(sides * wide, hidden), rows.layer(hidden, wide)
-    rows.product(f"{name} in", way, (tokens, sides * wide, hidden), batches=batches, dtype=into)
-    rows.stream(_ACTIVATION[shape.style], way, "pointwise", batches * tokens * wide, 2 * sides, 2, wide)
-    rows.product(f"{name} out", way, (tokens, hidden, wide), batches=batches, dtype=out)
+    rows.product(f"{name} in", way, (tokens, sides * wide, hidden), experts=experts, dtype=into)
+    rows.stream(_ACTIVATION[shape.style], way, "pointwise", (experts or 1) * tokens * wide, 2 * sides, 2, wide)
+    rows.product(f"{name} out", way, (tokens, hidden, wide), experts=experts, dtype=out)
 
 
 def _wide_backward(
-    rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0, name: str = "feed-forward"
+    rows: Rows, shape: Transformer, tokens: float, wide: int, *, experts: float = 0.0, name: str = "feed-forward"
 ) -> None:
     hidden, way, sides = shape.hidden, "backward", 1 + shape.gated
-    numel = batches * tokens * wide
-    linear_backward(rows, f"{name} out", tokens, hidden, wide, BLOCK, batches=batches)
+    numel = (experts or 1) * tokens * wide
+    linear_backward(rows, f"{name} out", tokens, hidden, wide, BLOCK, experts=experts)
     rows.stream(_ACTIVATION[shape.style], way, "pointwise", numel, 2 * (sides + 1), 2 * sides, wide)
     if not shape.gated:
         rows.stream("bias of GELU, by weight", way, "reduction", numel, 2, 0, wide)
-    linear_backward(rows, f"{name} in", tokens, sides * wide, hidden, BLOCK, batches=batches)
+    linear_backward(rows, f"{name} in", tokens, sides * wide, hidden, BLOCK, experts=experts)
 
 
 def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
@@ -177,7 +178,7 @@ def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
     chosen = _CHOICE_BYTE * shape.top_k / shape.experts
     rows.stream("router top k", way, "reduction", scores, _SCORE_BYTE, chosen, shape.experts)
     rows.stream("tokens to experts", way, "copy", slots * hidden, 2, 2, hidden)
-    _wide_forward(rows, shape, each, wide, batches=experts)
+    _wide_forward(rows, shape, each, wide, experts=experts)
     rows.stream("tokens from experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
     if shape.shared:
         everything, part = shape.seq * split.samples, shape.shared // split.tensor
@@ -196,7 +197,7 @@ def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
         rows.stream("shared expert, by input", way, "pointwise", everything * hidden, 4, 2, hidden)
     # Read for every slot: the sum's gradient, and the expert's output; their product is the share's gradient.
     rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
-    _wide_backward(rows, shape, each, wide, batches=experts)
+    _wide_backward(rows, shape, each, wide, experts=experts)
     rows.stream("tokens to experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
     rows.stream("router softmax", way, "softmax", scores, 2 * _SCORE_BYTE, 2, shape.experts)
     linear_backward(rows, "router", tokens, shape.experts, hidden, wide=True)
@@ -400,12 +401,12 @@ def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
     return rows.rows
 
 
-def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "") -> list[Row]:
+def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "", impl: str = "fused") -> list[Row]:
     """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
 
     Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
-    copy to the short format, set the sums of gradients to zero. ``low``: format to which weights are quantised
-    once a step, along rows and columns.
+    copy to the short format, set the sums of gradients to zero; Adam is the last row. ``low``: format to which
+    weights are quantised once a step, along rows and columns; ``impl``: how Adam goes over the tensors.
     """
     rows = Rows("fp32")
     steps: list[tuple[str, float, float]] = [
@@ -418,10 +419,10 @@ def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "")
     if low:
         steps += [("weights quantised", 2, 2 * ITEM_BYTE[low])]
     for op, read, write in steps:
-        kind = "reduction" if not write else "copy" if op.startswith("parameters") else "pointwise"
+        kind = "reduction" if not write else "copy" if op.startswith(("parameters", "weights")) else "pointwise"
         rows.stream(op, "update", kind, parameters, read, write, parameters, UPDATE)
     adam = {"op": "Adam", "kind": "optimizer", "dtype": "fp32", "engine": "vector", "pass_name": "update",
-            "rule": "adam", "impl": "fused", "numel": parameters, "tensors": tensors,
+            "rule": "adam", "impl": impl, "numel": parameters, "tensors": tensors,
             "module": UPDATE}  # fmt: skip
     return [*rows.rows, adam]
 

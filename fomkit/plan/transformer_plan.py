@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,8 @@ SHORT_BYTE = 2
 ATTENTION_SPREAD = (0.92, 1.10)
 """Low and high of the time of attention at a stated peak fraction, relative to its value: deciles of published
 over projected step times, with one model size left out at a time (docs/parallel.md)."""
+SLOTS = "SLOTS"
+"""Stands for an expert's slots for the tokens of a sample in a cell, until it is their expression."""
 WORDS, HEAD = "words", "head"
 """The work outside all blocks: the first stage has the words, the last one the head."""
 
@@ -359,3 +362,56 @@ class TransformerPlan:
             sharing = self.network.group(layout.expert, layout.expert_tensor)
             found["all_to_all"] = self.network.exchange("all_to_all", self.places_byte(layout, samples), sharing)
         return found
+
+
+def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> pd.DataFrame:
+    """Return the ops of one training step on one device, with their counts."""
+    split = transformer.Split(samples, 1, False, dtype)
+    blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
+    ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
+    tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
+    update = transformer.update_rows(parameters, tensors, clip=False)
+    counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
+    found = transformer.as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
+    return found.assign(count=np.rint(found["count"] * counts))
+
+
+def _expression(value: Any, doubled: Mapping[str, float], size_of: Mapping[str, float]) -> Any:
+    """Return a cell as a product of named sizes; `doubled`: its value where a size is twice `size_of`."""
+    if isinstance(value, str) or math.isnan(value) or not value:
+        return value
+    powers = {name: round(math.log2(other / value)) for name, other in doubled.items()}
+    if SLOTS in powers:  # they double with the sequence's length
+        powers["seq"] -= powers[SLOTS]
+    names = [name for name, power in powers.items() for _ in range(power)]
+    factor = value / math.prod(size_of[name] for name in names)
+    return "*".join([f"{factor:.0f}"] * (factor != 1) + names) if names else value
+
+
+def table_of_sizes(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool = False) -> pd.DataFrame:
+    """Return the OPS table of one training step on one device; dimensions are expressions in ``batch``.
+
+    `parameters`: those that the update changes; `any_seq`: whether dimensions are expressions in ``seq``, too.
+    Every dimension is a product of powers of the batch, of the sequence's length, and of an expert's slots for the
+    tokens of a sample: tables in which one of these is doubled show which.
+    """
+    seq = shape.seq
+    if any_seq:  # longer than a window that is shorter than the sequence; the experts have equal slots
+        seq = max(shape.experts, 1) * (shape.window + 1)
+        shape = replace(shape, seq=seq, window=0 if shape.window >= shape.seq else shape.window)
+    changed, size_of = {"batch": (shape, 2)}, {"batch": 1.0}
+    if any_seq:
+        changed["seq"], size_of["seq"] = (replace(shape, seq=2 * seq), 1), float(seq)
+    if any_seq and shape.experts:
+        more = replace(shape, capacity_factor=2 * shape.capacity_factor)
+        changed[SLOTS], size_of[SLOTS] = (more, 1), float(shape.expert_slots)
+    tables = {name: _step_ops(of, samples, dtype, parameters) for name, (of, samples) in changed.items()}
+    found, one = dict[str, list[Any]](), _step_ops(shape, 1, dtype, parameters)
+    for name in one.columns:
+        columns = [table[name].tolist() for table in (one, *tables.values())]
+        found[name] = [
+            _expression(value, dict(zip(tables, others, strict=True)), size_of)
+            for value, *others in zip(*columns, strict=True)
+        ]
+    slots = f"(({shape.top_k}*seq + {shape.experts - 1})//{shape.experts})"
+    return pd.DataFrame(found, dtype=object).replace({SLOTS: slots}, regex=True)

@@ -103,42 +103,6 @@ NOTES = "made by rule from the sizes, not traced: the kernels of Megatron-LM (do
 OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
 
 
-def _table_of_sizes(shape: Transformer, dtype: str) -> pd.DataFrame:
-    """Return the OPS table of one step on one device; dimensions are expressions in ``batch``.
-
-    Every dimension is constant or proportional to the batch; the tables of two batches show which.
-    """
-    import pandas as pd
-
-    from fomkit.parallel.transformer import (
-        Split,
-        as_table,
-        block_rows,
-        embedding_rows,
-        head_rows,
-        tensors_of,
-        update_rows,
-    )  # fmt: skip
-
-    def ops(samples: int) -> pd.DataFrame:
-        split = Split(samples, 1, False, dtype)
-        blocks = [(many, block_rows(of, split)) for many, of in shape.kinds]
-        ends = [*embedding_rows(shape, split), *head_rows(shape, split)]
-        tensors = sum(many * tensors_of(of) for many, of in shape.kinds) + 4
-        update = update_rows(shape.parameters, tensors, clip=True)
-        counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
-        found = as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
-        return found.assign(count=found["count"] * counts)
-
-    one, two = ops(1), ops(2)
-    found = {
-        name: [cell if cell == twice or cell != cell else f"{cell:.0f}*batch"
-               for cell, twice in zip(one[name].tolist(), two[name].tolist(), strict=True)]
-        for name in one.columns
-    }  # fmt: skip
-    return pd.DataFrame(found, dtype=object)
-
-
 def transformer_profile(
     shape: Transformer, name: str, *, title: str = "", batch: int = 1, data: Data | None = None,
     run: Run | None = None,
@@ -150,6 +114,7 @@ def transformer_profile(
     22.07
     """
     from fomkit.parallel.step import check_split
+    from fomkit.plan.transformer_plan import table_of_sizes
     from fomkit.plan.transformer_step import NARROW
 
     check_split(shape, 1, sequence=False)
@@ -158,8 +123,9 @@ def transformer_profile(
         + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
     )
     notes = (NOTES, NARROW.format("bf16"), *[OF_EXPERTS] * bool(shape.experts))
+    ops = table_of_sizes(shape, "bf16", shape.parameters)
     return ModelProfile(
-        name=name, title=title or made, ops=_table_of_sizes(shape, "bf16"), parts=empty_table("OPS"),
+        name=name, title=title or made, ops=ops, parts=empty_table("OPS"),
         sizes={"batch": batch}, traced_with={"framework": "rule", "device": "sizes", "mode": "train"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data or Data(),
         run=run or Run(), optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
