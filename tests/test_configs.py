@@ -9,7 +9,7 @@ import re
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
@@ -21,6 +21,7 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.config import profile_config
 from fomkit.frontends.config_file import KNOWN, read_architecture
+from fomkit.ops.fusion import Fusion
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows
@@ -390,6 +391,47 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path, name: str, tensor: int
         name, 2
     )
     assert set(norms) == {each * profile.transformer.blocks}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("llama3-8b", {}), ("gemma2-2b", {"precision": "mixed"}), ("qwen3-30b-a3b", {"sizes": {"seq": 3001}}),
+     ("mixtral-8x7b", {"precision": "fp8"}), ("deepseek-v2-lite", {}), ("gpt2-xl", {"sizes": {"seq": 512}})],
+)  # fmt: skip
+def test_a_training_takes_as_long_with_one_device_as_its_layout(
+    tmp_path: Path, name: str, asked: dict[str, Any]
+) -> None:
+    """The op table of a profile and the layout of one device price one list of kernels, at any length."""
+    made = profile_config(write(tmp_path, PUBLIC[name]["config"], f"{name}.json"), batch=16)
+    plain, alone = (fomkit.estimate(made, "h100-sxm", **one, **asked) for one in ({}, {"layout": "data=1"}))
+    # In fp8, a layout also counts the words among the weights that a step quantises.
+    assert alone.step.value == pytest.approx(plain.step.value, rel=5e-3 if "fp8" in asked.values() else 1e-4)
+    assert alone.step.low == pytest.approx(plain.step.low, rel=0.05)
+    assert alone.step.high == pytest.approx(plain.step.high, rel=0.05)
+
+
+def test_experts_are_trained_by_a_product_each(tmp_path: Path) -> None:
+    """A training does not take the times of a serving library's kernel for its experts."""
+    config = write(tmp_path, PUBLIC["mixtral-8x7b"]["config"])
+    for fusion in get_args(Fusion):
+        ops = profile_config(config, fusion=fusion).ops
+        assert set(ops["kind"][ops["experts"].notna()]) == {"gemm"}
+    assert "experts" in set(profile_config(config, mode="infer").ops["kind"])
+    found = fomkit.estimate(profile_config(config, batch=8, sizes={"seq": 4096}), "h100-sxm")
+    flop = (found.ops["flop"] * found.ops["count"])[found.ops["kind"].eq("gemm")].sum()
+    assert 0.4 < flop / found.step.value / 989e12 < 0.8
+
+
+def test_a_training_by_rule_waits_for_its_host(tmp_path: Path) -> None:
+    """A small batch of BERT cannot be quicker than its host starts the ops, unless the step is compiled."""
+    config = write(tmp_path, PUBLIC["bert-base"]["config"])
+    bounds = [fomkit.estimate(profile_config(config, batch=1, fusion=fusion), "h100-sxm").step_time.bound
+              for fusion in get_args(Fusion)]  # fmt: skip
+    assert dict(zip(get_args(Fusion), bounds, strict=True)) == {
+        "vendor": "launch",
+        "eager": "launch",
+        "compiled": "memory",
+    }
 
 
 def test_a_layout_says_what_it_leaves_out(tmp_path: Path) -> None:

@@ -177,7 +177,8 @@ def profile_config(
     return ModelProfile(
         name=name or path.stem.removesuffix(".config"), title=_title(shape),
         ops=ops, parts=empty_table("OPS"), sizes=used,
-        traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer"},
+        traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer",
+                     **({} if fusion == "vendor" else {"fusion": fusion})},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adam", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
         excludes=("prompt",) * (mode == "decode"), order=order,

@@ -147,8 +147,7 @@ class Step:
         item = ITEM_BYTE[self.dtype]
         for pass_name, parts in list(zip(("forward", "backward"), EAGER[rule], strict=True))[: 1 + self.trains]:
             for part in parts:
-                moved = (part.reads, part.writes)
-                dtype = "fp32" if part.reads[1] else self.dtype
+                moved, dtype = (part.reads, part.writes), "fp32" if part.reads[1] else self.dtype
                 if part.casts and self.dtype == "fp32":
                     continue  # nothing to cast
                 some = numel._replace(factor=numel.factor // part.share)
@@ -272,9 +271,8 @@ def _cross(step: Step, one: Attention, stream: Stream, source: Stream, hidden: i
     step.product("projection from the source", stream.tokens, hidden, one.heads * width, bias=one.bias[1])
 
 
-def _feed(
-    step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "feed-forward", experts: int = 0
-) -> None:
+def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "feed-forward",
+          experts: int = 0) -> None:  # fmt: skip
     """Add a feed-forward layer, or that of each expert; ``tokens``: of one of them."""
     wide, numel = 1 + one.gated, tokens.times(one.width * (experts or 1))
     step.product(f"{name} in", tokens, wide * one.width, hidden, bias=one.bias, experts=experts)
@@ -289,8 +287,7 @@ def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
     """Add the router, the experts, and the shared expert; ``tokens``: that the device routes.
 
     Tables time the experts of serving as one op; a training multiplies a product per expert, with even tokens.
-    Where other devices hold some of the experts, as many places arrive here as leave (uniform routing): a token is
-    sent once for each expert that it chose, so that each place that arrives is a token of one expert.
+    Where other devices hold some of the experts, as many places arrive as leave, each a token of one expert.
     """
     scores, places, own = tokens.times(one.count), tokens.times(one.top_k), tokens.times(hidden)
     step.product("router", tokens, one.count, hidden)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Fact, Machine, Overhead, chip_words
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import OF_SIZES, ModelProfile
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
 from fomkit.prediction.rates import power_shortfall
@@ -40,11 +40,14 @@ It is longer than a kernel's launch: it includes Python, autograd and the framew
 
 
 def with_host(machine: Machine, model: ModelProfile) -> Machine:
-    """Return the machine with a default `host_op_s`, if it has none, for a transformer priced by its sizes.
+    """Return the machine with a default `host_op_s`, if it has none, for a training whose ops a rule made.
 
-    The ops of a traced network are finer than those of a transformer; they start at the launch cost.
+    The ops of a traced network are finer than these, and those of a compiled one need no Python; they start at
+    the launch cost.
     """
-    if not model.trains_by_sizes or machine.host_op_s is not None:
+    made = model.traced_with
+    others = made.get("device") != OF_SIZES or made.get("mode") == "infer" or made.get("fusion") == "compiled"
+    if others or machine.host_op_s is not None:
         return machine
     return replace(machine, host_op_s=HOST_OP_S)
 
